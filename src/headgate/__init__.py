@@ -1,0 +1,3 @@
+"""Headgate: access-controlled publish/subscribe on Apache Spark."""
+
+__version__ = "0.1.0"
