@@ -1,0 +1,56 @@
+"""Times of day and days of the week as people write them.
+
+Guarantees: beside `timeofday(...)` the text `'09:00'` or `'09:00:30'` is that many seconds since midnight (`'24:00'` is
+the end of the day), and beside `weekday(...)` the text `'Monday'` or `'Mon'`, in any case, is its number from 1.
+`clock_text` writes them back the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headgate.model.conditions import Clock, ClockPart, Constant, Operand
+from headgate.model.errors import BadExpression
+from headgate.model.values import Value, brief
+
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_TIME: Final = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
+_DAY_SECONDS: Final = 86_400
+
+
+def clock_constant(part: Clock, value: Value) -> Value:
+    """The number that a text means beside a part of the clock; anything but text stays as it is."""
+    if not isinstance(value, str):
+        return value
+    if part == "weekday":
+        for number, day in enumerate(_DAYS, start=1):
+            if value.lower() in (day.lower(), day[:3].lower()):
+                return number
+        raise BadExpression(f"`{brief(value)}` is not a day of the week", remedy="write `'Monday'` or `'Mon'`")
+    found = _TIME.fullmatch(value)
+    hours, minutes, seconds = (int(n or 0) for n in found.groups()) if found else (24, 0, 1)
+    total = hours * 3600 + minutes * 60 + seconds
+    if total > _DAY_SECONDS or minutes > 59 or seconds > 59:
+        raise BadExpression(f"`{brief(value)}` is not a time of day", remedy="write it like `'09:00'` or `'17:30:15'`")
+    return total
+
+
+def clock_text(part: Clock, value: Value) -> str | None:
+    """The text that means this number beside a part of the clock, if there is one."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    if part == "weekday":
+        return _DAYS[value - 1] if 1 <= value <= len(_DAYS) else None
+    if not 0 <= value <= _DAY_SECONDS:
+        return None
+    text = f"{value // 3600:02}:{value // 60 % 60:02}"
+    return text if value % 60 == 0 else f"{text}:{value % 60:02}"
+
+
+def beside(operand: Operand, *others: Operand) -> Operand:
+    """An operand as it counts beside others: its text means a time or a day if one of them is a part of the clock."""
+    for other in others:
+        if isinstance(other, ClockPart) and isinstance(operand, Constant):
+            return Constant(clock_constant(other.part, operand.value))
+    return operand

@@ -1,0 +1,359 @@
+"""From the text of an expression to its condition.
+
+Guarantees: `parse_condition` ends in a `Condition` or a `BadExpression` on any text whatever, in time linear
+in its length and without recursion. A condition made here is flat (no conjunction directly in a conjunction,
+nor a disjunction in a disjunction), nests no deeper than `MAX_EXPRESSION_DEPTH`, and holds only D2's values.
+Leaves out: whether the names exist and the kinds agree (`decide`). Words are case-sensitive.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Literal, NamedTuple, cast
+from zoneinfo import ZoneInfo
+
+from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
+
+from headgate.lang.clock import beside
+from headgate.model.conditions import (
+    FALSE,
+    TRUE,
+    Attribute,
+    Clock,
+    ClockPart,
+    Compare,
+    CompareOp,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    IsNull,
+    Meta,
+    Not,
+    Operand,
+    Predicate,
+    Related,
+    Subject,
+    TextMatch,
+    TextOp,
+    all_of,
+    any_of,
+)
+from headgate.model.errors import BadExpression, TypeMismatch
+from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
+from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, brief, conform
+
+RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})
+"""Words that never name an attribute unless it is written in backquotes."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+\-]+(?:/[A-Za-z0-9_+\-]+)*")
+_MACHINE_ZONES: Final = frozenset({"localtime", "posixrules"})
+"""Zones that mean another thing on each machine, which would break replay."""
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition that an expression says, or `bad-expression` with its place."""
+    if len(text) > MAX_EXPRESSION_CHARS:
+        message = f"{len(text)} characters are past MAX_EXPRESSION_CHARS ({MAX_EXPRESSION_CHARS})"
+        raise BadExpression(message, place=_place(text, MAX_EXPRESSION_CHARS))
+    if lone := _SURROGATE.search(text):
+        message = f"`{brief(lone.group())}` is not a character (a lone surrogate)"
+        raise BadExpression(message, place=_place(text, lone.start()))
+    if not text.strip():
+        raise BadExpression("the expression is empty", place="line 1, column 1", remedy="write a condition")
+    parser: Any = _parser().parse_interactive(text)  # half of its methods carry no types
+    seen: list[Token] = []
+    try:
+        for token in parser.lexer_thread.lex(parser.parser_state):
+            parser.feed_token(token)
+            seen.append(token)
+        return cast(Condition, parser.feed_eof(seen[-1]))
+    except UnexpectedInput as error:
+        # The parser may have reduced on its way to the error, and would then accept less than it did before.
+        parser = _parser().parse_interactive("")
+        for token in seen:
+            parser.feed_token(token)
+        raise _complaint(text, error, seen, parser.accepts()) from None
+
+
+@cache
+def _parser() -> Lark:
+    grammar = resources.files("headgate.lang").joinpath("expression.lark").read_text("utf-8")
+    return Lark(grammar, parser="lalr", lexer="contextual", transformer=_Builder())
+
+
+# Syntax to model: one method for each rule or alias of the grammar, called bottom-up as it is recognised.
+
+
+class _Part(NamedTuple):
+    """A condition with the nesting of its text, and the token that opens its outermost nesting."""
+
+    condition: Condition
+    depth: int = 0
+    opened: Token | None = None
+
+
+def _nest(make: Callable[..., Condition], parts: Sequence[_Part], opened: Token | None = None) -> _Part:
+    deepest = max(parts, key=lambda part: part.depth)
+    at = opened or deepest.opened
+    if deepest.depth >= MAX_EXPRESSION_DEPTH:
+        message = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})"
+        raise _refusal(at, message, "take out needless parentheses, or split it")
+    return _Part(make(*(part.condition for part in parts)), deepest.depth + 1, at)
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Condition]):
+    def start(self, part: _Part) -> Condition:
+        return part.condition
+
+    def disjunction(self, *parts: _Part) -> _Part:
+        return _nest(any_of, parts) if len(parts) > 1 else parts[0]
+
+    def conjunction(self, *parts: _Part) -> _Part:
+        return _nest(all_of, parts) if len(parts) > 1 else parts[0]
+
+    def negation(self, opened: Token, part: _Part) -> _Part:
+        return _nest(Not, (part,), opened)
+
+    def parenthesis(self, opened: Token, part: _Part) -> _Part:
+        return _nest(all_of, (part,), opened)
+
+    def truth(self, word: Token) -> _Part:
+        return _Part(TRUE if word.type == "TRUE" else FALSE)
+
+    def flag(self, attribute: Attribute) -> _Part:
+        return _Part(Compare("=", attribute, Constant(True)))
+
+    def compare(self, left: Operand, op: Token, right: Operand) -> _Part:
+        left, right = _beside(op, left, right), _beside(op, right, left)
+        return _Part(Compare(cast(CompareOp, str(op)), left, right))
+
+    def in_range(self, operand: Operand, op: Token, low: Operand, high: Operand) -> _Part:
+        ends = _beside(op, low, operand), _beside(op, high, operand)
+        return _Part(InRange(_beside(op, operand, low, high), *ends))
+
+    def equals_range(self, operand: Operand, op: Token, low: Operand, high: Operand) -> _Part:
+        return self.in_range(operand, op, low, high)
+
+    def in_set(self, operand: Operand, op: Token, values: tuple[Value, ...]) -> _Part:
+        chosen = (_beside(op, Constant(value), operand) for value in values)
+        return _Part(InSet(operand, tuple(one.value for one in chosen if isinstance(one, Constant))))
+
+    def in_group(self, operand: Operand, _: Token, group: Token) -> _Part:
+        name = _unquoted(group) if group.type == "TEXT" else str(group)
+        return _Part(InGroup(operand, _named(group, name)))
+
+    def text_match(self, left: Operand, op: Token, right: Operand) -> _Part:
+        return _Part(TextMatch(cast(TextOp, " ".join(op.split())), left, right))
+
+    def is_null(self, operand: Operand) -> _Part:
+        return _Part(IsNull(operand))
+
+    def is_not_null(self, operand: Operand, _: Token) -> _Part:
+        return _Part(Not(IsNull(operand)))
+
+    def related(self, name: str, _: Token, args: tuple[Operand, ...]) -> _Part:
+        return _Part(Related(name, args))
+
+    def predicate(self, name: str, _: Token, args: tuple[Operand, ...] | None) -> _Part:
+        return _Part(Predicate(name, args or ()))
+
+    def items(self, *items: Operand | Value) -> tuple[Operand | Value, ...]:
+        return items
+
+    def constant(self, value: Value) -> Constant:
+        return Constant(value)
+
+    def attribute(self, name: str) -> Attribute:
+        return Attribute(name)
+
+    def meta(self, token: Token) -> Meta:
+        name = token[1:]
+        if name not in ("time", "publisher"):
+            raise _refusal(token, f"there is no `{brief(str(token))}`", "write `@time` or `@publisher`")
+        return Meta(cast(Literal["time", "publisher"], name))
+
+    def subject(self, token: Token) -> Subject:
+        name = token[1:]
+        return Subject(_named(token, _unquoted(name) if name.startswith("`") else name))
+
+    def clock(self, part: Token, _: Token, of: Attribute | Meta, zone: Token | None) -> ClockPart:
+        if of == Meta("publisher"):
+            raise _refusal(part, f"`{part}` takes a time, not `@publisher`", "write `@time`")
+        return ClockPart(cast(Clock, str(part)), of, _zone(zone) if zone is not None else "UTC")
+
+    def name(self, token: Token) -> str:
+        return _named(token, _unquoted(token)) if token.type == "QUOTED" else str(token)
+
+    def text(self, token: Token) -> str:
+        return _unquoted(token)
+
+    def number(self, token: Token) -> int | float:
+        digits = token.lstrip("+-").lstrip("0") or "0"
+        if digits.isdigit():
+            # Nineteen digits hold any 64-bit integer, so text of any length is never converted.
+            value = int(digits[:20]) * (-1 if token[0] == "-" else 1)
+            if len(digits) > 19 or not INT_MIN <= value <= INT_MAX:
+                raise _refusal(token, f"the integer `{brief(str(token))}` does not fit in 64 bits")
+            return value
+        number = float(token)
+        if not math.isfinite(number):
+            raise _refusal(token, f"the number `{brief(str(token))}` is outside the range of a double")
+        return number
+
+    def timestamp(self, token: Token) -> Value:
+        return _converted(token, Kind.TIMESTAMP)
+
+    def binary(self, token: Token) -> Value:
+        return _converted(token, Kind.BYTES)
+
+    def boolean(self, word: Token) -> bool:
+        return word.type == "TRUE"
+
+
+def _beside(at: Token, operand: Operand, *others: Operand) -> Operand:
+    try:
+        return beside(operand, *others)
+    except BadExpression as error:
+        raise _refusal(at, error.message, error.remedy) from None
+
+
+def _unquoted(token: str) -> str:
+    quote = token[0]
+    return token[1:-1].replace(quote * 2, quote)
+
+
+def _named(token: Token, name: str) -> str:
+    if not name:
+        raise _refusal(token, f"`{token}` is an empty name")
+    return name
+
+
+def _converted(token: Token, kind: Kind) -> Value:
+    try:
+        return conform(kind, _unquoted(token))
+    except TypeMismatch as error:
+        raise _refusal(token, error.message, error.remedy) from None
+
+
+def _zone(token: Token) -> str:
+    zone = _unquoted(token)
+    if _ZONE.fullmatch(zone) and zone not in _MACHINE_ZONES:
+        with suppress(KeyError, ValueError, OSError):
+            return ZoneInfo(zone).key
+    raise _refusal(token, f"there is no time zone `{brief(zone)}`", "name one such as `Europe/London`")
+
+
+# Complaints.
+
+_LITERALS: Final = frozenset({"TEXT", "NUMBER", "_TIMESTAMP", "_BYTES", "TRUE", "FALSE"})
+_REFERENCES: Final = frozenset({"NAME", "META", "SUBJECT"})
+_OPERANDS: Final = _LITERALS | _REFERENCES | {"CLOCK"}
+_CLASSES: Final[Sequence[tuple[str, frozenset[str]]]] = (
+    ("a condition", _OPERANDS | {"NOT", "LPAR", "_PREDICATE"}),
+    ("an attribute or a literal", _OPERANDS),
+    ("a literal", _LITERALS),
+    ("a comparison such as `=` or `in`", frozenset({"EQUAL", "COMPARE", "IN", "_IS", "TEXT_OP"})),
+    ("a group name", frozenset({"GROUP_NAME", "TEXT"})),
+)
+"""Terminals that come together, with the words for them; a wider class before a narrower."""
+
+_WORDS: Final[Mapping[str, str]] = {
+    "NAME": "a name", "META": "`@time`", "_LBRACE": "a set such as `{'a', 'b'}`", "_GROUP": "`group`",
+    "TEXT": "quoted text", "_DOTS": "`..`", "_NULL": "`null`", "NOT": "`not null`", "LPAR": "`(`",
+    "_COMMA": "`,`", "_RPAR": "`)`", "_RBRACE": "`}`", "_AND": "`and`", "_OR": "`or`",
+    "$END": "the end of the expression",
+}  # fmt: skip
+"""The words for each other terminal, in the order in which to name them."""
+
+_INSTEAD: Final[Mapping[str, str]] = {
+    "==": "=", "===": "=", "<>": "!=", "!==": "!=", "=!": "!=", "=<": "<=", "=>": ">=", "!": "not",
+    "&&": "and", "&": "and", "||": "or", "|": "or", "like": "contains", "between": "in low..high",
+}  # fmt: skip
+"""Operators of other languages, and what is meant."""
+
+_SIGNS: Final = re.compile(r"[=<>!&|]+")
+_SHOWN: Final = re.compile(r"\w+|\S")
+_CURLY: Final = "\u2018\u2019\u201c\u201d"
+
+
+def _complaint(text: str, error: UnexpectedInput, seen: Sequence[Token], accepts: Set[str]) -> BadExpression:
+    """Say which token stands where it cannot, what could stand there, and what was probably meant."""
+    token = error.token if isinstance(error, UnexpectedToken) else None
+    expected = _expected(accepts)
+    if token is not None and token.type == "$END":
+        place = _place(text, len(text.rstrip()))
+        return BadExpression(f"unexpected end, expected {expected}", place=place, remedy=_miscased(seen))
+    at = cast(int, error.pos_in_stream if token is None else token.start_pos)
+    found = str(token) if token is not None else cast(re.Match[str], _SHOWN.match(text, at)).group()
+    signs = next((m for m in _SIGNS.finditer(text) if m.start() <= at < m.end()), None)
+    if signs is not None and signs.group() in _INSTEAD:
+        found, at = signs.group(), signs.start()
+    message = f"unexpected `{_one_line(brief(found))}`, expected {expected}"
+    return BadExpression(message, place=_place(text, at), remedy=_remedy(text, at, found, seen, accepts))
+
+
+def _expected(accepts: Set[str]) -> str:
+    left = set(accepts) - {"QUOTED"}
+    words = []
+    for name, terminals in _CLASSES:
+        if terminals <= left:
+            words.append(name)
+            left -= terminals | {"LPAR"}
+    words += [word for terminal, word in _WORDS.items() if terminal in left]
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
+    before = seen[-1] if seen else Token("", "")
+    if found in _INSTEAD:
+        return f"write `{_INSTEAD[found]}`"
+    if found == "null":
+        operand = _one_line(brief(str(seen[-2]))) if seen[1:] and seen[-2].type in _REFERENCES else "x"
+        return f"write `{operand} is not null`" if before == "!=" else f"write `{operand} is null`"
+    if found == "not" and "IN" in accepts:
+        return "write `not` before the whole comparison, as in `not x in {1, 2}`"
+    if found.lower() in RESERVED - {found}:
+        return f"write `{found.lower()}`, in lower case"
+    if found in ("true", "false") and before == "is":
+        return f"write `= {found}`"
+    if found == "(" and before == "in":
+        return "write a set in braces, as in `x in {1, 2}`"
+    if found == ".." and "_DOTS" not in accepts:
+        return "write a range as `x in 4..10`, or `not x in 4..10`"
+    if found in _CURLY:
+        return "write straight quotes"
+    if before.type in ("TEXT", "QUOTED") and at == before.end_pos:
+        return "write a quote inside quotes twice"
+    if found in "'\"`":
+        return "close the quotes"
+    if found == "." and text[at + 1 : at + 2].isdigit():
+        return f"write a digit before the point, as in `0.{text[at + 1]}`"
+    return _miscased(seen)
+
+
+def _miscased(seen: Sequence[Token]) -> str | None:
+    wrong = next((t for t in seen if t.type == "NAME" and t.lower() in RESERVED), None)
+    return f"write `{wrong.lower()}`, in lower case" if wrong is not None else None
+
+
+def _place(text: str, at: int) -> str:
+    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
+
+
+def _refusal(at: Token | None, message: str, remedy: str | None = None) -> BadExpression:
+    place = f"line {at.line}, column {at.column}" if at is not None else None
+    return BadExpression(_one_line(message), place=place, remedy=remedy)
+
+
+def _one_line(message: str) -> str:
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)
+    return escaped if len(escaped) <= 200 else escaped[:197] + "..."

@@ -1,0 +1,154 @@
+"""A batch of changes to the ledger: atomic, one version (Gryphon 2.2).
+
+Guarantees: a closed union of small operations; each says exactly what it touches. The order within a batch is:
+as listed. Whether a batch is allowed and well-formed is decided in `decide.apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from headgate.model.rights import Rule, Subscription
+from headgate.model.types import EventType
+from headgate.model.values import Value
+
+Row: TypeAlias = tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareType:
+    """A new event type."""
+
+    type: EventType
+
+
+@dataclass(frozen=True, slots=True)
+class DeclarePrincipal:
+    """A new principal with its subject attributes."""
+
+    name: str
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareGroup:
+    """A new group; `open` lets filters name it (D9)."""
+
+    name: str
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareRelation:
+    """A new finite relation; `open` lets filters name it (D9)."""
+
+    name: str
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember:
+    """A principal or group joins a group."""
+
+    group: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """A principal or group leaves a group; no error if it is not there."""
+
+    group: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddRow:
+    """A tuple joins a relation."""
+
+    relation: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRow:
+    """A tuple leaves a relation; no error if it is not there."""
+
+    relation: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class SetAttribute:
+    """A subject attribute gets a value, or goes with null."""
+
+    principal: str
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class AddRule:
+    """A new entry, after all others; with `first`, before all that existed before the batch (D5)."""
+
+    rule: Rule
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRule:
+    """An entry ends."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """A subscription begins."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """A subscription ends."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPredicate:
+    """A generic predicate: `target` is `module:function`, `digest` the SHA-256 of the module's source."""
+
+    name: str
+    target: str
+    digest: str
+
+
+Change: TypeAlias = (
+    DeclareType
+    | DeclarePrincipal
+    | DeclareGroup
+    | DeclareRelation
+    | AddMember
+    | RemoveMember
+    | AddRow
+    | RemoveRow
+    | SetAttribute
+    | AddRule
+    | RemoveRule
+    | Subscribe
+    | Unsubscribe
+    | RegisterPredicate
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes by one author that take effect together."""
+
+    author: str
+    changes: tuple[Change, ...] = ()
+    note: str = ""

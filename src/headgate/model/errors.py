@@ -1,0 +1,143 @@
+"""One error root with stable codes.
+
+Guarantees: every refusal is a `HeadgateError` with a stable `code`, a one-line message with the offending
+input in backticks, and where known a `place` (file, line, key, or line and column) and a `remedy`.
+"""
+
+from __future__ import annotations
+
+
+class HeadgateError(Exception):
+    """Something Headgate refuses, with a stable code, the place and the remedy."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, place: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{where}{self.message}{remedy} [{self.code}]"
+
+    def at(self, place: str) -> HeadgateError:
+        """Say where it happened, keeping a place that is already more exact."""
+        self.place = f"{place}, {self.place}" if self.place else place
+        return self
+
+
+class UnknownType(HeadgateError):
+    """An event type that the ledger does not hold."""
+
+    code = "unknown-type"
+
+
+class TypeMismatch(HeadgateError):
+    """A value that its attribute's declared kind does not accept."""
+
+    code = "type-mismatch"
+
+
+class PublishDenied(HeadgateError):
+    """No entry of the publisher admits the event (D6)."""
+
+    code = "publish-denied"
+
+
+class GovernDenied(HeadgateError):
+    """The author does not govern what a batch touches, or may not ask (D14)."""
+
+    code = "govern-denied"
+
+
+class SubscribeDenied(HeadgateError):
+    """A subscription for another principal, or past a limit; never for lack of rights (D10)."""
+
+    code = "subscribe-denied"
+
+
+class BadExpression(HeadgateError):
+    """An expression that does not parse, does not type-check or is past a limit."""
+
+    code = "bad-expression"
+
+
+class BadDefinition(HeadgateError):
+    """A type, rule, group, relation or name that is malformed or clashes."""
+
+    code = "bad-definition"
+
+
+class UnknownName(HeadgateError):
+    """A principal, group, relation, rule, subscription or predicate nobody declared."""
+
+    code = "unknown-name"
+
+
+class VersionConflict(HeadgateError):
+    """The ledger moved on since the version the author named."""
+
+    code = "version-conflict"
+
+
+class StaleVersion(HeadgateError):
+    """A writer decided at a version that its stream has already left."""
+
+    code = "stale-version"
+
+
+class Fenced(HeadgateError):
+    """Another writer has taken the stream over."""
+
+    code = "fenced"
+
+
+class TooNew(HeadgateError):
+    """A file written by a newer Headgate."""
+
+    code = "too-new"
+
+
+class Damaged(HeadgateError):
+    """A log, ledger or store file whose content is not what was written."""
+
+    code = "damaged"
+
+
+class StorageFull(HeadgateError):
+    """No room to store; nothing of the request was kept."""
+
+    code = "storage-full"
+
+
+class StorageBusy(HeadgateError):
+    """Another process holds the file for too long; nothing of the request was kept."""
+
+    code = "storage-busy"
+
+
+class BadScenario(HeadgateError):
+    """A file that is not a scenario."""
+
+    code = "bad-scenario"
+
+
+class NotSupportedYet(HeadgateError):
+    """A key or step of the format that this version does not run."""
+
+    code = "not-supported-yet"
+
+
+class BadEnvironment(HeadgateError):
+    """Java or another component of the machine is missing or too old."""
+
+    code = "bad-environment"
+
+
+class NotFound(HeadgateError):
+    """Nothing by that name that the asker may know of."""
+
+    code = "not-found"

@@ -1,0 +1,43 @@
+"""Events, before and after the gateway has accepted them.
+
+Guarantees: an `Event` holds every attribute of its type, nulls included, with values that `conform` let in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from headgate.model.values import Value, plain
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event as a publisher sends it: untrusted values under names."""
+
+    id: str
+    publisher: str
+    type: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An accepted event with the place and version it was stamped with (D7)."""
+
+    id: str
+    publisher: str
+    type: str
+    values: Mapping[str, Value]
+    time: datetime
+    stream: str = "main"
+    seq: int = 0
+    version: int = 0
+
+
+def size_of(values: Mapping[str, Value]) -> int:
+    """The size of an event: the UTF-8 bytes of its non-null attributes as compact JSON with sorted keys."""
+    shown = {name: plain(value) for name, value in values.items() if value is not None}
+    return len(json.dumps(shown, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,0 +1,91 @@
+"""Rules and subscriptions: who may do what, and who wants what.
+
+Guarantees: a `Rule` is one entry of D5: it grants or forbids actions on a type or pattern, under a condition, for all
+attributes, some, or some with forced values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from headgate.model.conditions import TRUE, Condition
+from headgate.model.errors import BadDefinition
+from headgate.model.types import check_name, check_pattern, check_type_name
+
+
+class Action(Enum):
+    """What a right allows."""
+
+    CONNECT = "connect"
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+    INSTALL = "install"
+    EXTEND = "extend"
+    GOVERN = "govern"
+    AUDIT = "audit"
+
+
+class Effect(Enum):
+    """Does an entry grant or forbid?"""
+
+    GRANT = "grant"
+    FORBID = "forbid"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One ordered entry for a principal or group.
+
+    `attributes` is None for all; `forced` maps some of them to the value they must have: forced on publish, asked
+    for on subscribe. Forced values stay as written until a type gives them a kind.
+    """
+
+    id: str
+    who: str
+    actions: frozenset[Action]
+    type: str = "*"
+    where: Condition = TRUE
+    attributes: tuple[str, ...] | None = None
+    forced: Mapping[str, object] = field(default_factory=dict)
+    effect: Effect = Effect.GRANT
+    disclose: bool = False
+    author: str = ""
+
+    def __post_init__(self) -> None:
+        check_name("rule", self.id)
+        check_pattern(self.type)
+        if not self.actions:
+            raise BadDefinition(f"the rule `{self.id}` allows nothing", remedy="name an action in `may`")
+        if self.forced and not set(self.forced) <= set(self.attributes or ()):
+            raise BadDefinition(f"the rule `{self.id}` forces an attribute that it does not name")
+        if self.effect is Effect.FORBID and self.attributes is not None and Action.PUBLISH in self.actions:
+            raise BadDefinition(
+                f"the rule `{self.id}` forbids publishing with `attributes`",
+                remedy="leave `attributes` out, or name the values to forbid in `where`",
+            )
+
+    @property
+    def whole_event(self) -> bool:
+        """Does this entry cover the event itself (D5)? Every grant does, and a forbid without attributes."""
+        return self.effect is Effect.GRANT or self.attributes is None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a principal wants: events of a type (and its subtypes) whose view makes the filter true.
+
+    `first` is the version that made it; `history` asks for earlier events too (D10).
+    """
+
+    id: str
+    principal: str
+    type: str
+    where: Condition = TRUE
+    history: bool = False
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("subscription", self.id)
+        check_type_name(self.type)

@@ -1,0 +1,98 @@
+"""The project's own promises: a clear word about Java, and no registry's name in any file."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fake_java(folder: Path, says: str) -> None:
+    folder.mkdir(parents=True)
+    program = folder / "java"
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+
+
+def check_java(path: Path, java_home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": str(path)}
+    if java_home is not None:
+        env["JAVA_HOME"] = str(java_home)
+    return subprocess.run(
+        ["/bin/sh", str(ROOT / "tools" / "check-java")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line a refusal says."""
+    assert done.returncode != 0
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("headgate: ")
+    return line
+
+
+def test_missing_java_is_named_with_the_remedy(tmp_path: Path) -> None:
+    line = refusal(check_java(tmp_path))
+    assert "Java is missing" in line
+    assert "apt-get install openjdk-17-jre-headless" in line
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ('openjdk version "11.0.22" 2024-01-16', "11.0.22"),
+        ('openjdk version "1.8.0_392"', "1.8.0_392"),
+    ],
+)
+def test_old_java_is_named_with_the_remedy(tmp_path: Path, says: str, version: str) -> None:
+    fake_java(tmp_path / "bin", says)
+    line = refusal(check_java(tmp_path / "bin"))
+    assert f"is Java {version}, too old" in line
+    assert "apt-get install openjdk-17-jre-headless" in line
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        'openjdk version "17.0.15" 2025-04-15',
+        'openjdk version "21" 2023-09-19',
+        'openjdk version "26-ea" 2026-03-17',
+        'Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "17.0.15" 2025-04-15',
+    ],
+)
+def test_good_java_passes_in_silence(tmp_path: Path, says: str) -> None:
+    fake_java(tmp_path / "bin", says)
+    done = check_java(tmp_path / "bin")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_java_that_does_not_run_is_refused(tmp_path: Path) -> None:
+    fake_java(tmp_path / "bin", "Unable to locate a Java Runtime.")
+    assert "does not run" in refusal(check_java(tmp_path / "bin"))
+
+
+def test_java_home_comes_before_path(tmp_path: Path) -> None:
+    fake_java(tmp_path / "old" / "bin", 'openjdk version "11.0.22" 2024-01-16')
+    fake_java(tmp_path / "new" / "bin", 'openjdk version "17.0.15" 2025-04-15')
+    assert check_java(tmp_path / "old" / "bin", java_home=tmp_path / "new").returncode == 0
+    assert "Java 11.0.22" in refusal(check_java(tmp_path / "new" / "bin", java_home=tmp_path / "old"))
+
+
+def test_java_home_without_java_is_refused(tmp_path: Path) -> None:
+    fake_java(tmp_path / "bin", 'openjdk version "17.0.15" 2025-04-15')
+    line = refusal(check_java(tmp_path / "bin", java_home=tmp_path / "nowhere"))
+    assert f"JAVA_HOME is `{tmp_path / 'nowhere'}`" in line
+
+
+def test_no_file_names_a_package_registry() -> None:
+    done = subprocess.run(
+        [str(ROOT / "tools" / "check-registries")], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
