@@ -1,0 +1,5 @@
+"""The reference semantics: what is true, who sees what, what is admitted, delivered and explained.
+
+Guarantees: pure functions of a `State` and an `Event`; design rules D1-D10, D13 and D14 by number. Spark must agree
+with this package on every input. Leaves out: speed, storage, text.
+"""

@@ -1,0 +1,353 @@
+"""May this batch be applied, and what is the state then? Rules D13 and D14.
+
+Guarantees: pure and atomic: the next state, one version later, or an error and nothing. Everything a later decision
+could trip over (names, kinds, cycles, limits, normal forms) is refused here, when it is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from headgate.decide.bind import bind
+from headgate.decide.check import Scope, check
+from headgate.decide.normal import clauses
+from headgate.decide.views import condition_for, entries, governs, holds
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    AddRule,
+    Batch,
+    Change,
+    DeclareGroup,
+    DeclarePrincipal,
+    DeclareRelation,
+    DeclareType,
+    RegisterPredicate,
+    RemoveMember,
+    RemoveRow,
+    RemoveRule,
+    Row,
+    SetAttribute,
+    Subscribe,
+    Unsubscribe,
+)
+from headgate.model.conditions import TRUE
+from headgate.model.errors import (
+    BadDefinition,
+    BadExpression,
+    GovernDenied,
+    HeadgateError,
+    SubscribeDenied,
+    UnknownName,
+)
+from headgate.model.limits import MAX_GROUP_DEPTH
+from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.state import State
+from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
+from headgate.model.values import Kind, Value, brief, conform, kind_of, same
+
+DOMAIN_ACTIONS = frozenset({Action.CONNECT, Action.INSTALL})
+"""Rights on the domain itself, which only the administrator gives."""
+
+
+def apply(state: State, batch: Batch) -> State:
+    """The state after a batch, or an error and nothing applied."""
+    return _Work(state, batch.author).run(batch.changes)
+
+
+class _Work:
+    """A working copy of the state while one batch is applied."""
+
+    def __init__(self, state: State, author: str) -> None:
+        self.before = state
+        self.author = author
+        self.is_administrator = author == state.administrator
+        self.types: Catalog = state.types
+        self.principals = dict(state.principals)
+        self.groups = dict(state.groups)
+        self.relations = dict(state.relations)
+        self.open_names = set(state.open_names)
+        self.predicates = dict(state.predicates)
+        self.subscriptions = dict(state.subscriptions)
+        self.rules = {rule.id: rule for rule in state.rules}
+        self.first: list[str] = []
+        self.now = state
+
+    def run(self, changes: tuple[Change, ...]) -> State:
+        if not self.is_administrator and self.author not in self.principals:
+            raise UnknownName(f"no principal `{brief(self.author)}`", remedy="declare it first")
+        for change in changes:
+            self._apply(change)
+        return replace(self._freeze(), version=self.before.version + 1)
+
+    def _freeze(self) -> State:
+        """The state so far, for looking things up in."""
+        first = dict.fromkeys(self.first)
+        ordered = (*(self.rules[i] for i in first), *(r for i, r in self.rules.items() if i not in first))
+        return State(
+            self.before.version,
+            self.before.administrator,
+            self.types,
+            ordered,
+            self.principals,
+            self.groups,
+            self.relations,
+            frozenset(self.open_names),
+            self.predicates,
+            self.subscriptions,
+        )
+
+    def _apply(self, change: Change) -> None:
+        match change:
+            case DeclareType(new):
+                self._declare_type(new)
+            case DeclarePrincipal(name, attributes):
+                self._administer("principal", name)
+                self._declare_principal(name, attributes)
+            case DeclareGroup(name, is_open):
+                self._administer("group", name)
+                self._fresh(check_name("group", name))
+                if name in self.relations:  # they share the names that are open
+                    raise BadDefinition(f"`{name}` already names a relation")
+                self.groups[name] = frozenset()
+                self._open(name, is_open)
+            case DeclareRelation(name, is_open):
+                self._administer("relation", name)
+                if check_name("relation", name) in self.relations:
+                    raise BadDefinition(f"the relation `{name}` is already declared")
+                if name in self.groups:
+                    raise BadDefinition(f"`{name}` already names a group")
+                self.relations[name] = frozenset()
+                self._open(name, is_open)
+            case AddMember(group, member):
+                self._administer("group", group)
+                self._add_member(group, member)
+            case RemoveMember(group, member):
+                self._administer("group", group)
+                self.groups[group] = self._group(group) - {self._known(member)}
+            case AddRow(relation, row):
+                self._administer("relation", relation)
+                self._add_row(relation, row)
+            case RemoveRow(relation, row):
+                self._administer("relation", relation)
+                self.relations[relation] = frozenset(r for r in self._relation(relation) if not _same_row(r, row))
+            case SetAttribute(principal, name, value):
+                self._administer("principal", principal)
+                self._set_attribute(principal, name, value)
+            case AddRule(rule, first):
+                self._add_rule(replace(rule, author=self.author), first)
+            case RemoveRule(id):
+                self._remove_rule(id)
+            case Subscribe(subscription):
+                self._subscribe(subscription)
+            case Unsubscribe(id):
+                self._unsubscribe(id)
+            case RegisterPredicate(name, _, _):
+                self._administer("predicate", name)
+                self.predicates[check_name("predicate", name)] = change
+            case _:
+                assert_never(change)
+
+    # -- names ------------------------------------------------------------------------------------------------
+
+    def _administer(self, what: str, name: str) -> None:
+        if not self.is_administrator:
+            raise GovernDenied(f"`{self.author}` does not govern the {what} `{brief(name)}`")
+
+    def _open(self, name: str, is_open: bool) -> None:
+        if is_open:
+            self.open_names.add(name)
+
+    def _fresh(self, name: str) -> None:
+        if name in self.principals or name in self.groups or name == self.before.administrator:
+            raise BadDefinition(f"`{name}` already names a principal or group")
+
+    def _known(self, name: str) -> str:
+        if name not in self.principals and name not in self.groups and name != self.before.administrator:
+            raise UnknownName(f"no principal or group `{brief(name)}`", remedy="declare it first")
+        return name
+
+    def _group(self, name: str) -> frozenset[str]:
+        if name not in self.groups:
+            raise UnknownName(f"no group `{brief(name)}`", remedy="declare it first")
+        return self.groups[name]
+
+    def _relation(self, name: str) -> frozenset[Row]:
+        if name not in self.relations:
+            raise UnknownName(f"no relation `{brief(name)}`", remedy="declare it first")
+        return self.relations[name]
+
+    # -- types, principals, groups, relations -----------------------------------------------------------------
+
+    def _declare_type(self, new: EventType) -> None:
+        state = self._freeze()
+        if not self.is_administrator:
+            if new.owner != self.author or not _may_install(state, self.author, new.name):
+                raise GovernDenied(f"`{self.author}` may not install the type `{new.name}` of `{new.owner}`")
+            if new.parent in self.types and not _may_extend(state, self.author, str(new.parent)):
+                raise GovernDenied(f"`{self.author}` may not extend `{new.parent}`")
+        self._known(new.owner)
+        self.types = self.types.declare(new)
+        state = self._freeze()
+        for rule in self.rules.values():
+            if is_pattern(rule.type) and matches(rule.type, new.name):
+                _check_rule_on(state, rule, self.types.attributes(new.name), f"`{new.name}`", lenient=True)
+
+    def _declare_principal(self, name: str, attributes: Mapping[str, Value]) -> None:
+        self._fresh(check_name("principal", name))
+        self.principals[name] = {}
+        for attribute, value in attributes.items():
+            self._set_attribute(name, attribute, value)
+
+    def _set_attribute(self, principal: str, name: str, value: Value) -> None:
+        if principal not in self.principals:
+            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        check_name("subject attribute", name)
+        kept = {k: v for k, v in self.principals[principal].items() if k != name}
+        self.principals[principal] = kept if value is None else {**kept, name: _clean(value)}
+
+    def _add_member(self, group: str, member: str) -> None:
+        members = self._group(group)
+        self._known(member)
+        if member in self.groups:
+            if member == group or group in self._below(member):
+                raise BadDefinition(f"`{member}` in `{group}` would make the groups a cycle")
+            self.groups[group] = members | {member}
+            if self._depth(group) > MAX_GROUP_DEPTH:
+                raise BadDefinition(f"`{group}` nests deeper than MAX_GROUP_DEPTH ({MAX_GROUP_DEPTH})")
+        self.groups[group] = members | {member}
+
+    def _below(self, group: str) -> set[str]:
+        """Every group inside a group."""
+        found: set[str] = set()
+        frontier = [group]
+        while frontier:
+            inner = [m for m in self.groups[frontier.pop()] if m in self.groups and m not in found]
+            found.update(inner)
+            frontier.extend(inner)
+        return found
+
+    def _depth(self, group: str) -> int:
+        """The longest chain of groups through a group."""
+        up, down, depth = {group}, {group}, 1
+        while up := {g for g, members in self.groups.items() if members & up}:
+            depth += 1
+        while down := {m for g in down for m in self.groups[g] if m in self.groups}:
+            depth += 1
+        return depth
+
+    def _add_row(self, relation: str, row: Row) -> None:
+        rows = self._relation(relation)
+        if not row or any(v is None for v in row):
+            raise BadDefinition(f"a tuple of `{relation}` has values and no null")
+        if any(len(other) != len(row) for other in rows):
+            raise BadDefinition(f"a tuple of {len(row)} values does not fit `{relation}`")
+        new = tuple(_clean(v) for v in row)
+        if new in rows and not any(_same_row(new, other) for other in rows):  # Python takes true for 1
+            raise BadDefinition(f"a tuple of `{relation}` differs from another only in that `true` is not 1")
+        self.relations[relation] = rows | {new}
+
+    # -- rules ------------------------------------------------------------------------------------------------
+
+    def _add_rule(self, rule: Rule, first: bool) -> None:
+        self._known(rule.who)
+        state = self._freeze()
+        self._may_rule(state, rule)
+        if is_pattern(rule.type):
+            for name in self.types:
+                if matches(rule.type, name):
+                    _check_rule_on(state, rule, self.types.attributes(name), f"`{name}`", lenient=True)
+            _check_rule_on(state, replace(rule, forced={}), {}, f"`{rule.type}`", lenient=True)
+        else:
+            attributes = self.types.attributes(rule.type)
+            for attribute in rule.attributes or ():
+                if attribute not in attributes:
+                    raise BadDefinition(
+                        f"the rule `{rule.id}` names `{brief(attribute)}`, which `{rule.type}` lacks",
+                        remedy=f"its attributes are {', '.join(f'`{a}`' for a in attributes)}",
+                    )
+            _check_rule_on(state, rule, attributes, f"`{rule.type}`", lenient=False)
+        self.rules.pop(rule.id, None)
+        self.first = [i for i in self.first if i != rule.id]
+        self.rules[rule.id] = rule
+        if first:
+            self.first.append(rule.id)
+
+    def _may_rule(self, state: State, rule: Rule) -> None:
+        if self.is_administrator:
+            if not is_pattern(rule.type):
+                self.types[rule.type]
+            return
+        if not is_pattern(rule.type):
+            allowed = governs(state, self.author, rule.type)
+        else:
+            allowed = any(matches(rule.type, t) and governs(state, self.author, t) for t in self.types)
+        if not allowed or rule.actions & DOMAIN_ACTIONS:
+            raise GovernDenied(f"`{self.author}` does not govern `{rule.type}`")
+
+    def _remove_rule(self, id: str) -> None:
+        rule = self.rules.get(id)
+        if rule is None:
+            raise UnknownName(f"no rule `{brief(id)}` is in force", remedy="`headgate versions` shows what is")
+        if is_pattern(rule.type):
+            mine = self.is_administrator or rule.author == self.author
+        else:
+            mine = governs(self._freeze(), self.author, rule.type)
+        if not mine:
+            raise GovernDenied(f"`{self.author}` does not govern `{rule.type}` of the rule `{id}`")
+        del self.rules[id]
+        self.first = [i for i in self.first if i != id]
+
+    # -- subscriptions ----------------------------------------------------------------------------------------
+
+    def _subscribe(self, new: Subscription) -> None:
+        if new.principal not in self.principals:
+            raise UnknownName(f"no principal `{brief(new.principal)}`", remedy="declare it first")
+        if not self.is_administrator and new.principal != self.author:
+            raise SubscribeDenied(f"`{self.author}` cannot subscribe as `{new.principal}`")
+        if new.id in self.subscriptions:
+            raise BadDefinition(f"the subscription `{new.id}` already exists", remedy="choose another id")
+        kinds = self.types.attributes(new.type)
+        if new.where != TRUE:
+            check(new.where, Scope(self._freeze(), kinds, f"`{new.type}`", filter=True))
+            clauses(new.where, kinds)
+        self.subscriptions[new.id] = replace(new, first=self.before.version + 1)
+
+    def _unsubscribe(self, id: str) -> None:
+        old = self.subscriptions.get(id)
+        if old is None or not (self.is_administrator or old.principal == self.author):
+            raise UnknownName(f"no subscription `{brief(id)}`")
+        del self.subscriptions[id]
+
+
+def _check_rule_on(state: State, rule: Rule, kinds: Mapping[str, Kind], where: str, *, lenient: bool) -> None:
+    """Refuse a rule whose condition or forced values do not fit a type, or whose normal form is too large."""
+    try:
+        for name, raw in rule.forced.items():
+            if name in kinds:
+                conform(kinds[name], raw)
+        check(rule.where, Scope(state, kinds, where, lenient=lenient))
+        clauses(bind(condition_for(rule, kinds), {}, kinds), kinds, want=rule.effect is Effect.GRANT)
+    except HeadgateError as error:
+        kind = BadExpression if error.code == BadExpression.code else BadDefinition
+        raise kind(f"rule `{rule.id}` on {where}: {error.message}", place=error.place, remedy=error.remedy) from None
+
+
+def _may_install(state: State, principal: str, name: str) -> bool:
+    found = (r for r in entries(state, principal, Action.INSTALL) if matches(r.type, name))
+    return next((r.effect is Effect.GRANT and r.where == TRUE for r in found), False)
+
+
+def _may_extend(state: State, principal: str, parent: str) -> bool:
+    return governs(state, principal, parent) or holds(state, principal, Action.EXTEND, parent)
+
+
+def _same_row(a: Row, b: Row) -> bool:
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def _clean(value: Value) -> Value:
+    kind = kind_of(value)
+    return value if kind is None else conform(kind, value)

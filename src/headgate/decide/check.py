@@ -1,0 +1,162 @@
+"""Static checking of expressions before they are accepted (rules D2 and D9).
+
+Guarantees: an expression that passes never meets a mixture of kinds at run time, names only what exists, and a filter
+names only groups and relations that are open. Every refusal is `bad-expression`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from headgate.model.conditions import (
+    Atom,
+    Attribute,
+    ClockPart,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    IsNull,
+    Meta,
+    Operand,
+    Predicate,
+    Related,
+    Subject,
+    TextMatch,
+    atoms,
+    operands,
+)
+from headgate.model.errors import BadExpression
+from headgate.model.state import State
+from headgate.model.values import Kind, brief, comparable, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an expression may name.
+
+    `attributes` are those of the event type; with `lenient` an attribute that is not among them is null rather than
+    an error (rules by pattern, D3). A `filter` may not use subject attributes, nor closed groups and relations.
+    """
+
+    state: State
+    attributes: Mapping[str, Kind]
+    where: str
+    lenient: bool = False
+    filter: bool = False
+
+
+def check(condition: Condition, scope: Scope) -> None:
+    """Refuse an expression that does not type-check in a scope."""
+    for atom in atoms(condition):
+        _check_atom(atom, scope)
+
+
+def _check_atom(atom: Atom, scope: Scope) -> None:
+    kinds = [_kind(operand, scope) for operand in operands(atom)]
+    match atom:
+        case Compare(op, left, right):
+            _comparable(kinds[0], kinds[1], f"{_show(left)} {op} {_show(right)}")
+        case InRange(operand, low, high):
+            shown = f"{_show(operand)} in {_show(low)}..{_show(high)}"
+            _comparable(kinds[0], kinds[1], shown)
+            _comparable(kinds[0], kinds[2], shown)
+        case InSet(operand, values):
+            for value in values:
+                _comparable(kinds[0], kind_of(value), f"{_show(operand)} in {{{_show(Constant(value))}}}")
+        case TextMatch(op, left, right):
+            for operand, kind in zip((left, right), kinds, strict=True):
+                _is_text(operand, kind, op)
+        case InGroup(operand, group):
+            _is_text(operand, kinds[0], "in group")
+            _declared("group", group, scope.state.groups, scope)
+        case Related(relation, args):
+            _declared("relation", relation, scope.state.relations, scope)
+            arity = next((len(row) for row in scope.state.relations[relation]), len(args))
+            if arity != len(args):
+                raise BadExpression(f"`{relation}` takes {arity} arguments, not {len(args)}")
+        case Predicate(name, _):
+            if name not in scope.state.predicates:
+                raise BadExpression(
+                    f"no predicate `{brief(name)}` is registered", remedy=_known("predicates", scope.state.predicates)
+                )
+        case IsNull():
+            pass
+        case _:
+            assert_never(atom)
+
+
+def _kind(operand: Operand, scope: Scope) -> Kind | None:
+    """The declared kind of an operand; None where it has none."""
+    match operand:
+        case Attribute(name):
+            if name in scope.attributes:
+                return scope.attributes[name]
+            if scope.lenient:
+                return None
+            raise BadExpression(
+                f"{scope.where} has no attribute `{brief(name)}`", remedy=_known("attributes", scope.attributes)
+            )
+        case Meta("time"):
+            return Kind.TIMESTAMP
+        case Meta():
+            return Kind.STRING
+        case Subject(name):
+            if scope.filter:
+                raise BadExpression(
+                    f"a filter cannot use the subject attribute `${brief(name)}`", remedy="write the value itself"
+                )
+            return None
+        case Constant(value):
+            return kind_of(value)
+        case ClockPart(part, of, _):
+            if _kind(of, scope) not in (Kind.TIMESTAMP, None):
+                raise BadExpression(f"`{part}` needs a timestamp, and {_show(of)} is none")
+            return Kind.INT
+        case _:
+            assert_never(operand)
+
+
+def _comparable(a: Kind | None, b: Kind | None, shown: str) -> None:
+    if a is not None and b is not None and not comparable(a, b):
+        hint = " or `timestamp '...'`" if Kind.TIMESTAMP in (a, b) and Kind.STRING in (a, b) else ""
+        raise BadExpression(
+            f"`{shown}` compares {a.value} with {b.value}", remedy=f"compare it with a value of its own kind{hint}"
+        )
+
+
+def _is_text(operand: Operand, kind: Kind | None, op: str) -> None:
+    if kind not in (Kind.STRING, None):
+        raise BadExpression(f"`{op}` needs text, and {_show(operand)} is {kind.value if kind else 'null'}")
+
+
+def _declared(what: str, name: str, known: Mapping[str, object], scope: Scope) -> None:
+    if name not in known:
+        raise BadExpression(f"no {what} `{brief(name)}`", remedy=_known(f"{what}s", known))
+    if scope.filter and name not in scope.state.open_names:
+        raise BadExpression(
+            f"the {what} `{name}` is not open, so a filter cannot name it", remedy="ask the administrator to open it"
+        )
+
+
+def _known(what: str, names: Mapping[str, object]) -> str:
+    shown = ", ".join(f"`{n}`" for n in list(names)[:8]) or "none"
+    return f"known {what}: {shown}{', ...' if len(names) > 8 else ''}"
+
+
+def _show(operand: Operand) -> str:
+    match operand:
+        case Attribute(name):
+            return name
+        case Meta(name):
+            return f"@{name}"
+        case Subject(name):
+            return f"${name}"
+        case ClockPart(part, of, _):
+            return f"{part}({_show(of)})"
+        case Constant(value):
+            return repr(value) if isinstance(value, (str, bytes)) else str(value)

@@ -1,0 +1,69 @@
+"""Who receives an event, and what do they see? Rules D8, D9 and D10.
+
+Guarantees: `decide` is a pure function of the event, the subscription and the ledger: not of time, batch, route or
+retries. A delivery carries the rules that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from headgate.decide.truth import PredicateFunction, World, truth
+from headgate.decide.views import View, view
+from headgate.model.events import Event
+from headgate.model.rights import Rule, Subscription
+from headgate.model.state import State
+from headgate.model.values import Value
+
+States: TypeAlias = Callable[[int], State]
+"""The ledger as decisions see it: the state at a version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An event as one subscription receives it."""
+
+    view: Mapping[str, Value]
+    because: tuple[Rule, ...]
+
+
+def decide(
+    event: Event, subscription: Subscription, states: States, predicates: Mapping[str, PredicateFunction]
+) -> Delivery | None:
+    """What the subscription receives of the event, if anything."""
+    state = states(event.version)
+    if not wants(event, subscription, states):
+        return None
+    seen = view_for(event, subscription, states, predicates)
+    if seen is None:
+        return None
+    shown = seen.of(event.values)
+    world = World(state, {}, predicates)
+    if truth(subscription.where, replace(event, values=shown), world) is not True:
+        return None
+    return Delivery(shown, seen.because)
+
+
+def wants(event: Event, subscription: Subscription, states: States) -> bool:
+    """Is the subscription in force for the event, by version and by type?"""
+    if event.version < subscription.first:
+        if not subscription.history:
+            return False
+    elif states(event.version).subscriptions.get(subscription.id) != subscription:
+        return False
+    return states(event.version).types.is_a(event.type, subscription.type)
+
+
+def view_for(
+    event: Event, subscription: Subscription, states: States, predicates: Mapping[str, PredicateFunction]
+) -> View | None:
+    """The view of the subscription's principal; for history, no more than it could see when it asked (D10)."""
+    then = view(states(event.version), subscription.principal, event, predicates)
+    if then is None or event.version >= subscription.first:
+        return then
+    asked = view(states(subscription.first), subscription.principal, event, predicates)
+    if asked is None:
+        return None
+    return replace(then, attributes=then.attributes & asked.attributes)

@@ -1,0 +1,69 @@
+"""Is an event accepted, and as what? Rule D6.
+
+Guarantees: an accepted event has every attribute of its type, conforming values, exactly what one grant allows.
+A refusal is `unknown-type`, `type-mismatch` or `publish-denied`, in that order of testing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from headgate.decide.truth import PredicateFunction, World, truth
+from headgate.decide.views import entries, named_type
+from headgate.model.errors import PublishDenied, TypeMismatch
+from headgate.model.events import Draft, Event
+from headgate.model.rights import Action, Effect, Rule
+from headgate.model.state import State
+from headgate.model.values import Kind, Value, brief, conform
+
+
+def admit(state: State, draft: Draft, *, now: datetime, predicates: Mapping[str, PredicateFunction]) -> Event:
+    """The event as accepted at this state, not yet stamped with its place."""
+    attributes = state.types.attributes(draft.type)
+    values = type_check(draft, attributes)
+    sent = Event(draft.id, draft.publisher, draft.type, values, now, version=state.version)
+    world = World(state, state.principals.get(draft.publisher, {}), predicates)
+    for rule in entries(state, draft.publisher, Action.PUBLISH):
+        if named_type(state, rule, Action.PUBLISH, draft.type) is None:
+            continue
+        if rule.effect is Effect.FORBID:
+            if truth(rule.where, sent, world) is not False:
+                raise PublishDenied(f"`{draft.publisher}` is forbidden to publish this `{draft.type}`")
+            continue
+        candidate = replace(sent, values=restricted(rule, values, attributes))
+        if truth(rule.where, candidate, world) is True:
+            return candidate
+    raise PublishDenied(
+        f"`{draft.publisher}` has no right to publish this `{draft.type}`",
+        remedy=f"ask its owner, `{state.types[draft.type].owner}`",
+    )
+
+
+def type_check(draft: Draft, attributes: Mapping[str, Kind]) -> dict[str, Value]:
+    """The values of a draft under every attribute of its type; an undeclared attribute is a mismatch."""
+    if not isinstance(draft.values, Mapping):
+        raise TypeMismatch(f"the event `{brief(draft.id)}` is not a mapping of attributes")
+    for name in draft.values:
+        if name not in attributes:
+            raise TypeMismatch(
+                f"`{draft.type}` has no attribute `{brief(name)}`",
+                remedy=f"its attributes are {', '.join(f'`{a}`' for a in attributes) or 'none'}",
+            )
+    values = {}
+    for name, kind in attributes.items():
+        try:
+            values[name] = conform(kind, draft.values.get(name))
+        except TypeMismatch as error:
+            raise TypeMismatch(f"attribute `{name}`: {error.message}", remedy=error.remedy) from None
+    return values
+
+
+def restricted(rule: Rule, values: Mapping[str, Value], attributes: Mapping[str, Kind]) -> dict[str, Value]:
+    """The event a grant lets through: attributes it does not name are null, forced ones have their value."""
+    if rule.attributes is None:
+        return dict(values)
+    kept = {name: value if name in rule.attributes else None for name, value in values.items()}
+    forced = {name: conform(attributes[name], raw) for name, raw in rule.forced.items() if name in attributes}
+    return {**kept, **forced}

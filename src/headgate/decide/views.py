@@ -1,0 +1,148 @@
+"""Which attributes of an event may a principal see? Rules D4, D5 and D8.
+
+Guarantees: for each attribute the first entry that matches the event and covers the attribute decides; the event
+itself is decided the same way, by the first grant or whole-event forbid that matches. Unknown never grants, and an
+unknown forbidding condition forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from headgate.decide.truth import PredicateFunction, World, truth
+from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, all_of
+from headgate.model.events import Event
+from headgate.model.rights import Action, Effect, Rule
+from headgate.model.state import State
+from headgate.model.types import is_pattern, matches
+from headgate.model.values import Kind, Value, conform
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One entry put to one event: its truth, and the attributes it covers."""
+
+    rule: Rule
+    truth: bool | None
+    covers: frozenset[str]
+
+    @property
+    def matches(self) -> bool:
+        """Does the entry count? A grant must be true; a forbid must not be false."""
+        return self.truth is True if self.rule.effect is Effect.GRANT else self.truth is not False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The attributes a principal may see of an event, and the entries that made it so."""
+
+    attributes: frozenset[str]
+    because: tuple[Rule, ...]
+    decided_by: Mapping[str, Rule] = field(default_factory=dict)
+
+    def of(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The event as seen: every other attribute is null."""
+        return {name: v if name in self.attributes else None for name, v in values.items()}
+
+
+def entries(state: State, principal: str, action: Action) -> tuple[Rule, ...]:
+    """The entries of a principal for an action, its own and its groups', in order (D5)."""
+    whom = state.groups_of(principal) | {principal}
+    return tuple(r for r in state.rules if r.who in whom and action in r.actions)
+
+
+def governs(state: State, principal: str, type_name: str, asked: frozenset[str] = frozenset()) -> bool:
+    """Does the principal own the type, or hold `govern` on it (D14)?
+
+    `asked` are the principals whose authority is being traced already: two who give `govern` to each other by
+    pattern, and have it from nobody else, have nothing.
+    """
+    if principal == state.administrator or state.types[type_name].owner == principal:
+        return True
+    return principal not in asked and holds(state, principal, Action.GOVERN, type_name, asked | {principal})
+
+
+def holds(state: State, principal: str, action: Action, type_name: str, asked: frozenset[str] = frozenset()) -> bool:
+    """Does the principal hold a right that is not about events, such as `govern` or `audit`, on a type?
+
+    There is no event, so a condition other than `true` is unknown: it never grants, and always forbids.
+    """
+    for rule in entries(state, principal, action):
+        if named_type(state, rule, action, type_name, asked) is None:
+            continue
+        if rule.effect is Effect.FORBID:
+            return False
+        if not _needs_event(rule):
+            return True
+    return False
+
+
+def named_type(
+    state: State, rule: Rule, action: Action, type_name: str, asked: frozenset[str] = frozenset()
+) -> str | None:
+    """The type through which an entry takes in events of a type, if it does (D3, D4).
+
+    Subscribe entries mean subtypes too, all others exactly the named or matched types. A pattern takes in only the
+    types that its author governs.
+    """
+    line = state.types.lineage(type_name) if action is Action.SUBSCRIBE else (type_name,)
+    for name in line:
+        if matches(rule.type, name) and (not is_pattern(rule.type) or governs(state, rule.author, name, asked)):
+            return name
+    return None
+
+
+def _needs_event(rule: Rule) -> bool:
+    return rule.where != TRUE or bool(rule.forced)
+
+
+def condition_for(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:
+    """The condition of an entry on a type: `where`, and for each forced value `attribute = value`."""
+    forced = (
+        Compare("=", Attribute(name), Constant(conform(attributes[name], raw) if name in attributes else None))
+        for name, raw in rule.forced.items()
+    )
+    return all_of(rule.where, *forced)
+
+
+def covered(rule: Rule, attributes: Mapping[str, Kind]) -> frozenset[str]:
+    """The attributes an entry covers on a type that has these attributes."""
+    return frozenset(attributes) if rule.attributes is None else frozenset(rule.attributes) & frozenset(attributes)
+
+
+def verdicts(
+    state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]
+) -> tuple[Verdict, ...]:
+    """Every subscribe entry of the principal that takes in the event's type, put to the event, in order."""
+    world = World(state, state.principals.get(principal, {}), predicates)
+    found = []
+    for rule in entries(state, principal, Action.SUBSCRIBE):
+        named = named_type(state, rule, Action.SUBSCRIBE, event.type)
+        if named is None:
+            continue
+        attributes = state.types.attributes(named)
+        covers = covered(rule, attributes)
+        if rule.effect is Effect.FORBID and rule.attributes is None:
+            covers = frozenset(state.types.attributes(event.type))
+        asked = replace(world, attributes=attributes)
+        found.append(Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers))
+    return tuple(found)
+
+
+def view(state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]) -> View | None:
+    """What the principal may see of the event, or None if there is no view (D8)."""
+    seen: set[str] = set()
+    decided: dict[str, Rule] = {}
+    because: list[Rule] = []
+    for verdict in verdicts(state, principal, event, predicates):
+        if not verdict.matches:
+            continue
+        new = verdict.covers - decided.keys()
+        if verdict.rule.effect is Effect.GRANT:
+            because.append(verdict.rule)
+            seen |= new
+        elif verdict.rule.whole_event and not because:
+            return None
+        decided.update(dict.fromkeys(new, verdict.rule))
+    return View(frozenset(seen), tuple(because), decided) if because else None
