@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import assert_never
 
 from headgate.decide.bind import bind
@@ -242,7 +243,7 @@ class _Work:
         rows = self._relation(relation)
         if not row or any(v is None for v in row):
             raise BadDefinition(f"a tuple of `{relation}` has values and no null")
-        if any(len(other) != len(row) for other in rows):
+        if any(len(other) != len(row) for other in islice(rows, 1)):  # all of one length
             raise BadDefinition(f"a tuple of {len(row)} values does not fit `{relation}`")
         new = tuple(_clean(v) for v in row)
         if new in rows and not any(_same_row(new, other) for other in rows):  # Python takes true for 1
@@ -269,8 +270,8 @@ class _Work:
                         remedy=f"its attributes are {', '.join(f'`{a}`' for a in attributes)}",
                     )
             _check_rule_on(state, rule, attributes, f"`{rule.type}`", lenient=False)
-        self.rules.pop(rule.id, None)
-        self.first = [i for i in self.first if i != rule.id]
+        if rule.id in self.rules:  # to replace an entry is to end it
+            self._remove_rule(rule.id)
         self.rules[rule.id] = rule
         if first:
             self.first.append(rule.id)

@@ -1,0 +1,20 @@
+"""The ledger: versions, types, rules, groups, subscriptions and starting points, kept for ever.
+
+Guarantees: the only importer of SQLAlchemy. `Ledger` is all of it; the other modules are its parts.
+"""
+
+from headgate.ledger.history import HistoryEntry
+from headgate.ledger.ledger import Ledger
+from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.schema import FORMAT
+from headgate.ledger.words import Difference
+
+__all__ = [
+    "FORMAT",
+    "Difference",
+    "HistoryEntry",
+    "Ledger",
+    "StartingPoint",
+    "SubscriptionChanges",
+    "VersionInfo",
+]

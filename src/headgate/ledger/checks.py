@@ -1,0 +1,111 @@
+"""Is the database a ledger that this Headgate reads, and is it whole?
+
+Guarantees: `recognise` refuses a ledger that is too new before anything else is read from it. `verify` finds
+damage that the database knows of, versions that are missing, intervals that overlap or lie outside the
+versions, rows that cannot be read and starting points that go back.
+Leaves out: a row altered into another valid row.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Table, and_, func, inspect, or_, select
+
+from headgate import __version__
+from headgate.ledger import codec, queries, schema
+from headgate.ledger.load import load
+from headgate.ledger.storage import RESTORE, damage
+from headgate.model.errors import Damaged, TooNew
+
+
+def recognise(connection: Connection, place: str) -> str:
+    """Refuse what is not a ledger, or one too new; otherwise the name of its administrator."""
+    if not inspect(connection).has_table(schema.meta.name):
+        raise Damaged(f"`{place}` is not a ledger", remedy="create one, or give the path of another")
+    found = connection.execute(select(schema.meta.c.name, schema.meta.c.value))
+    facts = {row.name: str(row.value) for row in found}
+    try:
+        written, administrator = int(facts["format"]), facts["administrator"]
+    except (KeyError, ValueError):
+        raise Damaged(f"`{place}` does not say what it is", remedy=RESTORE) from None
+    if written > schema.FORMAT:
+        raise TooNew(
+            f"the ledger `{place}` has format {written}, written by Headgate {facts.get('headgate', '?')};"
+            f" this is Headgate {__version__}, which reads formats up to {schema.FORMAT}",
+            remedy="use a newer Headgate",
+        )
+    return administrator
+
+
+def glance(connection: Connection, place: str) -> None:
+    """The quick check at every opening: pages, tables and the run of versions."""
+    _pages(connection, place, thorough=False)
+    _versions(connection, place)
+
+
+def _versions(connection: Connection, place: str) -> None:
+    missing = schema.METADATA.tables.keys() - set(inspect(connection).get_table_names())
+    if missing:
+        raise Damaged(f"the ledger `{place}` lacks the table `{min(missing)}`", remedy=RESTORE)
+    table = schema.versions
+    low, high, count = connection.execute(
+        select(func.min(table.c.version), func.max(table.c.version), func.count())
+    ).one()
+    if count and (low != 1 or high != count):
+        raise Damaged(
+            f"the ledger `{place}` holds {count} versions from {low} to {high}: some are missing",
+            remedy=RESTORE,
+        )
+
+
+def verify(connection: Connection, place: str, administrator: str) -> None:
+    """The whole check."""
+    _pages(connection, place, thorough=True)
+    _versions(connection, place)
+    latest = connection.scalar(select(func.max(schema.versions.c.version))) or 0
+    for table in schema.KEYS:
+        _intervals(connection, place, table, latest)
+    _ranks(connection, place)
+    for row in connection.execute(select(schema.rules)).mappings():
+        codec.rule_of(row)
+    queries.all_subscriptions(connection, latest)
+    queries.versions(connection, 0, latest)
+    load(connection, latest, administrator)
+    _starting_points(connection, place, latest)
+
+
+def _pages(connection: Connection, place: str, *, thorough: bool) -> None:
+    found = damage(connection, thorough=thorough)
+    if found is not None:
+        raise Damaged(f"the ledger `{place}` is damaged: {found}", remedy=RESTORE)
+
+
+def _intervals(connection: Connection, place: str, table: Table, latest: int) -> None:
+    starts, ends = table.c.from_version, table.c.to_version
+    wrong = or_(starts < 1, starts > latest, ends <= starts, ends > latest)
+    if connection.execute(select(table.c.row).where(wrong).limit(1)).first() is not None:
+        raise Damaged(f"the ledger `{place}` has {table.name} in force at versions that do not exist")
+    key = [table.c[name] for name in schema.KEYS[table]]
+    following = func.lead(starts).over(partition_by=key, order_by=starts).label("following")
+    runs = select(starts, ends, following).subquery()
+    late = or_(runs.c.to_version.is_(None), runs.c.to_version > runs.c.following)
+    overlap = and_(runs.c.following.is_not(None), late)
+    if connection.execute(select(runs.c.from_version).where(overlap).limit(1)).first() is not None:
+        raise Damaged(f"the ledger `{place}` has {table.name} in force twice at one version")
+
+
+def _ranks(connection: Connection, place: str) -> None:
+    table = schema.rules
+    shared = select(table.c.rank).where(table.c.to_version.is_(None)).group_by(table.c.rank).having(func.count() > 1)
+    if connection.execute(shared.limit(1)).first() is not None:
+        raise Damaged(f"the ledger `{place}` has two rules in one place of the order")
+
+
+def _starting_points(connection: Connection, place: str, latest: int) -> None:
+    before: dict[str, int] = {}
+    for point in queries.starting_points(connection, None, None):
+        if point.version > latest or point.seq < before.get(point.stream, 0):
+            raise Damaged(
+                f"the ledger `{place}` starts version {point.version} on `{point.stream}` at {point.seq},"
+                " which cannot be"
+            )
+        before[point.stream] = point.seq

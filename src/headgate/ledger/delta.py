@@ -1,0 +1,240 @@
+"""From two neighbouring states to the rows that end and the rows that begin.
+
+Guarantees: pure. Facts are compared as they are stored, so a change of kind alone (`1` to `True`) is a
+change. A fact that a batch sets to what it was makes no row. The cost is that of what the batch names, not
+of the whole state; for this it relies on `decide.apply` to leave what a batch does not name as the same
+objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import is_
+from typing import TypeAlias, TypeVar
+
+from sqlalchemy import Table
+
+from headgate.ledger import codec, schema
+from headgate.ledger.codec import Columns
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    AddRule,
+    Batch,
+    DeclareGroup,
+    DeclarePrincipal,
+    DeclareRelation,
+    DeclareType,
+    RegisterPredicate,
+    RemoveMember,
+    RemoveRow,
+    RemoveRule,
+    Row,
+    SetAttribute,
+    Subscribe,
+    Unsubscribe,
+)
+from headgate.model.state import State
+from headgate.model.values import Value
+
+T = TypeVar("T")
+Facts: TypeAlias = dict[tuple[str, ...], Columns]
+"""Rows by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The lowest and highest rank among the rules in force; of none, 0 and -1."""
+
+    low: int = 0
+    high: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What ends and what begins with a version, by table."""
+
+    ends: dict[Table, list[Columns]] = field(default_factory=dict)
+    begins: dict[Table, list[Columns]] = field(default_factory=dict)
+
+    def compare(self, table: Table, before: Facts, after: Facts) -> None:
+        """Take up the difference between the facts before and after."""
+        for key, old in before.items():
+            if after.get(key) != old:
+                self.end(table, key)
+        for key, new in after.items():
+            if before.get(key) != new:
+                self.begin(table, new)
+
+    def end(self, table: Table, key: tuple[str, ...]) -> None:
+        """A fact ends."""
+        self.ends.setdefault(table, []).append(dict(zip(schema.KEYS[table], key, strict=True)))
+
+    def begin(self, table: Table, columns: Columns) -> None:
+        """A fact begins."""
+        self.begins.setdefault(table, []).append(columns)
+
+
+class Touched:
+    """The names that a batch mentions, of each sort, in order."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.types: dict[str, None] = {}
+        self.principals: dict[str, None] = {}
+        self.groups: dict[str, None] = {}
+        self.relations: dict[str, list[Row]] = {}
+        self.subscriptions: dict[str, None] = {}
+        self.predicates: dict[str, None] = {}
+        for change in batch.changes:
+            match change:
+                case DeclareType(type):
+                    self.types[type.name] = None
+                case DeclarePrincipal(name) | SetAttribute(name):
+                    self.principals[name] = None
+                case DeclareGroup(name) | AddMember(name) | RemoveMember(name):
+                    self.groups[name] = None
+                case DeclareRelation(name):
+                    self.relations.setdefault(name, [])
+                case AddRow(name, row) | RemoveRow(name, row):
+                    self.relations.setdefault(name, []).append(row)
+                case AddRule() | RemoveRule():
+                    pass  # rules have an order, so they are compared as a whole
+                case Subscribe(subscription):
+                    self.subscriptions[subscription.id] = None
+                case Unsubscribe(id):
+                    self.subscriptions[id] = None
+                case RegisterPredicate(name):
+                    self.predicates[name] = None
+
+
+def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
+    """The rows that end and begin when `batch` makes `after` out of `before`."""
+    made, touched = Delta(), Touched(batch)
+    _types(made, before, after, touched.types)
+    _principals(made, before, after, touched.principals)
+    _groups(made, before, after, touched.groups)
+    _relations(made, before, after, touched.relations)
+    _rules(made, before, after, ranks)
+    _subscriptions(made, before, after, touched.subscriptions)
+    for name in _changed(before.predicates, after.predicates, touched.predicates):
+        made.compare(schema.predicates, _predicate(before, name), _predicate(after, name))
+    return made
+
+
+def _changed(before: Mapping[str, T], after: Mapping[str, T], touched: Iterable[str]) -> list[str]:
+    """The names that no longer stand for the same object."""
+    named = [name for name in touched if before.get(name) is not after.get(name)]
+    growth = sum((name in after) - (name in before) for name in named)
+    if len(after) - len(before) == growth:
+        return named
+    # More came or went than the batch names: look at everything.
+    every = dict.fromkeys([*before, *after])
+    return [name for name in every if before.get(name) is not after.get(name)]
+
+
+def _predicate(state: State, name: str) -> Facts:
+    found = state.predicates.get(name)
+    return {} if found is None else {(name,): codec.predicate_columns(found)}
+
+
+def _types(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:
+    changed = _changed(before.types.types, after.types.types, touched)
+    if not changed:
+        return
+    place = {name: position for position, name in enumerate(after.types)}
+    for name in changed:
+        if name in before.types:
+            made.end(schema.types, (name,))
+        if name in after.types:
+            made.begin(schema.types, {**codec.type_columns(after.types[name]), "position": place[name]})
+
+
+def _principals(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:
+    for name in _changed(before.principals, after.principals, touched):
+        old, new = before.principals.get(name), after.principals.get(name)
+        made.compare(schema.principals, _principal(name, old), _principal(name, new))
+        made.compare(schema.subject_attributes, _attributes(name, old), _attributes(name, new))
+
+
+def _principal(name: str, attributes: Mapping[str, Value] | None) -> Facts:
+    return {} if attributes is None else {(name,): {"name": name}}
+
+
+def _attributes(principal: str, attributes: Mapping[str, Value] | None) -> Facts:
+    return {
+        (principal, name): {"principal": principal, "name": name, "value": codec.dump_value(value)}
+        for name, value in (attributes or {}).items()
+    }
+
+
+def _named(state: State, names: Mapping[str, object], name: str) -> Facts:
+    return {(name,): {"name": name, "open": name in state.open_names}} if name in names else {}
+
+
+def _groups(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:
+    changed = _changed(before.groups, after.groups, touched)
+    for name in dict.fromkeys([*changed, *(before.open_names ^ after.open_names)]):
+        made.compare(schema.groups, _named(before, before.groups, name), _named(after, after.groups, name))
+    for name in changed:
+        old, new = before.groups.get(name, frozenset()), after.groups.get(name, frozenset())
+        for member in sorted(old - new):
+            made.end(schema.members, (name, member))
+        for member in sorted(new - old):
+            made.begin(schema.members, {"group": name, "member": member})
+
+
+def _relations(made: Delta, before: State, after: State, touched: Mapping[str, list[Row]]) -> None:
+    changed = _changed(before.relations, after.relations, touched)
+    for name in dict.fromkeys([*changed, *(before.open_names ^ after.open_names)]):
+        made.compare(schema.relations, _named(before, before.relations, name), _named(after, after.relations, name))
+    for name in changed:
+        old, new = before.relations.get(name, frozenset()), after.relations.get(name, frozenset())
+        ended, begun = _rows(old, new, touched.get(name, []))
+        for text in sorted(ended - begun):
+            made.end(schema.relation_rows, (name, codec.digest_of(text)))
+        for text in sorted(begun - ended):
+            made.begin(schema.relation_rows, {"relation": name, "digest": codec.digest_of(text), "values": text})
+
+
+def _rows(old: frozenset[Row], new: frozenset[Row], touched: list[Row]) -> tuple[set[str], set[str]]:
+    ended = {codec.dump_row(row) for row in old - new}
+    begun = {codec.dump_row(row) for row in new - old}
+    # Sets take (1,) and (True,) for one row: a row exchanged for its like shows only when written out.
+    both = [row for row in touched if row in old and row in new]
+    if both:
+        was, now = {row: row for row in old}, {row: row for row in new}
+        ended |= {codec.dump_row(was[row]) for row in both}
+        begun |= {codec.dump_row(now[row]) for row in both}
+    return ended, begun
+
+
+def _rules(made: Delta, before: State, after: State, ranks: Ranks) -> None:
+    if len(before.rules) == len(after.rules) and all(map(is_, before.rules, after.rules)):
+        return
+    old = {rule.id: rule for rule in before.rules}
+    kept = [rule.id for rule in after.rules if rule is old.get(rule.id)]
+    ids = [rule.id for rule in after.rules]
+    start = ids.index(kept[0]) if kept else 0
+    # Rules come before or after all that stay, and those stay in order (D5). If ever not, all get new ranks.
+    stay = set(kept)
+    if ids[start : start + len(kept)] != kept or [rule for rule in old if rule in stay] != kept:
+        kept, start, stay = [], 0, set()
+    for ended in old.keys() - stay:
+        made.end(schema.rules, (ended,))
+    for position, rule in enumerate(after.rules):
+        if rule.id not in stay:
+            above, below = ranks.low - start, ranks.high + 1 - start - len(kept)
+            rank = (above if position < start else below) + position
+            made.begin(schema.rules, {**codec.rule_columns(rule), "rank": rank})
+
+
+def _subscriptions(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:
+    for name in _changed(before.subscriptions, after.subscriptions, touched):
+        if name in before.subscriptions:
+            made.end(schema.subscriptions, (name,))
+        if name in after.subscriptions:
+            new = after.subscriptions[name]
+            if new.first != after.version:
+                raise AssertionError(f"the subscription `{name}` says {new.first} in version {after.version}")
+            made.begin(schema.subscriptions, codec.subscription_columns(new))

@@ -1,0 +1,281 @@
+"""The ledger: batches of changes make versions, and every version can be read for ever.
+
+Guarantees: a commit is one durable transaction that makes exactly one version, the next, or fails and leaves
+the ledger as it was. Processes and threads may commit at once; each batch is applied to the version just
+before its own. What is in force at a version never changes afterwards: rows are only added, or closed by a
+later version.
+Leaves out: what a batch may do (`decide.apply`), and how streams come to their starting points (D7). A
+`Ledger` may be shared by threads, but not carried over a fork.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, bindparam, func, insert, inspect, select, update
+
+from headgate import __version__
+from headgate.decide.apply import apply
+from headgate.ledger import checks, history, queries, schema
+from headgate.ledger.codec import dump
+from headgate.ledger.delta import Delta, Ranks, delta
+from headgate.ledger.history import HistoryEntry
+from headgate.ledger.load import advance, load, policy_versions
+from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.storage import PATIENCE, RESTORE, Storage
+from headgate.ledger.words import Difference
+from headgate.model.changes import Batch
+from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
+from headgate.model.rights import Subscription
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.types import check_name
+from headgate.model.values import micros
+
+
+def now() -> datetime:
+    """The clock of the machine."""
+    return datetime.now(UTC)
+
+
+class Ledger:
+    """A ledger in a SQLite file, or in another database by its URL. Make one with `create` or `open`."""
+
+    def __init__(self, storage: Storage, administrator: str, clock: Callable[[], datetime]) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._committing = threading.Lock()
+        self._head = State(administrator=administrator)
+        self.administrator = administrator
+        self.place = storage.place
+
+    @classmethod
+    def create(
+        cls,
+        where: str | Path,
+        *,
+        administrator: str = ADMINISTRATOR,
+        clock: Callable[[], datetime] = now,
+        patience: float = PATIENCE,
+    ) -> Self:
+        """Make an empty ledger, at version 0; refused if there is one already."""
+        check_name("principal", administrator)
+        storage = Storage(where, patience=patience)
+        with _closing_on_failure(storage):
+            if storage.file is not None and not storage.file.parent.is_dir():
+                raise NotFound(f"no folder `{storage.file.parent}`", remedy="make it first")
+            with storage.writing() as connection:
+                present = inspect(connection).get_table_names()
+                if schema.meta.name in present:
+                    raise BadDefinition(f"the ledger `{storage.place}` already exists", remedy="open it instead")
+                if present and storage.is_sqlite:
+                    raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
+                schema.METADATA.create_all(connection)
+                facts = {
+                    "format": str(schema.FORMAT),
+                    "administrator": administrator,
+                    "headgate": __version__,
+                }
+                rows = [{"name": name, "value": value} for name, value in facts.items()]
+                connection.execute(insert(schema.meta), rows)
+        return cls(storage, administrator, clock)
+
+    @classmethod
+    def open(cls, where: str | Path, *, clock: Callable[[], datetime] = now, patience: float = PATIENCE) -> Self:
+        """Open a ledger that exists, after a quick check."""
+        storage = Storage(where, patience=patience)
+        with _closing_on_failure(storage):
+            if storage.file is not None and not storage.file.is_file():
+                raise NotFound(f"no ledger `{storage.place}`", remedy="create it, or check the path")
+            with storage.reading() as connection:
+                administrator = checks.recognise(connection, storage.place)
+                checks.glance(connection, storage.place)
+        return cls(storage, administrator, clock)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- versions -------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The latest committed version, by whichever process."""
+        with self._storage.reading() as connection:
+            return _latest(connection)
+
+    def commit(self, batch: Batch, *, expect: int | None = None) -> int:
+        """Apply a batch and return the version it made; `expect` refuses it if the ledger has moved on."""
+        with self._turn(), self._storage.writing() as connection:
+            _lock(connection)
+            current = _latest(connection)
+            if expect is not None and expect != current:
+                raise VersionConflict(
+                    f"the ledger is at version {current}, not {expect} as expected",
+                    remedy="look at what changed and submit the batch again",
+                )
+            before = self._at(connection, current)
+            after = apply(before, batch)
+            ranks = _ranks(connection)
+            _write(connection, after.version, delta(before, after, batch, ranks))
+            connection.execute(
+                insert(schema.versions).values(
+                    version=after.version,
+                    author=batch.author,
+                    recorded_at=micros(self._clock()),
+                    note=dump(batch.note),
+                )
+            )
+        self._head = after
+        return after.version
+
+    def state(self, version: int | None = None, *, subscriptions: bool = True) -> State:
+        """What was in force at a version, by default the latest; without subscriptions it is cheaper."""
+        with self._storage.reading() as connection:
+            latest = _latest(connection)
+            wanted = latest if version is None else self._existing(version, latest)
+            if wanted == latest and subscriptions:
+                head = self._at(connection, latest)
+                if head.version > self._head.version:
+                    self._head = head
+                return head
+            return load(connection, wanted, self.administrator, subscriptions=subscriptions)
+
+    def versions(self, after: int = 0, through: int | None = None) -> list[VersionInfo]:
+        """Who made the versions in `(after, through]`, when and why."""
+        with self._storage.reading() as connection:
+            return queries.versions(connection, after, _latest(connection) if through is None else through)
+
+    # -- changes --------------------------------------------------------------------------------------------
+
+    def subscriptions(self, after: int, through: int) -> SubscriptionChanges:
+        """The subscriptions that began or ended in `(after, through]`."""
+        with self._through(through) as connection:
+            return queries.subscription_changes(connection, after, through)
+
+    def all_subscriptions(self, through: int) -> list[tuple[Subscription, int | None]]:
+        """Every subscription that began by `through`, with the version that had closed it by then."""
+        with self._through(through) as connection:
+            return queries.all_subscriptions(connection, through)
+
+    def policy_versions(self, after: int, through: int) -> list[int]:
+        """The versions in `(after, through]` at which anything but subscriptions changed."""
+        with self._through(through) as connection:
+            return policy_versions(connection, after, through)
+
+    def difference(self, a: int, b: int) -> list[Difference]:
+        """What was added, removed or changed from version `a` to version `b`."""
+        with self._through(a, b) as connection:
+            return history.difference(connection, a, b)
+
+    def history(self, principal: str) -> list[HistoryEntry]:
+        """Every version that touched a principal: attributes, groups, rules, subscriptions."""
+        with self._storage.reading() as connection:
+            return history.history(connection, principal, _latest(connection))
+
+    # -- starting points ------------------------------------------------------------------------------------
+
+    def record_starting_point(self, stream: str, version: int, seq: int) -> None:
+        """Record the first `seq` of a stream to which a version applies (D7); once is as good as twice."""
+        with self._turn(), self._storage.writing() as connection:
+            _lock(connection)
+            self._existing(version, _latest(connection))
+            queries.record_starting_point(connection, StartingPoint(stream, version, seq))
+
+    def starting_points(self, version: int | None = None, stream: str | None = None) -> list[StartingPoint]:
+        """The recorded starting points, by stream and version."""
+        with self._storage.reading() as connection:
+            return queries.starting_points(connection, version, stream)
+
+    # -- health ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Look at every page and row; `damaged` if anything is not as it was written."""
+        with self._storage.reading() as connection:
+            checks.recognise(connection, self.place)
+            checks.verify(connection, self.place, self.administrator)
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Threads queue here rather than in the database, which does not serve waiters in turn."""
+        if not self._committing.acquire(timeout=self._storage.patience):
+            busy = f"another thread was writing to `{self.place}`; nothing was kept"
+            raise StorageBusy(busy, remedy="try again")
+        try:
+            yield
+        finally:
+            self._committing.release()
+
+    @contextmanager
+    def _through(self, *wanted: int) -> Iterator[Connection]:
+        with self._storage.reading() as connection:
+            latest = _latest(connection)
+            for version in wanted:
+                self._existing(version, latest)
+            yield connection
+
+    def _existing(self, version: int, latest: int) -> int:
+        if not 0 <= version <= latest:
+            raise NotFound(f"no version {version} in `{self.place}`", remedy=f"there are 0 to {latest}")
+        return version
+
+    def _at(self, connection: Connection, latest: int) -> State:
+        """The head state, brought forward if another process moved on."""
+        head = self._head
+        if head.version == latest:
+            return head
+        if head.version == 0 or head.version > latest:
+            return load(connection, latest, self.administrator)
+        return advance(connection, head, latest)
+
+
+@contextmanager
+def _closing_on_failure(storage: Storage) -> Iterator[None]:
+    with ExitStack() as undo:
+        undo.callback(storage.close)
+        yield
+        undo.pop_all()
+
+
+def _latest(connection: Connection) -> int:
+    return connection.scalar(select(func.max(schema.versions.c.version))) or 0
+
+
+def _lock(connection: Connection) -> None:
+    """Where writers are not excluded by beginning, they are by the row that says what this database is."""
+    connection.execute(select(schema.meta.c.value).where(schema.meta.c.name == "format").with_for_update())
+
+
+def _ranks(connection: Connection) -> Ranks:
+    rank = schema.rules.c.rank
+    low, high = connection.execute(
+        select(func.min(rank), func.max(rank)).where(schema.rules.c.to_version.is_(None))
+    ).one()
+    return Ranks() if low is None else Ranks(low, high)
+
+
+def _write(connection: Connection, version: int, made: Delta) -> None:
+    for table, keys in made.ends.items():
+        which = [table.c[name] == bindparam(f"key_{name}") for name in schema.KEYS[table]]
+        closing = update(table).where(*which, table.c.to_version.is_(None)).values(to_version=version)
+        named = [{f"key_{name}": value for name, value in key.items()} for key in keys]
+        closed = connection.execute(closing, named)
+        if connection.dialect.supports_sane_multi_rowcount and closed.rowcount != len(keys):
+            raise Damaged(f"the ledger lacks {table.name} that were in force", remedy=RESTORE)
+    for table, rows in made.begins.items():
+        connection.execute(insert(table), [{**row, "from_version": version} for row in rows])

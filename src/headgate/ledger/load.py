@@ -1,0 +1,107 @@
+"""The state at a version, out of the rows in force there.
+
+Guarantees: equal to what `decide.apply` made when the version was committed, rules and types in the same
+order. A row that does not fit the others (a member of no group, a type without its parent) is `damaged`, not
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select, union
+
+from headgate.ledger import codec, schema
+from headgate.ledger.codec import decoding
+from headgate.model.changes import Row
+from headgate.model.rights import Subscription
+from headgate.model.state import State
+from headgate.model.types import Catalog
+from headgate.model.values import Value
+
+
+def load(connection: Connection, version: int, administrator: str, *, subscriptions: bool = True) -> State:
+    """The whole state at a version; without subscriptions, all the rest of it."""
+    state = _policy(connection, version, administrator)
+    if not subscriptions:
+        return state
+    found = _rows(connection, schema.subscriptions, schema.in_force(schema.subscriptions, version))
+    return replace(state, subscriptions={row["id"]: codec.subscription_of(row) for row in found})
+
+
+def advance(connection: Connection, state: State, version: int) -> State:
+    """A state brought forward to a later version; what did not change since is not read again."""
+    if policy_versions(connection, state.version, version):
+        policy = _policy(connection, version, state.administrator)
+    else:
+        policy = replace(state, version=version)
+    table = schema.subscriptions
+    ended = table.c.to_version.between(state.version + 1, version)
+    begun = table.c.from_version.between(state.version + 1, version)
+    now: dict[str, Subscription] = dict(state.subscriptions)
+    for gone in connection.scalars(select(table.c.id).where(ended)):
+        now.pop(gone, None)
+    for row in _rows(connection, table, begun & schema.in_force(table, version)):
+        now[row["id"]] = codec.subscription_of(row)
+    return replace(policy, subscriptions=now)
+
+
+def policy_versions(connection: Connection, after: int, through: int) -> list[int]:
+    """The versions in `(after, through]` at which anything but subscriptions changed."""
+    found = [
+        select(column.label("version")).where(column.between(after + 1, through)).distinct()
+        for table in schema.KEYS
+        if table is not schema.subscriptions
+        for column in (table.c.from_version, table.c.to_version)
+    ]
+    return sorted(connection.scalars(union(*found)))
+
+
+def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> Iterable[RowMapping]:
+    return connection.execute(select(table).where(which).order_by(table.c.row)).mappings()
+
+
+def _policy(connection: Connection, version: int, administrator: str) -> State:
+    def rows(table: Table) -> Iterator[RowMapping]:
+        yield from _rows(connection, table, schema.in_force(table, version))
+
+    catalog = Catalog()
+    for row in sorted(rows(schema.types), key=lambda row: int(row["position"])):
+        with decoding("type", row["name"]):
+            catalog = catalog.declare(codec.type_of(row))
+
+    principals: dict[str, dict[str, Value]] = {row["name"]: {} for row in rows(schema.principals)}
+    for row in rows(schema.subject_attributes):
+        with decoding("subject attribute", row["name"]):
+            principals[row["principal"]][row["name"]] = codec.load_value(row["value"])
+
+    open_names: set[str] = set()
+    groups: dict[str, set[str]] = {}
+    for row in rows(schema.groups):
+        groups[row["name"]] = set()
+        open_names |= {row["name"]} if row["open"] else set()
+    for row in rows(schema.members):
+        with decoding("member", row["member"]):
+            groups[row["group"]].add(row["member"])
+
+    relations: dict[str, set[Row]] = {}
+    for row in rows(schema.relations):
+        relations[row["name"]] = set()
+        open_names |= {row["name"]} if row["open"] else set()
+    for row in rows(schema.relation_rows):
+        with decoding("row of relation", row["relation"]):
+            relations[row["relation"]].add(codec.load_row(row["values"]))
+
+    ranked = sorted(rows(schema.rules), key=lambda row: int(row["rank"]))
+    return State(
+        version=version,
+        administrator=administrator,
+        types=catalog,
+        rules=tuple(codec.rule_of(row) for row in ranked),
+        principals=principals,
+        groups={name: frozenset(members) for name, members in groups.items()},
+        relations={name: frozenset(tuples) for name, tuples in relations.items()},
+        open_names=frozenset(open_names),
+        predicates={row["name"]: codec.predicate_of(row) for row in rows(schema.predicates)},
+    )

@@ -1,0 +1,136 @@
+"""What the pipeline and the gateways ask of the ledger: changes between versions, starting points, versions.
+
+Guarantees: the answer about versions up to `through` never changes, whatever is committed later. Starting
+points never go back: on each stream a later version starts where an earlier one does or after it (D7).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select
+
+from headgate.ledger import codec, schema
+from headgate.ledger.codec import decoding
+from headgate.model.errors import BadDefinition, StaleVersion, VersionConflict
+from headgate.model.rights import Subscription
+from headgate.model.types import check_name
+from headgate.model.values import INT_MAX, moment
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionChanges:
+    """The subscriptions that began, and those that ended as (id, first, the version that closed it)."""
+
+    opened: list[Subscription]
+    closed: list[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """The first `seq` of a stream to which a version applies."""
+
+    stream: str
+    version: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """Who made a version, when, and why."""
+
+    version: int
+    author: str
+    time: datetime
+    note: str
+
+
+def subscription_changes(connection: Connection, after: int, through: int) -> SubscriptionChanges:
+    """What began and ended in `(after, through]`; what did both is in both lists."""
+    table = schema.subscriptions
+    begun = table.c.from_version.between(after + 1, through)
+    ended = table.c.to_version.between(after + 1, through)
+    opened = connection.execute(select(table).where(begun).order_by(table.c.from_version, table.c.row))
+    closed = connection.execute(
+        select(table.c.id, table.c.from_version, table.c.to_version)
+        .where(ended)
+        .order_by(table.c.to_version, table.c.row)
+    )
+    return SubscriptionChanges(
+        [codec.subscription_of(row) for row in opened.mappings()],
+        [(name, first, closed_at) for name, first, closed_at in closed],
+    )
+
+
+def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscription, int | None]]:
+    """Every subscription that began by `through`, with the version that closed it if it had ended by then."""
+    table = schema.subscriptions
+    found = connection.execute(
+        select(table).where(table.c.from_version <= through).order_by(table.c.from_version, table.c.row)
+    )
+    return [
+        (
+            codec.subscription_of(row),
+            None if (row["to_version"] or through + 1) > through else row["to_version"],
+        )
+        for row in found.mappings()
+    ]
+
+
+def versions(connection: Connection, after: int, through: int) -> list[VersionInfo]:
+    """The versions in `(after, through]`, oldest first."""
+    table = schema.versions
+    found = connection.execute(
+        select(table).where(table.c.version.between(after + 1, through)).order_by(table.c.version)
+    )
+    infos = []
+    for row in found.mappings():
+        with decoding("version", row["version"]):
+            time, note = moment(row["recorded_at"]), json.loads(row["note"])
+            infos.append(VersionInfo(row["version"], row["author"], time, note))
+    return infos
+
+
+def starting_points(connection: Connection, version: int | None, stream: str | None) -> list[StartingPoint]:
+    """The recorded starting points of a version, of a stream, or all."""
+    table = schema.starting_points
+    wanted = select(table.c.stream, table.c.version, table.c.seq).order_by(table.c.stream, table.c.version)
+    if version is not None:
+        wanted = wanted.where(table.c.version == version)
+    if stream is not None:
+        wanted = wanted.where(table.c.stream == stream)
+    return [StartingPoint(*row) for row in connection.execute(wanted)]
+
+
+def record_starting_point(connection: Connection, new: StartingPoint) -> None:
+    """Record where a version starts, once; a point that contradicts a recorded one is refused."""
+    check_name("stream", new.stream)
+    if not 0 <= new.seq <= INT_MAX:
+        raise BadDefinition(f"`{new.seq}` is not a place in a stream")
+    table = schema.starting_points
+    newest = connection.execute(
+        select(table.c.version, table.c.seq)
+        .where(table.c.stream == new.stream)
+        .order_by(table.c.version.desc())
+        .limit(1)
+    ).one_or_none()
+    recorded = connection.scalar(
+        select(table.c.seq).where(table.c.stream == new.stream, table.c.version == new.version)
+    )
+    what = f"version {new.version} on the stream `{new.stream}`"
+    if recorded is not None:
+        if recorded != new.seq:
+            raise VersionConflict(f"{what} is recorded to start at {recorded}, not at {new.seq}")
+        return
+    if newest is not None:
+        # An older version that came after a newer one would claim events that the append stamped without it.
+        if newest.version > new.version:
+            raise StaleVersion(f"{what} cannot start: version {newest.version} started there already")
+        if newest.seq > new.seq:
+            raise StaleVersion(
+                f"{what} cannot start at {new.seq}: version {newest.version} started at {newest.seq}",
+                remedy=f"start it at {newest.seq} or later",
+            )
+    connection.execute(insert(table).values(stream=new.stream, version=new.version, seq=new.seq))

@@ -1,0 +1,143 @@
+"""The tables of the ledger.
+
+Guarantees: every table of facts has `[from_version, to_version)`, where a null `to_version` is still in
+force, and at most one row in force for each key. Names stand as they are (`check_name` made them printable);
+all other text is JSON in ASCII, so that any string a value or condition holds can be stored in any database.
+Leaves out: how rows are written (`delta`) and read (`load`, `queries`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    or_,
+)
+
+FORMAT: Final = 1
+"""The format that this Headgate writes, and the newest that it reads."""
+
+METADATA: Final = MetaData()
+
+meta: Final = Table(
+    "meta",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+versions: Final = Table(
+    "versions",
+    METADATA,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("author", String, nullable=False),
+    Column("recorded_at", BigInteger, nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+starting_points: Final = Table(
+    "starting_points",
+    METADATA,
+    Column("stream", String, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Index("starting_points_by_version", "version"),
+)
+
+KEYS: Final[dict[Table, tuple[str, ...]]] = {}
+"""The tables of facts, each with the columns that name a fact."""
+
+
+def _facts(table: str, key: tuple[str, ...], *columns: Column[object] | Index) -> Table:
+    names = [Column(name, String, nullable=False) for name in key]
+    made = Table(
+        table,
+        METADATA,
+        # The order of rows is the order in which they were written.
+        Column("row", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        *names,
+        *columns,
+        Column("from_version", BigInteger, nullable=False),
+        Column("to_version", BigInteger),
+        UniqueConstraint(*key, "from_version"),
+        Index(f"{table}_by_from", "from_version"),
+        Index(f"{table}_by_to", "to_version"),
+    )
+    in_force_now = made.c.to_version.is_(None)
+    Index(
+        f"{table}_in_force",
+        *(made.c[name] for name in key),
+        unique=True,
+        sqlite_where=in_force_now,
+        postgresql_where=in_force_now,
+    )
+    KEYS[made] = key
+    return made
+
+
+types: Final = _facts(
+    "types",
+    ("name",),
+    Column("position", Integer, nullable=False),
+    Column("definition", Text, nullable=False),
+)
+principals: Final = _facts("principals", ("name",))
+subject_attributes: Final = _facts("subject_attributes", ("principal", "name"), Column("value", Text, nullable=False))
+groups: Final = _facts("groups", ("name",), Column("open", Boolean, nullable=False))
+members: Final = _facts("members", ("group", "member"), Index("members_by_member", "member"))
+relations: Final = _facts("relations", ("name",), Column("open", Boolean, nullable=False))
+# The key is a digest because a row may be longer than a database lets an index entry be.
+relation_rows: Final = _facts("relation_rows", ("relation", "digest"), Column("values", Text, nullable=False))
+rules: Final = _facts(
+    "rules",
+    ("id",),
+    Column("rank", BigInteger, nullable=False),
+    Column("who", String, nullable=False),
+    Column("actions", Text, nullable=False),
+    Column("type", String, nullable=False),
+    Column("where", Text, nullable=False),
+    Column("attributes", Text),
+    Column("forced", Text, nullable=False),
+    Column("effect", String, nullable=False),
+    Column("disclose", Boolean, nullable=False),
+    Column("author", String, nullable=False),
+    Index("rules_by_who", "who"),
+)
+subscriptions: Final = _facts(
+    "subscriptions",
+    ("id",),
+    Column("principal", String, nullable=False),
+    Column("type", String, nullable=False),
+    Column("where", Text, nullable=False),
+    Column("history", Boolean, nullable=False),
+    Index("subscriptions_by_principal", "principal"),
+)
+predicates: Final = _facts(
+    "predicates",
+    ("name",),
+    Column("target", String, nullable=False),
+    Column("digest", String, nullable=False),
+)
+
+
+def in_force(table: Table, version: int) -> ColumnElement[bool]:
+    """The rows in force at a version."""
+    ends = table.c.to_version
+    return and_(table.c.from_version <= version, or_(ends.is_(None), ends > version))
+
+
+def not_in_force(table: Table, version: int) -> ColumnElement[bool]:
+    """The rows not in force at a version."""
+    return or_(table.c.from_version > version, table.c.to_version <= version)

@@ -1,0 +1,157 @@
+"""The database under the ledger: engine, transactions, errors.
+
+Guarantees: a write transaction excludes other writers from its beginning and is durable when it ends; a read
+transaction sees one moment. Every error of the database leaves as a `HeadgateError` that names the file.
+All that is particular to SQLite is here: `_prepare_sqlite`, `damage` and the error codes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from headgate.model.errors import (
+    BadDefinition,
+    BadEnvironment,
+    Damaged,
+    HeadgateError,
+    NotFound,
+    StorageBusy,
+    StorageFull,
+)
+
+PATIENCE: Final = 10.0
+"""Seconds to wait for another writer."""
+
+RESTORE: Final = "restore it from a copy"
+_WRITES: Final = "headgate_writes"
+
+_SQLITE_SHM_FULL: Final = 4874  # SQLITE_IOERR_SHMSIZE: no room for the shared memory of the write-ahead log
+_BUSY: Final = frozenset({"40001", "40P01", "55P03", "23505"})
+_FULL: Final = frozenset({"53100"})
+
+
+class Storage:
+    """One database, opened lazily, used by many threads."""
+
+    def __init__(self, where: str | Path, *, patience: float = PATIENCE) -> None:
+        self.url = _url(where)
+        self.patience = patience
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        in_memory = self.is_sqlite and self.url.database in (None, "", ":memory:")
+        self.file = Path(self.url.database or "") if self.is_sqlite and not in_memory else None
+        self.place = str(self.file) if self.file else self.url.render_as_string(hide_password=True)
+        self.engine: Engine = create_engine(self.url)
+        self._closed = False
+        if self.is_sqlite:
+            _prepare_sqlite(self.engine, patience)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._closed = True
+        self.engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees the ledger at one moment."""
+        options = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._transaction(options) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that no other writer overlaps; kept whole or not at all."""
+        options: dict[str, Any] = {_WRITES: True}
+        if not self.is_sqlite:
+            options["isolation_level"] = "SERIALIZABLE"
+        with self._transaction(options) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, options: dict[str, Any]) -> Iterator[Connection]:
+        if self._closed:
+            raise RuntimeError(f"the ledger `{self.place}` is closed")
+        with (
+            self.errors(),
+            self.engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn errors of the database into ours."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._translated(error.orig or error) from error
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        except UnicodeEncodeError as error:
+            raise BadDefinition(f"a name that is not valid Unicode: {error.reason}") from error
+        except Damaged as error:
+            raise (error if self.place in error.message else error.at(self.place)) from error.__cause__
+
+    def _translated(self, error: BaseException) -> HeadgateError:
+        code: int | None = getattr(error, "sqlite_errorcode", None)
+        state: str | None = getattr(error, "sqlstate", None)
+        primary = None if code is None else code & 0xFF
+        place = self.place
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or state in _BUSY:
+            return StorageBusy(
+                f"another process was writing to `{place}`; nothing was kept",
+                remedy=f"try again, or end a writer that holds it for more than {self.patience:g} s",
+            )
+        if primary == sqlite3.SQLITE_FULL or code == _SQLITE_SHM_FULL or state in _FULL:
+            return StorageFull(f"no room to write to `{place}`; nothing was kept", remedy="make room")
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT):
+            return Damaged(f"the ledger `{place}` is damaged: {error}", remedy=RESTORE)
+        if primary == sqlite3.SQLITE_CANTOPEN:
+            return NotFound(f"the ledger `{place}` cannot be opened", remedy="check its folder")
+        if primary is not None and "no such " in str(error):
+            return Damaged(f"the ledger `{place}` lacks a part: {error}", remedy=RESTORE)
+        return BadEnvironment(f"the ledger `{place}` cannot be used: {error}")
+
+
+def _url(where: str | Path) -> URL:
+    if isinstance(where, Path) or "://" not in where:
+        return URL.create("sqlite", database=str(where))
+    try:
+        return make_url(where)
+    except ArgumentError:
+        raise NotFound(
+            "the ledger's address is not a database URL", remedy="give a path or `postgresql+psycopg://...`"
+        ) from None
+
+
+def damage(connection: Connection, *, thorough: bool) -> str | None:
+    """The first damage that the database finds in its own pages, if it can look."""
+    if connection.dialect.name != "sqlite":
+        return None
+    found = connection.exec_driver_sql(f"PRAGMA {'integrity_check' if thorough else 'quick_check'}(1)").scalar()
+    return None if found == "ok" else str(found)
+
+
+def _prepare_sqlite(engine: Engine, patience: float) -> None:
+    def connect(connection: Any, _record: object) -> None:
+        # The driver must begin no transactions of its own: they would be deferred, and two deferred writers
+        # that both have read cannot both go on.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.close()
+
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    event.listen(engine, "connect", connect)
+    event.listen(engine, "begin", begin)

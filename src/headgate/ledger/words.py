@@ -1,0 +1,209 @@
+"""Rows of the ledger in words, for people.
+
+Guarantees: pure; one line each; names in backticks; conditions and values as the expression language has
+them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sqlalchemy import Table
+
+from headgate.lang.render import render_operand
+from headgate.ledger import codec, schema
+from headgate.ledger.codec import Stored, decoding
+from headgate.model.conditions import Constant
+from headgate.model.rights import Effect
+from headgate.model.values import brief
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that was added (no `before`), removed (no `after`) or changed, and that in words."""
+
+    kind: str
+    name: str
+    before: str | None
+    after: str | None
+    words: str
+
+
+KINDS = {
+    schema.types: "type",
+    schema.principals: "principal",
+    schema.subject_attributes: "attribute",
+    schema.groups: "group",
+    schema.members: "member",
+    schema.relations: "relation",
+    schema.relation_rows: "row",
+    schema.rules: "rule",
+    schema.subscriptions: "subscription",
+    schema.predicates: "predicate",
+}
+
+
+def compare(table: Table, before: Stored | None, after: Stored | None) -> Difference | None:
+    """What became of one fact; nothing, if it came back as it was."""
+    row = after if after is not None else before
+    if row is None:
+        return None
+    kind = KINDS[table]
+    with decoding(kind, row[schema.KEYS[table][0]]):
+        old = None if before is None else _text(kind, before)
+        new = None if after is None else _text(kind, after)
+        if before is not None and after is not None and old == new:
+            again = _again(kind, before, after)
+            return None if again is None else Difference(kind, _name(kind, row), old, new, again)
+        if new is None:
+            words = _removed(kind, row, old or "")
+        elif old is None:
+            words = _added(kind, row, new)
+        else:
+            words = _changed(kind, row, old, new)
+        return Difference(kind, _name(kind, row), old, new, words)
+
+
+def _name(kind: str, row: Stored) -> str:
+    match kind:
+        case "attribute":
+            return f"{row['principal']}.${row['name']}"
+        case "member":
+            return f"{row['group']}: {row['member']}"
+        case "row":
+            return f"{row['relation']}{_tuple(row)}"
+        case "rule" | "subscription":
+            return str(row["id"])
+        case _:
+            return str(row["name"])
+
+
+def _text(kind: str, row: Stored) -> str:
+    """What a fact says, without its name."""
+    match kind:
+        case "type":
+            return _type(row)
+        case "attribute":
+            return _value(codec.load_value(row["value"]))
+        case "group" | "relation":
+            return "open" if row["open"] else "not open"
+        case "member":
+            return str(row["member"])
+        case "row":
+            return _tuple(row)
+        case "rule":
+            return _rule(row)
+        case "subscription":
+            return _subscription(row)
+        case "predicate":
+            return f"`{row['target']}` with digest {row['digest']}"
+        case _:
+            return str(row["name"])
+
+
+def _added(kind: str, row: Stored, text: str) -> str:
+    match kind:
+        case "attribute":
+            return f"`${row['name']}` of `{row['principal']}` is {text}"
+        case "group" | "relation":
+            return f"{kind} `{row['name']}` declared{', open' if row['open'] else ''}"
+        case "member":
+            return f"`{row['member']}` joined group `{row['group']}`"
+        case "row":
+            return f"{text} joined relation `{row['relation']}`"
+        case "subscription":
+            return f"subscription `{row['id']}` began: {text}"
+        case "rule":
+            return f"rule `{row['id']}` added: {text}"
+        case "predicate":
+            return f"predicate `{row['name']}` registered: {text}"
+        case "type":
+            return f"type `{row['name']}` declared: {text}"
+        case _:
+            return f"{kind} `{row['name']}` declared"
+
+
+def _removed(kind: str, row: Stored, text: str) -> str:
+    match kind:
+        case "attribute":
+            return f"`${row['name']}` of `{row['principal']}` is gone; it was {text}"
+        case "member":
+            return f"`{row['member']}` left group `{row['group']}`"
+        case "row":
+            return f"{text} left relation `{row['relation']}`"
+        case "subscription":
+            return f"subscription `{row['id']}` ended: {text}"
+        case "rule":
+            return f"rule `{row['id']}` removed: {text}"
+        case _:
+            return f"{kind} `{row['name']}` removed"
+
+
+def _changed(kind: str, row: Stored, old: str, new: str) -> str:
+    match kind:
+        case "attribute":
+            return f"`${row['name']}` of `{row['principal']}` went from {old} to {new}"
+        case "group" | "relation":
+            return f"{kind} `{row['name']}` is now {new}"
+        case _:
+            return f"{kind} `{_name(kind, row)}` changed: {old}; now: {new}"
+
+
+def _again(kind: str, before: Stored, after: Stored) -> str | None:
+    if kind == "rule" and before["rank"] != after["rank"]:
+        return f"rule `{after['id']}` moved {'up' if after['rank'] < before['rank'] else 'down'}"
+    if kind == "subscription" and before["from_version"] != after["from_version"]:
+        return f"subscription `{after['id']}` of `{after['principal']}` ended and began again"
+    return None
+
+
+def _value(value: object) -> str:
+    text = render_operand(Constant(value))  # type: ignore[arg-type]
+    return text.replace("\n", "\\n")
+
+
+def _tuple(row: Stored) -> str:
+    return f"({', '.join(map(_value, codec.load_row(row['values'])))})"
+
+
+def _where(text: str) -> str:
+    written = str(json.loads(text))
+    return "" if written == "true" else f" where {written}".replace("\n", "\\n")
+
+
+def _type(row: Stored) -> str:
+    new = codec.type_of(row)
+    parts = [f"owner `{new.owner}`"]
+    if new.parent is not None:
+        parts.append(f"extends `{new.parent}`")
+    if new.attributes:
+        named = (f"`{name}` {kind.value}" for name, kind in new.attributes.items())
+        parts.append(f"attributes {', '.join(named)}")
+    if new.key:
+        parts.append("key " + ", ".join(f"`{name}`" for name in new.key))
+    return "; ".join(parts)
+
+
+def _rule(row: Stored) -> str:
+    rule = codec.rule_of(row)
+    verb = "may" if rule.effect is Effect.GRANT else "may not"
+    text = f"`{rule.who}` {verb} {', '.join(sorted(a.value for a in rule.actions))} `{rule.type}`"
+    if rule.attributes is not None:
+        forced = {name: f" = {_forced(value)}" for name, value in rule.forced.items()}
+        named = [f"`{name}`{forced.get(name, '')}" for name in rule.attributes]
+        text += f" ({', '.join(named) or 'no attributes'})"
+    text += _where(row["where"])
+    return f"{text}, disclosed" if rule.disclose else text
+
+
+def _forced(value: object) -> str:
+    try:
+        return _value(value)
+    except ValueError:
+        return brief(value)
+
+
+def _subscription(row: Stored) -> str:
+    history = ", with history" if row["history"] else ""
+    return f"`{row['principal']}` to `{row['type']}`{_where(row['where'])}{history}"
