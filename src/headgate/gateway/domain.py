@@ -1,0 +1,198 @@
+"""A domain's data directory: ledger, log and deliveries, and what may be done to them.
+
+Guarantees (D7): an event is stored with the version it was admitted at, before `publish` returns; if the version moved
+on meanwhile it is admitted again. A change is acknowledged once every stream has recorded its starting point; a crash
+in between is completed when the domain is opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from headgate.decide.publish import admit
+from headgate.decide.truth import PredicateFunction
+from headgate.ledger import Ledger
+from headgate.model.changes import Batch, RegisterPredicate
+from headgate.model.errors import Fenced, HeadgateError, NotFound, StaleVersion
+from headgate.model.events import Draft, Event
+from headgate.model.state import State
+from headgate.model.values import micros
+from headgate.pipeline import predicates
+from headgate.pipeline.codec import decode, encode
+from headgate.pipeline.deliveries import Delivered, read
+from headgate.pipeline.jobs import Paths, Pipeline
+from headgate.pipeline.layout import layouts
+from headgate.pipeline.log import EventLog
+from headgate.pipeline.store import DeliveryStore
+
+_TRIES = 100
+"""How often an event is admitted again while administrators keep changing the policy under it."""
+
+
+def utc_now() -> datetime:
+    """The gateway's clock."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An event with its place, or the refusal."""
+
+    event: Event | None
+    refusal: HeadgateError | None = None
+
+
+class Domain:
+    """One domain on this machine."""
+
+    def __init__(self, directory: Path, ledger: Ledger, log: EventLog, store: DeliveryStore) -> None:
+        self.paths = Paths(directory)
+        self.ledger = ledger
+        self.log = log
+        self.store = store
+        self._tokens: dict[str, int] = {}
+
+    @classmethod
+    def create(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
+        """Make a new, empty domain."""
+        directory.mkdir(parents=True, exist_ok=True)
+        paths = Paths(directory)
+        ledger = Ledger.create(paths.ledger, clock=clock)
+        return cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
+
+    @classmethod
+    def open(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
+        """Open a domain, completing what a crash left half acknowledged."""
+        paths = Paths(directory)
+        if not paths.ledger.exists():
+            raise NotFound(f"`{directory}` is not a domain", remedy="`headgate demo --keep DIR` makes one")
+        ledger = Ledger.open(paths.ledger, clock=clock)
+        domain = cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
+        domain._acknowledge(ledger.version)
+        return domain
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.ledger.close()
+        self.log.close()
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- changing ---------------------------------------------------------------------------------------------
+
+    def commit(self, batch: Batch, *, expect: int | None = None) -> int:
+        """Apply a batch; returns its version once every stream has its starting point."""
+        version = self.ledger.commit(batch, expect=expect)
+        self._acknowledge(version)
+        return version
+
+    def _acknowledge(self, version: int) -> None:
+        if version == 0:
+            return
+        self.log.start(version)
+        known = {(p.stream, p.version) for p in self.ledger.starting_points(version=version)}
+        for stream, at, seq in self.log.starts():
+            if at == version and (stream, at) not in known:
+                self.ledger.record_starting_point(stream, at, seq)
+
+    def register_predicate(self, name: str, target: str, beside: Path) -> RegisterPredicate:
+        """Keep a copy of a predicate's module; the change still has to be committed."""
+        return predicates.register(name, target, beside, self.paths.predicates)
+
+    def predicates(self, state: State) -> Mapping[str, PredicateFunction]:
+        """The generic predicates of a state."""
+        return predicates.load_all(state.predicates.values(), self.paths.predicates)
+
+    # -- publishing -------------------------------------------------------------------------------------------
+
+    def publish(self, draft: Draft, *, stream: str = "main", now: datetime | None = None) -> Event:
+        """Admit and store one event, or refuse it and store nothing."""
+        (answer,) = self.publish_all([draft], stream=stream, now=now)
+        if answer.refusal is not None:
+            raise answer.refusal
+        assert answer.event is not None
+        return answer.event
+
+    def publish_all(
+        self, drafts: Sequence[Draft], *, stream: str = "main", now: datetime | None = None
+    ) -> list[Accepted]:
+        """Admit many events and store those accepted in one durable append, answered one by one."""
+        for _ in range(_TRIES):
+            try:
+                return self._publish(drafts, stream, now or utc_now())
+            except StaleVersion:
+                continue
+            except Fenced:
+                self._tokens.pop(stream, None)
+        raise StaleVersion(f"the policy keeps changing under `{stream}`", remedy="send the events again")
+
+    def _publish(self, drafts: Sequence[Draft], stream: str, now: datetime) -> list[Accepted]:
+        state = self.ledger.state()
+        if stream not in self._tokens:
+            self._tokens[stream] = self.log.take(stream, state.version)
+            self._acknowledge(state.version)
+        known = self.predicates(state)
+        answers: list[Accepted] = []
+        accepted: list[Event] = []
+        for draft in drafts:
+            try:
+                event = admit(state, draft, now=now, predicates=known)
+            except HeadgateError as refusal:
+                answers.append(Accepted(None, refusal))
+            else:
+                answers.append(Accepted(event))
+                accepted.append(event)
+        if not accepted:
+            return answers
+        blob = encode(accepted, layouts(state.types))
+        first = self.log.append(stream, self._tokens[stream], state.version, micros(now), len(accepted), blob)
+        return [_placed(answer, stream, first, accepted) for answer in answers]
+
+    # -- looking ----------------------------------------------------------------------------------------------
+
+    def pipeline(self, session: Any) -> Pipeline:
+        """The pipeline of this domain on a Spark session."""
+        return Pipeline(session, self.paths, self.ledger, self.log, self.store)
+
+    def deliveries(self) -> list[tuple[str, Delivered]]:
+        """Everything delivered, with the id of the subscription, in order of stream and sequence number."""
+        names = [subscription.id for subscription, _ in self.ledger.all_subscriptions(self.ledger.version)]
+        places = layouts(self.ledger.state().types)
+        found = [(names[d.subscription], d) for blob in self.store.blobs() for d in read(blob, places)]
+        return sorted(found, key=lambda one: (one[1].stream, one[1].seq))
+
+    def event(self, stream: str, seq: int) -> Event:
+        """One event of the log."""
+        places = layouts(self.ledger.state().types)
+        tail = self.log.tails().get(stream)
+        if tail is not None and 0 < seq <= tail.last:
+            for batch in self.log.batches(stream, self.log.append_before(stream, seq), tail.last):
+                if batch.first <= seq <= batch.last:
+                    return decode(batch, places)[seq - batch.first]
+        raise NotFound(f"no event {seq} in stream `{stream}`")
+
+    def events(self) -> list[Event]:
+        """Every event of the log, stream by stream."""
+        places = layouts(self.ledger.state().types)
+        tails = self.log.tails()
+        return [e for s, t in tails.items() for b in self.log.batches(s, 0, t.last) for e in decode(b, places)]
+
+
+def _placed(answer: Accepted, stream: str, first: int, accepted: list[Event]) -> Accepted:
+    if answer.event is None:
+        return answer
+    e = answer.event
+    seq = first + next(n for n, one in enumerate(accepted) if one is e)
+    return Accepted(Event(e.id, e.publisher, e.type, e.values, e.time, stream, seq, e.version))

@@ -1,0 +1,5 @@
+"""The data pipeline: event log, policy as rows, matching on Spark, deliveries, verification.
+
+Guarantees: every event is decided by Spark exactly as `decide` says, once, whatever crashes lie between.
+The only package that imports pyspark, and only in `source`, `session` and `jobs`.
+"""

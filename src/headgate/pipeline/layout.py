@@ -1,0 +1,111 @@
+"""Where the attributes of an event type sit: typed slots, and one bit each.
+
+Guarantees: slots and bits depend only on the order of a type's attributes, and a subtype's attributes begin with its
+parent's; so an inherited attribute has the same slot and the same bit in the parent and in every subtype.
+Booleans, integers and timestamps (microseconds) share the integer slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.model.types import Catalog
+from headgate.model.values import Kind, Value, micros, moment
+
+Store: TypeAlias = Literal["i", "f", "s", "y"]
+Words: TypeAlias = npt.NDArray[np.uint64]
+"""Bitmasks over attributes: one row an item, 64 attributes a word."""
+
+STORE: Final[Mapping[Kind, Store]] = {
+    Kind.BOOL: "i",
+    Kind.INT: "i",
+    Kind.TIMESTAMP: "i",
+    Kind.FLOAT: "f",
+    Kind.STRING: "s",
+    Kind.BYTES: "y",
+}
+ARROW: Final = {"i": pa.int64(), "f": pa.float64(), "s": pa.string(), "y": pa.binary()}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One typed column of the log. Slot -1 holds what the gateway stamped: `i` the time, `s` the publisher."""
+
+    store: Store
+    number: int
+
+    @property
+    def column(self) -> str:
+        """Its name in an Arrow table."""
+        return f"{self.store}{self.number}"
+
+
+TIME: Final = Slot("i", -1)
+PUBLISHER: Final = Slot("s", -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one attribute sits: its slot, its bit and its kind."""
+
+    slot: Slot
+    bit: int
+    kind: Kind
+
+
+def places(attributes: Mapping[str, Kind]) -> dict[str, Place]:
+    """The places of a type's attributes."""
+    used: dict[Store, int] = {"i": 0, "f": 0, "s": 0, "y": 0}
+    found = {}
+    for bit, (name, kind) in enumerate(attributes.items()):
+        store = STORE[kind]
+        found[name] = Place(Slot(store, used[store]), bit, kind)
+        used[store] += 1
+    return found
+
+
+def layouts(catalog: Catalog) -> dict[str, dict[str, Place]]:
+    """The places of every type in a catalog."""
+    return {name: places(catalog.attributes(name)) for name in catalog}
+
+
+def words_for(bits: int) -> int:
+    """How many 64-bit words hold so many bits; at least one."""
+    return max(1, -(-bits // 64))
+
+
+def mask_of(bits: list[int], words: int) -> list[int]:
+    """A bitmask with these bits set, as words."""
+    mask = [0] * words
+    for bit in bits:
+        mask[bit >> 6] |= 1 << (bit & 63)
+    return mask
+
+
+def stored(value: Value, kind: Kind) -> int | float | str | bytes | None:
+    """A value as its slot holds it."""
+    match kind:
+        case Kind.TIMESTAMP:
+            return micros(value) if isinstance(value, datetime) else None
+        case Kind.BOOL:
+            return None if value is None else int(bool(value))
+        case _:
+            assert not isinstance(value, datetime)
+            return value
+
+
+def restored(held: int | float | str | bytes | None, kind: Kind) -> Value:
+    """The inverse of `stored`."""
+    if held is None:
+        return None
+    if kind is Kind.TIMESTAMP:
+        assert isinstance(held, int)
+        return moment(held)
+    return bool(held) if kind is Kind.BOOL else held

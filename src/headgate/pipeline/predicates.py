@@ -1,0 +1,56 @@
+"""Generic predicates: found once, kept beside the ledger, loaded by the hash of their source.
+
+Guarantees: a predicate that runs is the one that was registered: its module is kept as a copy named by the SHA-256 of
+its source, and a copy that does not match is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from headgate.decide.truth import PredicateFunction
+from headgate.model.changes import RegisterPredicate
+from headgate.model.errors import BadDefinition, Damaged
+
+
+def register(name: str, target: str, beside: Path, keep: Path) -> RegisterPredicate:
+    """Find `module:function` beside a file, keep a copy of the module, and say what to record."""
+    module, _, function = target.partition(":")
+    source = beside / (module.replace(".", "/") + ".py")
+    if not function or not source.is_file():
+        raise BadDefinition(
+            f"the predicate `{name}` is at `{target}`, and there is no `{source}`",
+            remedy="write `module:function`, with the module beside the file",
+        )
+    text = source.read_bytes()
+    digest = hashlib.sha256(text).hexdigest()
+    keep.mkdir(parents=True, exist_ok=True)
+    (keep / f"{digest}.py").write_bytes(text)
+    load(str(keep / f"{digest}.py"), digest, target)
+    return RegisterPredicate(name, target, digest)
+
+
+@lru_cache(maxsize=256)
+def load(path: str, digest: str, target: str) -> PredicateFunction:
+    """The function, from a copy that must match its hash."""
+    source = Path(path)
+    if not source.is_file() or hashlib.sha256(source.read_bytes()).hexdigest() != digest:
+        raise Damaged(f"`{path}` is not the predicate module that was registered", remedy="restore it from a copy")
+    spec = importlib.util.spec_from_file_location(f"headgate_predicate_{digest[:16]}", source)
+    if spec is None or spec.loader is None:
+        raise Damaged(f"`{path}` cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, target.partition(":")[2], None)
+    if not callable(function):
+        raise BadDefinition(f"`{target}` is not a function")
+    return function  # type: ignore[no-any-return]
+
+
+def load_all(registered: Iterable[RegisterPredicate], keep: Path) -> Mapping[str, PredicateFunction]:
+    """The predicates of a state, by name."""
+    return {p.name: load(str(keep / f"{p.digest}.py"), p.digest, p.target) for p in registered}

@@ -1,0 +1,97 @@
+"""The Spark session.
+
+Guarantees: one session a process, started when first asked for; small, quiet and local by default. What the JVM and
+its workers write to standard error still arrives there, save one greeting that nothing can switch off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.model.errors import BadEnvironment
+
+JAVA_NEEDED = 17
+CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Renames instead of spawning some twenty processes a batch; safe where rename is atomic, as on a local disk."""
+
+_LOGGING = Path(__file__).parent / "log4j2.properties"
+
+_GREETING = b"WARNING: Using incubator modules: jdk.incubator.vector"
+"""Spark always asks Java for this module, and Java always says so, before any setting of either is read."""
+
+
+def check_java() -> None:
+    """One clear message if Java is missing or too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    remedy = f"install Java {JAVA_NEEDED}, for example with `apt-get install openjdk-{JAVA_NEEDED}-jre-headless`"
+    if java is None or not Path(java).exists():
+        raise BadEnvironment("Spark needs Java, and there is none", remedy=remedy)
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found.group(1)) < JAVA_NEEDED:
+        raise BadEnvironment(f"Spark needs Java {JAVA_NEEDED}, and `{java}` is {said.splitlines()[:1]}", remedy=remedy)
+
+
+def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # type: ignore[no-untyped-def]
+    """The session of this process."""
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    from headgate.pipeline.source import LogSource
+
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Xss4m -Dlog4j2.configurationFile={_LOGGING}",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
+        "spark.sql.streaming.minBatchesToRetain": "10",
+        "spark.sql.session.timeZone": "UTC",
+        **settings,
+    }
+    if SparkContext._gateway is None:  # the first of this process, which starts the JVM
+        first = SparkConf().setMaster(master).setAppName("headgate").setAll(list(conf.items()))
+        with _standard_error() as stderr:
+            launch: Any = launch_gateway  # it carries no types
+            SparkContext(conf=first, gateway=launch(first, {"stderr": stderr}))
+    builder = SparkSession.builder.master(master).appName("headgate")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(LogSource)
+    return session
+
+
+@contextmanager
+def _standard_error() -> Iterator[int]:
+    """A file to give the JVM as its standard error: what it writes there appears on ours, without the greeting."""
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="jvm-stderr", daemon=True).start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+
+
+def _pass_on(reading: int) -> None:
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            if line.rstrip() != _GREETING:
+                os.write(2, line)

@@ -1,0 +1,201 @@
+"""The matcher gives exactly the deliveries of `decide`, however the log is cut into micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import hypothesis.strategies as st
+import pyarrow as pa
+from hypothesis import given
+
+from headgate.decide.views import entries, named_type
+from headgate.model.rights import Action, Effect
+from headgate.model.values import conform, same
+from headgate.pipeline import match
+from headgate.pipeline.build import IndexBuilder
+from headgate.pipeline.codec import LogBatch, decode, from_blob, to_blob
+from headgate.pipeline.decider import decide_appends
+from headgate.pipeline.deliveries import DeliveryBlob, read
+from headgate.pipeline.layout import layouts
+from headgate.pipeline.match import Matcher, Window
+from strategies.memory import Delivered, Played, exact, play, reference_deliveries
+from strategies.running import examples
+from strategies.worlds import Story, worlds
+
+Key = tuple[str, int, int]
+"""Stream, first sequence number of the append, and part."""
+
+
+@dataclass
+class Cut:
+    """One way to run a log: which appends (by number) go together, and the version reached by then."""
+
+    groups: list[list[int]]
+    through: list[int]
+    step_by_step: bool = False
+    pairs: int = 1 << 20
+
+
+@st.composite
+def cuts(draw: st.DrawFn, played: Played) -> Cut:
+    """Streams in order, interleaved anyhow; versions that never go back and are never too old for an event."""
+    batches = played.log.batches
+    waiting: dict[str, list[int]] = {}
+    for number, batch in enumerate(batches):
+        waiting.setdefault(batch.stream, []).append(number)
+    groups: list[list[int]] = []
+    through: list[int] = []
+    reached = 0
+    while any(waiting.values()):
+        group: list[int] = []
+        for stream in [s for s in waiting if waiting[s]]:
+            count = draw(st.integers(0, len(waiting[stream])))
+            group += waiting[stream][:count]
+            waiting[stream] = waiting[stream][count:]
+        if not group:
+            group.append(next(w for w in waiting.values() if w).pop(0))
+        oldest = max(reached, *(batches[n].version for n in group))
+        reached = draw(st.integers(oldest, played.ledger.version))
+        groups.append(group)
+        through.append(reached)
+    return Cut(groups, through, draw(st.booleans()), draw(st.sampled_from((1, 3, 1 << 20))))
+
+
+def whole(played: Played) -> Cut:
+    """Everything at once, at the newest version."""
+    every = list(range(len(played.log.batches)))
+    return Cut([every] if every else [], [played.ledger.version] if every else [])
+
+
+def run(played: Played, cut: Cut) -> dict[Key, DeliveryBlob]:
+    """Decide a log by a cut. When the version reached goes on, history asked for since is filled in first."""
+    ledger = played.ledger
+    builder = IndexBuilder(ledger)
+    written: dict[Key, DeliveryBlob] = {}
+    done: list[LogBatch] = []
+    reached = 0
+
+    def decided(batches: Sequence[LogBatch], window: Window) -> Iterator[DeliveryBlob]:
+        mine = builder if cut.step_by_step else IndexBuilder(ledger)
+        index = mine.index(min(b.version for b in batches), window.through)
+        return decide_appends(Matcher(index, ledger.functions), list(batches), window)
+
+    def write(batches: Sequence[LogBatch], window: Window) -> None:
+        for blob in decided(batches, window):
+            key = (blob.stream, blob.first, blob.part)
+            assert key not in written
+            written[key] = blob
+
+    with patch.object(match, "PAIRS_AT_ONCE", cut.pairs):
+        for numbers, through in zip([*cut.groups, []], [*cut.through, ledger.version], strict=True):
+            group = [played.log.batches[n] for n in numbers]
+            if through > reached and done:
+                write(done, Window(reached, through, backfill=True))
+            if group:
+                write(group, Window(reached, through))
+            done += group
+            reached = through
+    return written
+
+
+def delivered(played: Played, written: dict[Key, DeliveryBlob]) -> list[Delivered]:
+    """What the blobs say, in the form of the reference."""
+    ledger = played.ledger
+    subscriptions = ledger.every_subscription()
+    places = layouts(ledger.now.types)
+    found = []
+    for blob in written.values():
+        got = list(read(blob, places))
+        assert len(got) == blob.count
+        assert [d.seq for d in got] == sorted(d.seq for d in got)
+        assert all(blob.first <= d.seq <= blob.last for d in got)
+        for one in got:
+            subscription = subscriptions[one.subscription]
+            assert blob.part == (subscription.first if blob.version < subscription.first else 0)
+            place = (subscription.id, subscription.first, one.stream, one.seq)
+            found.append((*place, exact(one.view)))
+    return sorted(found)
+
+
+@examples(300)
+@given(worlds(), st.data())
+def test_the_matcher_agrees_with_decide(story: Story, data: st.DataObject) -> None:
+    played = play(story)
+    expected = reference_deliveries(played.ledger, played.log.events)
+    written = run(played, data.draw(cuts(played)))
+    assert delivered(played, written) == expected
+    again = run(played, whole(played))
+    assert delivered(played, again) == expected
+    assert written == again
+    for blob in written.values():
+        assert nothing_is_hidden_in(blob)
+
+
+def nothing_is_hidden_in(blob: DeliveryBlob) -> bool:
+    """Are the bytes those of what can be read, and no more? A null must not cover a value."""
+    if blob.blob is None:
+        return blob.count == 0
+    table = from_blob(blob.blob)
+    return to_blob(pa.Table.from_pylist(table.to_pylist(), schema=table.schema)) == blob.blob
+
+
+@examples(100)
+@given(worlds())
+def test_an_accepted_event_is_what_one_grant_allows(story: Story) -> None:
+    played = play(story)
+    states = played.ledger.states
+    for draft, event in played.accepted:
+        state = states[event.version]
+        attributes = state.types.attributes(draft.type)
+        assert list(event.values) == list(attributes)
+        assert all(same(conform(attributes[n], v), v) for n, v in event.values.items())
+        grants = [
+            rule
+            for rule in entries(state, draft.publisher, Action.PUBLISH)
+            if rule.effect is Effect.GRANT and named_type(state, rule, Action.PUBLISH, draft.type) is not None
+        ]
+        assert any(_is_what_is_left(event.values, draft.values, rule, attributes) for rule in grants)
+
+
+def _is_what_is_left(values, sent, rule, attributes) -> bool:
+    for name, kind in attributes.items():
+        if name in rule.forced:
+            expected = conform(kind, rule.forced[name])
+        elif rule.attributes is None or name in rule.attributes:
+            expected = conform(kind, sent.get(name))
+        else:
+            expected = None
+        if repr(values[name]) != repr(expected):
+            return False
+    return True
+
+
+@examples(50)
+@given(worlds())
+def test_the_log_gives_back_the_events_that_went_in(story: Story) -> None:
+    played = play(story)
+    places = layouts(played.ledger.now.types)
+    found = [event for batch in played.log.batches for event in decode(batch, places)]
+    assert [(e.id, e.stream, e.seq, e.version, e.time, exact(e.values)) for e in found] == [
+        (e.id, e.stream, e.seq, e.version, e.time, exact(e.values)) for e in played.log.events
+    ]
+
+
+@examples(30)
+@given(st.data())
+def test_stories_with_prefixes_share_one_ledger(data: st.DataObject) -> None:
+    """Two stories told one after the other in one ledger, each delivers as it would alone."""
+    one, two = data.draw(worlds("c1.", steps=4)), data.draw(worlds("c2.", steps=4))
+    alone = [play(story) for story in (one, two)]
+    both = play(Story("", one.administrator, (*one.setup, *two.setup), (*one.steps, *two.steps)))
+    expected = sorted(place for played in alone for place in _unversioned(played))
+    assert sorted(_unversioned(both)) == expected
+    assert delivered(both, run(both, whole(both))) == reference_deliveries(both.ledger, both.log.events)
+
+
+def _unversioned(played: Played) -> list[tuple[object, ...]]:
+    return [
+        (id, stream, seq, view) for id, _, stream, seq, view in reference_deliveries(played.ledger, played.log.events)
+    ]

@@ -1,0 +1,580 @@
+"""Whole random stories: types, principals, policy, subscriptions, and what then happens.
+
+Guarantees: values come from small pools, so that rules and filters often hit; with a `prefix` every type, principal,
+group, relation, predicate, rule, subscription and stream carries it, so that many stories fit in one ledger.
+The setup is always accepted. Leaves out: whether a later change is allowed or a draft accepted. Some are not, and
+whoever plays the story skips them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from hypothesis import strategies as st
+
+from headgate.decide.apply import apply
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    AddRule,
+    Batch,
+    Change,
+    DeclareGroup,
+    DeclarePrincipal,
+    DeclareRelation,
+    DeclareType,
+    RemoveMember,
+    RemoveRow,
+    RemoveRule,
+    SetAttribute,
+    Subscribe,
+    Unsubscribe,
+)
+from headgate.model.conditions import (
+    TRUE,
+    Attribute,
+    ClockPart,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    InSet,
+    Meta,
+    Not,
+    Predicate,
+    Related,
+    Subject,
+    TextMatch,
+    all_of,
+    any_of,
+)
+from headgate.model.errors import HeadgateError
+from headgate.model.events import Draft
+from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.types import EventType
+from headgate.model.values import Kind, Value, plain
+from strategies.conditions import COMMON, EXTREME, conditions, values
+from strategies.predicates import ARITIES, registration
+
+MORE: Final[Mapping[Kind, Sequence[Value]]] = {
+    Kind.BOOL: (True, False),
+    Kind.INT: (2**53 - 1, 2**53, 2**53 + 1, -(2**63), 2**63 - 1, 1, 2),
+    Kind.FLOAT: (-0.0, 0.0, 5e-324, 1.7e308, 2.0**53, 2.0**53 - 1, 9.223372036854775807e18, 1.0),
+    # The two spellings of é differ; so do a NUL inside and no NUL, and the astral and the last BMP character.
+    Kind.STRING: ("a\x00b", "a", "e\u0301", "\u00e9", "\U0001f600", "\uffff", "", "a b\tc", "\x00"),
+    Kind.TIMESTAMP: (
+        datetime(1, 1, 1, 0, 30, tzinfo=UTC),
+        datetime(1970, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, 9, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 30, tzinfo=UTC),
+    ),
+    Kind.BYTES: (b"\x00", b"\x00\x00", b"", b"\xff"),
+}
+"""More values that filters and events share."""
+
+ATTRIBUTES: Final[Mapping[str, Kind]] = {
+    "i1": Kind.INT,
+    "s1": Kind.STRING,
+    "f1": Kind.FLOAT,
+    "t1": Kind.TIMESTAMP,
+    "b1": Kind.BOOL,
+    "y1": Kind.BYTES,
+    "i2": Kind.INT,
+    "s2": Kind.STRING,
+    "f2": Kind.FLOAT,
+}
+"""Attributes that have the same kind in every type; `x` is of any kind."""
+
+SUBJECTS: Final = ("u", "v")
+KINDS: Final = tuple(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A batch of changes."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Drafts sent to a stream at one time, appended together or one by one."""
+
+    stream: str
+    time: datetime
+    drafts: tuple[Draft, ...]
+    together: bool = True
+
+
+Step: TypeAlias = Commit | Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A world and what happens in it."""
+
+    prefix: str
+    administrator: str
+    setup: tuple[Step, ...]
+    steps: tuple[Step, ...]
+
+
+def pooled(kind: Kind) -> st.SearchStrategy[Value]:
+    """A value that filters and events are likely to share."""
+    few = st.sampled_from((*COMMON[kind][:2], MORE[kind][0]))
+    return st.one_of(few, few, few, st.sampled_from(COMMON[kind]), st.sampled_from(MORE[kind]), values(kind))
+
+
+_POOLED: Final = {kind: pooled(kind) for kind in Kind}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a world has, by name."""
+
+    prefix: str
+    types: tuple[EventType, ...]
+    attributes: Mapping[str, Mapping[str, Kind]]
+    principals: tuple[str, ...]
+    groups: tuple[str, ...]
+    open_groups: tuple[str, ...]
+    relations: tuple[str, ...]
+    open_relations: tuple[str, ...]
+    predicates: tuple[str, ...]
+    streams: tuple[str, ...]
+
+    def focus(self, type_name: str) -> tuple[tuple[str, Kind], ...]:
+        """A few attributes of a type; of a wide one those around the edges of its words."""
+        every = list(self.attributes[type_name].items())
+        if len(every) <= 12:
+            return tuple(every)
+        return tuple(e for n, e in enumerate(every) if n < 3 or n % 64 in (62, 63, 0, 1) or n >= len(every) - 3)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps: int = 9) -> Story:
+    """A story. With `predicates=False` no generic predicate is registered."""
+    names = draw(_names(prefix, predicates))
+    declared = allowed(State(), Batch(ADMINISTRATOR, tuple(draw(_declarations(names)))))
+    rules = [draw(_rule(names)) for _ in range(draw(st.integers(0, 4)))]
+    generous = draw(_generous(names))
+    wanted = [draw(_subscription(names)) for _ in range(draw(st.integers(1, 5)))]
+    opening = (*(AddRule(r) for r in (*rules, *generous)), *(Subscribe(s) for s in wanted))
+    opened = allowed(apply(State(), declared), Batch(ADMINISTRATOR, opening))
+    happened: list[Step] = []
+    for number in range(draw(st.integers(min(3, steps), steps))):
+        if number == 0 or draw(st.integers(0, 2)) == 0:
+            happened.append(draw(_publish(names, number)))
+        else:
+            happened.append(Commit(draw(_batch(names))))
+    return Story(prefix, ADMINISTRATOR, (Commit(declared), Commit(opened)), tuple(happened))
+
+
+def allowed(state: State, batch: Batch) -> Batch:
+    """The batch without the changes that are refused."""
+    try:
+        apply(state, batch)
+    except HeadgateError:
+        pass
+    else:
+        return batch
+    kept: list[Change] = []
+    for change in batch.changes:
+        try:
+            apply(state, Batch(batch.author, (*kept, change)))
+        except HeadgateError:
+            continue
+        kept.append(change)
+    return replace(batch, changes=tuple(kept))
+
+
+# -- the cast -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _names(draw: st.DrawFn, prefix: str, predicates: bool) -> Names:
+    principals = tuple(f"{prefix}p{n}" for n in range(draw(st.sampled_from((1, 2, 2, 3, 4)))))
+    groups = tuple(f"{prefix}g{n}" for n in range(draw(st.integers(0, 3))))
+    relations = tuple(f"{prefix}R{n}" for n in range(draw(st.integers(0, 2))))
+    types: list[EventType] = []
+    attributes: dict[str, dict[str, Kind]] = {}
+    depths: dict[str, int] = {}
+    for number in range(draw(st.sampled_from((1, 1, 2, 2, 3, 4, 6)))):
+        made = draw(_event_type(prefix, number, types, attributes, depths, principals))
+        types.append(made)
+        attributes[made.name] = {**attributes.get(made.parent or "", {}), **made.attributes}
+        depths[made.name] = depths.get(made.parent or "", 0) + 1
+    return Names(
+        prefix,
+        tuple(types),
+        attributes,
+        principals,
+        groups,
+        tuple(g for g in groups if draw(st.booleans())),
+        relations,
+        tuple(r for r in relations if draw(st.booleans())),
+        tuple(draw(st.lists(st.sampled_from(list(ARITIES)), unique=True, max_size=3))) if predicates else (),
+        tuple(f"{prefix}{name}" for name in ("main", "side", "far")[: draw(st.integers(1, 3))]),
+    )
+
+
+@st.composite
+def _event_type(
+    draw: st.DrawFn,
+    prefix: str,
+    number: int,
+    types: Sequence[EventType],
+    attributes: Mapping[str, Mapping[str, Kind]],
+    depths: Mapping[str, int],
+    principals: Sequence[str],
+) -> EventType:
+    name = f"{prefix}{draw(st.sampled_from(('a.', 'a.c.', 'b.')))}T{number}"
+    parents = [t.name for t in types if depths[t.name] < 4]
+    parent = draw(st.sampled_from([*parents, *parents, None])) if parents else None
+    inherited = attributes[parent] if parent else {}
+    left = [a for a in ATTRIBUTES if a not in inherited]
+    own: dict[str, Kind] = {}
+    if left:
+        start = draw(st.integers(0, len(left) - 1))
+        chosen = (left[start:] + left[:start])[: draw(st.integers(0, 4))]
+        own.update({a: ATTRIBUTES[a] for a in chosen})
+    if "x" not in inherited and draw(st.integers(0, 3)) == 0:
+        own["x"] = draw(st.sampled_from(KINDS))
+    if len(inherited) < 30 and draw(st.integers(0, 11)) == 0:
+        own.update({f"w{number}_{n}": KINDS[(n * 7 + n // 5) % 6] for n in range(draw(st.integers(70, 130)))})
+    return EventType(name, draw(st.sampled_from([*principals, ADMINISTRATOR])), own, parent)
+
+
+@st.composite
+def _declarations(draw: st.DrawFn, names: Names) -> list[Change]:
+    found: list[Change] = []
+    for principal in names.principals:
+        kinds = draw(st.lists(st.sampled_from(KINDS), max_size=2))
+        found.append(DeclarePrincipal(principal, {s: draw(_POOLED[k]) for s, k in zip(SUBJECTS, kinds, strict=False)}))
+    found += [DeclareType(t) for t in names.types]
+    found += [DeclareGroup(g, g in names.open_groups) for g in names.groups]
+    found += [DeclareRelation(r, r in names.open_relations) for r in names.relations]
+    found += [registration(name, names.prefix) for name in names.predicates]
+    for _ in range(draw(st.integers(0, 5)) if names.groups else 0):
+        found.append(draw(_membership(names, AddMember)))
+    for _ in range(draw(st.integers(0, 3)) if names.relations else 0):
+        found.append(draw(_row(names, AddRow)))
+    return found
+
+
+@st.composite
+def _membership(draw: st.DrawFn, names: Names, made: Any) -> Change:
+    return made(draw(st.sampled_from(names.groups)), draw(st.sampled_from([*names.principals, *names.groups])))
+
+
+@st.composite
+def _row(draw: st.DrawFn, names: Names, made: Any) -> Change:
+    relation = draw(st.sampled_from(names.relations))
+    row: list[Value] = [draw(st.sampled_from([*COMMON[Kind.STRING][:3], *names.principals]))]
+    if _arity(relation) == 2:
+        row.append(draw(_POOLED[draw(st.sampled_from(KINDS))]))
+    return made(relation, tuple(row))
+
+
+def _arity(relation: str) -> int:
+    return 2 if relation.endswith("0") else 1
+
+
+# -- conditions ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=500)
+def _grammar(
+    focus: tuple[tuple[str, Kind], ...],
+    groups: tuple[str, ...],
+    relations: tuple[str, ...],
+    subjects: tuple[str, ...],
+    predicates: tuple[tuple[str, int], ...],
+    depth: int,
+) -> st.SearchStrategy[Condition]:
+    return conditions(
+        dict(focus),
+        depth=depth,
+        groups=groups,
+        relations={r: _arity(r) for r in relations},
+        subjects=subjects,
+        predicates=dict(predicates),
+    )
+
+
+@st.composite
+def _condition(draw: st.DrawFn, names: Names, focus: tuple[tuple[str, Kind], ...], *, is_filter: bool) -> Condition:
+    groups = names.open_groups if is_filter else names.groups
+    relations = names.open_relations if is_filter else names.relations
+    predicates = tuple((names.prefix + p, ARITIES[p]) for p in names.predicates)
+    subjects = () if is_filter else SUBJECTS
+    plain_part = _grammar(focus, groups, relations, subjects, predicates, draw(st.sampled_from((0, 0, 1, 2))))
+    pointed = _pointed(names, focus, groups, relations, subjects, predicates)
+    match draw(st.integers(0, 7)):
+        case 0 | 1 if focus:
+            name, kind = draw(st.sampled_from(focus))
+            return Compare("=", Attribute(name), Constant(draw(_POOLED[kind])))
+        case 6 | 7:
+            return draw(plain_part)
+        case 2 | 3:
+            return draw(pointed)
+        case 4:
+            return all_of(draw(pointed), draw(plain_part))
+        case _:
+            return any_of(draw(pointed), draw(pointed))
+
+
+@st.composite
+def _pointed(
+    draw: st.DrawFn,
+    names: Names,
+    focus: tuple[tuple[str, Kind], ...],
+    groups: tuple[str, ...],
+    relations: tuple[str, ...],
+    subjects: tuple[str, ...],
+    predicates: tuple[tuple[str, int], ...],
+) -> Condition:
+    """A condition aimed at what is hard: large sets, several sets, publishers, ends of ranges, other spellings."""
+    makers = ["publisher", "time"]
+    if focus:
+        makers += ["equal", "equal", "bound", "exclude", "sets", "large", "numbers", "wide"]
+    texts = [Attribute(name) for name, kind in focus if kind is Kind.STRING]
+    if texts:
+        makers += ["text", "token"]
+    if groups:
+        makers += ["group"]
+    if relations:
+        makers += ["relation"]
+    if subjects and focus:
+        makers += ["subject", "subject"]
+    if predicates:
+        makers += ["predicate", "look-alikes"]
+    name, kind = draw(st.sampled_from(focus)) if focus else ("", Kind.INT)
+    it = Attribute(name)
+    made: Condition
+    match draw(st.sampled_from(makers)):
+        case "equal":
+            made = Compare("=", it, Constant(draw(_POOLED[kind])))
+        case "bound":
+            ends = st.sampled_from(("<", "<=", ">", ">="))
+            made = Compare(draw(ends), it, Constant(draw(_POOLED[kind])))
+            if draw(st.booleans()):
+                made = all_of(made, Compare(draw(ends), it, Constant(draw(_POOLED[kind]))))
+        case "exclude":
+            made = all_of(Compare("!=", it, Constant(draw(_POOLED[kind]))), Not(InSet(it, (draw(_POOLED[kind]),))))
+        case "sets":
+            chosen = draw(st.lists(st.sampled_from(focus), min_size=2, max_size=3))
+            made = all_of(
+                *(InSet(Attribute(n), tuple(draw(st.lists(_POOLED[k], min_size=2, max_size=5)))) for n, k in chosen)
+            )
+        case "large":
+            pool = (*COMMON[kind], *EXTREME[kind], *MORE[kind], *(range(18) if kind in (Kind.INT, Kind.FLOAT) else ()))
+            left_out = draw(st.integers(0, len(pool) - 1))
+            made = InSet(it, (*pool[:left_out], *pool[left_out + 1 :]))
+        case "numbers":
+            # Past 64 bits, and between the doubles.
+            odd = st.sampled_from((2**70, -(2**70), 2**53 + 1, 0.5, 1e300, -1e300, 2**63, 2**64 + 1))
+            of = draw(st.sampled_from([Attribute(n) for n, k in focus if k in (Kind.INT, Kind.FLOAT)] + [_CLOCK]))
+            op = draw(st.sampled_from(("=", "!=", "<", "<=", ">", ">=")))
+            made = Compare(op, of, Constant(draw(odd)))
+        case "wide":
+            made = all_of(*(Not(Compare("=", Attribute(n), Constant(draw(_POOLED[k])))) for n, k in focus[-2:]))
+        case "text":
+            text = draw(st.sampled_from(("", "a", "\x00", "e", "\u0301", "\U0001f600", "b")))
+            made = TextMatch(
+                draw(st.sampled_from(("starts with", "contains"))), draw(st.sampled_from(texts)), Constant(text)
+            )
+        case "token":
+            made = TextMatch(
+                "has token", draw(st.sampled_from(texts)), Constant(draw(st.sampled_from(("a", "b", "", "c"))))
+            )
+        case "group":
+            of_whom = draw(st.sampled_from([Meta("publisher"), *texts, *(Subject(s) for s in subjects)]))
+            made = InGroup(of_whom, draw(st.sampled_from(groups)))
+        case "relation":
+            relation = draw(st.sampled_from(relations))
+            second = (
+                [Attribute(n) for n, _ in focus]
+                + [Subject(s) for s in subjects]
+                + [_CLOCK, Constant(1), Constant(True)]
+            )
+            args = (draw(st.sampled_from([Meta("publisher"), *texts])), draw(st.sampled_from(second)))
+            made = Related(relation, args[: _arity(relation)])
+        case "subject":
+            made = Compare(draw(st.sampled_from(("=", "!=", "<=", ">"))), it, Subject(draw(st.sampled_from(subjects))))
+        case "predicate":
+            predicate, arity = draw(st.sampled_from(predicates))
+            some = (
+                [Constant(v) for v in (1, True, 1.0, "a")]
+                + [Attribute(n) for n, _ in focus]
+                + [_CLOCK, Meta("publisher")]
+            )
+            made = Predicate(predicate, tuple(draw(st.sampled_from(some)) for _ in range(arity)))
+        case "look-alikes":
+            # Python takes these for equal; a predicate or relation must not.
+            alike = st.sampled_from([Constant(v) for v in (1, True, 1.0, 0.0, -0.0, False)])
+            predicate, arity = draw(st.sampled_from(predicates))
+            ones: list[Condition] = [Predicate(predicate, (draw(alike),) * arity) for _ in range(2)]
+            if relations and _arity(relations[0]) == 2:
+                ones.append(Related(relations[0], (Constant("a"), draw(alike))))
+            joined = draw(st.sampled_from((all_of, any_of)))
+            made = joined(*(Not(one) if draw(st.booleans()) else one for one in ones))
+        case "time":
+            times = [Attribute(n) for n, k in focus if k is Kind.TIMESTAMP] + [Meta("time")]
+            zone = draw(st.sampled_from(("UTC", "Asia/Kathmandu", "America/New_York")))
+            of_time = ClockPart(draw(st.sampled_from(("timeofday", "weekday"))), draw(st.sampled_from(times)), zone)
+            op = draw(st.sampled_from(("=", "!=", "<", ">=")))
+            made = Compare(op, of_time, Constant(draw(st.sampled_from((0, 1, 4, 9 * 3600, 0.5)))))
+        case _:
+            made = Compare("=", Meta("publisher"), Constant(draw(st.sampled_from(names.principals))))
+    return Not(made) if draw(st.integers(0, 4)) == 0 else made
+
+
+_CLOCK: Final = ClockPart("timeofday", Meta("time"), "Asia/Kathmandu")
+
+
+# -- rules and subscriptions --------------------------------------------------------------------------------------
+
+
+@st.composite
+def _rule(draw: st.DrawFn, names: Names) -> Rule:
+    effect = Effect.GRANT if draw(st.integers(0, 2)) else Effect.FORBID
+    subscribe, publish = frozenset({Action.SUBSCRIBE}), frozenset({Action.PUBLISH})
+    govern = frozenset({Action.GOVERN, Action.SUBSCRIBE, Action.AUDIT})
+    actions = draw(st.sampled_from((subscribe, subscribe, subscribe, publish, subscribe | publish, govern)))
+    one = draw(st.sampled_from(names.types)).name
+    wide = (f"{names.prefix}*" if names.prefix else "*", f"{names.prefix}a.*", f"{names.prefix}a.c.*")
+    type_name = draw(st.sampled_from((one, one, *wide)))
+    focus = names.focus(one)
+    attributes = None
+    if focus and draw(st.integers(0, 2)) and (effect is Effect.GRANT or Action.PUBLISH not in actions):
+        attributes = tuple(draw(st.lists(st.sampled_from([name for name, _ in focus]), unique=True, max_size=4)))
+    forced = {}
+    if attributes and draw(st.integers(0, 3)) == 0:
+        name = draw(st.sampled_from(attributes))
+        forced[name] = draw(_raw(dict(focus)[name]))
+    where = draw(_condition(names, focus, is_filter=False)) if draw(st.integers(0, 4)) > 1 else TRUE
+    return Rule(
+        f"{names.prefix}r{draw(st.integers(0, 4))}",
+        draw(st.sampled_from([*names.principals, *names.groups])),
+        actions,
+        type_name,
+        where,
+        attributes,
+        forced,
+        effect,
+    )
+
+
+@st.composite
+def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
+    """Rules at the end that let most of it happen, so that there is something to deliver."""
+    everything = f"{names.prefix}*" if names.prefix else "*"
+    found = []
+    for number, principal in enumerate(names.principals):
+        if draw(st.integers(0, 5)):
+            both = frozenset({Action.SUBSCRIBE, Action.PUBLISH})
+            found.append(Rule(f"{names.prefix}z{number}", principal, both, everything))
+    return found
+
+
+@st.composite
+def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
+    type_name = draw(st.sampled_from(names.types)).name
+    where = draw(_condition(names, names.focus(type_name), is_filter=True)) if draw(st.integers(0, 5)) else TRUE
+    return Subscription(
+        f"{names.prefix}s{draw(st.integers(0, 5))}",
+        draw(st.sampled_from(names.principals)),
+        type_name,
+        where,
+        draw(st.booleans()),
+    )
+
+
+# -- what happens -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _batch(draw: st.DrawFn, names: Names) -> Batch:
+    if draw(st.integers(0, 3)) == 0:
+        return Batch(ADMINISTRATOR, draw(_looking_back(names)))
+    author = draw(st.sampled_from([ADMINISTRATOR, ADMINISTRATOR, ADMINISTRATOR, *names.principals]))
+    return Batch(author, tuple(draw(_change(names)) for _ in range(draw(st.sampled_from((1, 2, 2, 3))))))
+
+
+@st.composite
+def _looking_back(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
+    """A change of rights, and someone who asks for history with it."""
+    rule = draw(_rule(names))
+    who = draw(st.sampled_from(names.principals))
+    wanted = Subscription(f"{names.prefix}h{draw(st.integers(0, 9))}", who, names.types[0].name, TRUE, history=True)
+    narrowed = replace(rule, who=who, actions=frozenset({Action.SUBSCRIBE}))
+    return AddRule(narrowed, draw(st.booleans())), Subscribe(wanted)
+
+
+@st.composite
+def _change(draw: st.DrawFn, names: Names) -> Change:
+    makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute"]
+    if names.groups:
+        makers += ["join", "leave"]
+    if names.relations:
+        makers += ["row", "unrow"]
+    match draw(st.sampled_from(makers)):
+        case "rule":
+            return AddRule(draw(_rule(names)), draw(st.booleans()))
+        case "unrule":
+            return RemoveRule(f"{names.prefix}{draw(st.sampled_from('rrz'))}{draw(st.integers(0, 4))}")
+        case "subscribe":
+            return Subscribe(draw(_subscription(names)))
+        case "unsubscribe":
+            return Unsubscribe(f"{names.prefix}{draw(st.sampled_from('ssh'))}{draw(st.integers(0, 5))}")
+        case "attribute":
+            value = draw(st.none() | _POOLED[draw(st.sampled_from(KINDS))])
+            return SetAttribute(draw(st.sampled_from(names.principals)), draw(st.sampled_from(SUBJECTS)), value)
+        case "join":
+            return draw(_membership(names, AddMember))
+        case "leave":
+            return draw(_membership(names, RemoveMember))
+        case "row":
+            return draw(_row(names, AddRow))
+        case _:
+            return draw(_row(names, RemoveRow))
+
+
+@st.composite
+def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
+    drafts = []
+    for at in range(draw(st.sampled_from((1, 2, 3, 4, 6)))):
+        type_name = draw(st.sampled_from(names.types)).name
+        focus = names.focus(type_name)
+        sent: dict[str, object] = {name: draw(_sent(kind, names.principals)) for name, kind in focus}
+        drafts.append(Draft(f"{names.prefix}e{number}.{at}", draw(st.sampled_from(names.principals)), type_name, sent))
+    time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))
+    assert isinstance(time, datetime)
+    return Publish(draw(st.sampled_from(names.streams)), time, tuple(drafts), draw(st.booleans()))
+
+
+def _sent(kind: Kind, principals: tuple[str, ...]) -> st.SearchStrategy[object]:
+    return _sent_text(principals) if kind is Kind.STRING else _SENT[kind]
+
+
+@lru_cache(maxsize=100)
+def _sent_text(principals: tuple[str, ...]) -> st.SearchStrategy[object]:
+    return st.one_of(st.none(), *[_POOLED[Kind.STRING]] * 3, st.sampled_from(principals))
+
+
+_SENT: Final = {kind: st.one_of(st.none(), *[_POOLED[kind]] * 4) for kind in Kind}
+
+
+@st.composite
+def _raw(draw: st.DrawFn, kind: Kind) -> object:
+    """A forced value as a policy file may write it."""
+    value = draw(_POOLED[kind])
+    if kind in (Kind.TIMESTAMP, Kind.BYTES) and draw(st.booleans()):
+        return plain(value)
+    return value
