@@ -147,7 +147,11 @@ class _Work:
                 self._unsubscribe(id)
             case RegisterPredicate(name, _, _):
                 self._administer("predicate", name)
-                self.predicates[check_name("predicate", name)] = change
+                if self.predicates.get(check_name("predicate", name), change) != change:
+                    raise BadDefinition(
+                        f"another predicate `{name}` is registered", remedy="give the new one a name of its own"
+                    )
+                self.predicates[name] = change
             case _:
                 assert_never(change)
 

@@ -19,15 +19,23 @@ from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief, conform
 
 
-def admit(state: State, draft: Draft, *, now: datetime, predicates: Mapping[str, PredicateFunction]) -> Event:
-    """The event as accepted at this state, not yet stamped with its place."""
+def admit(
+    state: State,
+    draft: Draft,
+    *,
+    now: datetime,
+    predicates: Mapping[str, PredicateFunction],
+    rules: tuple[Rule, ...] | None = None,
+) -> Event:
+    """The event as accepted at this state, not yet stamped with its place.
+
+    `rules` are the publisher's entries for the type, where the caller has looked them up already.
+    """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
     sent = Event(draft.id, draft.publisher, draft.type, values, now, version=state.version)
     world = World(state, state.principals.get(draft.publisher, {}), predicates)
-    for rule in entries(state, draft.publisher, Action.PUBLISH):
-        if named_type(state, rule, Action.PUBLISH, draft.type) is None:
-            continue
+    for rule in publish_entries(state, draft.publisher, draft.type) if rules is None else rules:
         if rule.effect is Effect.FORBID:
             if truth(rule.where, sent, world) is not False:
                 raise PublishDenied(f"`{draft.publisher}` is forbidden to publish this `{draft.type}`")
@@ -39,6 +47,12 @@ def admit(state: State, draft: Draft, *, now: datetime, predicates: Mapping[str,
         f"`{draft.publisher}` has no right to publish this `{draft.type}`",
         remedy=f"ask its owner, `{state.types[draft.type].owner}`",
     )
+
+
+def publish_entries(state: State, publisher: str, type_name: str) -> tuple[Rule, ...]:
+    """The publish entries of a principal that take in exactly this type, in order (D4)."""
+    every = entries(state, publisher, Action.PUBLISH)
+    return tuple(r for r in every if named_type(state, r, Action.PUBLISH, type_name) is not None)
 
 
 def type_check(draft: Draft, attributes: Mapping[str, Kind]) -> dict[str, Value]:

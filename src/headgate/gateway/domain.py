@@ -8,19 +8,22 @@ in between is completed when the domain is opened again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headgate.decide.publish import admit
+from headgate.decide.publish import admit, publish_entries
 from headgate.decide.truth import PredicateFunction
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate
 from headgate.model.errors import Fenced, HeadgateError, NotFound, StaleVersion
 from headgate.model.events import Draft, Event
+from headgate.model.rights import Rule
 from headgate.model.state import State
+from headgate.model.types import check_name
 from headgate.model.values import micros
 from headgate.pipeline import predicates
 from headgate.pipeline.codec import decode, encode
@@ -140,25 +143,35 @@ class Domain:
 
     def _publish(self, drafts: Sequence[Draft], stream: str, now: datetime) -> list[Accepted]:
         state = self.ledger.state()
-        if stream not in self._tokens:
-            self._tokens[stream] = self.log.take(stream, state.version)
-            self._acknowledge(state.version)
         known = self.predicates(state)
-        answers: list[Accepted] = []
-        accepted: list[Event] = []
+        rules: dict[tuple[str, str], tuple[Rule, ...]] = {}
+        answers: list[Event | HeadgateError] = []
         for draft in drafts:
+            who = draft.publisher, draft.type
+            if who not in rules:
+                rules[who] = publish_entries(state, *who) if draft.type in state.types else ()
             try:
-                event = admit(state, draft, now=now, predicates=known)
+                answers.append(admit(state, draft, now=now, predicates=known, rules=rules[who]))
             except HeadgateError as refusal:
-                answers.append(Accepted(None, refusal))
-            else:
-                answers.append(Accepted(event))
-                accepted.append(event)
-        if not accepted:
-            return answers
-        blob = encode(accepted, layouts(state.types))
-        first = self.log.append(stream, self._tokens[stream], state.version, micros(now), len(accepted), blob)
-        return [_placed(answer, stream, first, accepted) for answer in answers]
+                answers.append(refusal)
+        accepted = [answer for answer in answers if isinstance(answer, Event)]
+        if accepted:
+            self._own(stream, state.version)
+            blob = encode(accepted, layouts(state.types))
+            first = self.log.append(stream, self._tokens[stream], state.version, micros(now), len(accepted), blob)
+            places = count(first)
+        return [
+            Accepted(None, answer)
+            if isinstance(answer, HeadgateError)
+            else Accepted(replace(answer, stream=stream, seq=next(places)))
+            for answer in answers
+        ]
+
+    def _own(self, stream: str, version: int) -> None:
+        """Be the writer of a stream."""
+        if stream not in self._tokens:
+            self._tokens[stream] = self.log.take(check_name("stream", stream), version)
+            self._acknowledge(version)
 
     # -- looking ----------------------------------------------------------------------------------------------
 
@@ -188,11 +201,3 @@ class Domain:
         places = layouts(self.ledger.state().types)
         tails = self.log.tails()
         return [e for s, t in tails.items() for b in self.log.batches(s, 0, t.last) for e in decode(b, places)]
-
-
-def _placed(answer: Accepted, stream: str, first: int, accepted: list[Event]) -> Accepted:
-    if answer.event is None:
-        return answer
-    e = answer.event
-    seq = first + next(n for n, one in enumerate(accepted) if one is e)
-    return Accepted(Event(e.id, e.publisher, e.type, e.values, e.time, stream, seq, e.version))

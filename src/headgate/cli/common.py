@@ -1,0 +1,63 @@
+"""What the commands share: the consoles, the `--domain` option and how errors are shown."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headgate.gateway import Domain
+from headgate.model.errors import HeadgateError
+
+out = Console()
+err = Console(stderr=True)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DomainOption = Annotated[
+    Path, typer.Option("--domain", metavar="DIR", help="The domain's data directory.", envvar="HEADGATE_DOMAIN")
+]
+
+
+def fail(error: HeadgateError) -> NoReturn:
+    """Show an error with its code, place and remedy, and leave with status 2."""
+    text = Text.assemble(("error", "bold red"), f" [{error.code}] ")
+    if error.place:
+        text.append(f"{error.place}: ", style="bold")
+    text.append(error.message)
+    err.print(text, soft_wrap=True, highlight=False)
+    if error.remedy:
+        err.print(Text.assemble(("  try", "bold"), f" {error.remedy}"), soft_wrap=True, highlight=False)
+    raise typer.Exit(2)
+
+
+def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """A command that shows Headgate's errors instead of a traceback."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except HeadgateError as error:
+            fail(error)
+
+    return run
+
+
+def open_domain(directory: Path) -> Domain:
+    """The domain of `--domain`."""
+    return Domain.open(directory)
+
+
+def start_spark(**settings: Any) -> Any:
+    """A Spark session, with a word while it starts."""
+    from headgate.pipeline.session import spark
+
+    with err.status("starting Spark"):
+        return spark(**settings)

@@ -1,0 +1,34 @@
+"""The `headgate` command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from headgate.cli import demo, explain, restrictions, test, verify, versions
+from headgate.cli.common import shows_errors
+
+app = typer.Typer(
+    name="headgate",
+    help="Share event streams across organisations; each receiver gets exactly what the owner allows.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "test": test.test,
+    "explain": explain.explain,
+    "restrictions": restrictions.restrictions,
+    "versions": versions.versions,
+    "verify": verify.verify,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(shows_errors(command))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,121 @@
+"""The table of a demonstration: what was published beside what each reader received, and where versions start.
+
+Guarantees: an event is shown as waiting until the pipeline has decided it; only what was delivered is shown as
+received. The columns keep their widths from the first event to the last, and fit 80 characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from headgate.cli.stories.script import Story, show
+from headgate.decide.publish import type_check
+from headgate.ledger import StartingPoint
+from headgate.model.changes import DeclareType
+from headgate.model.events import Event
+from headgate.model.types import Catalog
+from headgate.model.values import Value
+from headgate.pipeline.deliveries import Delivered
+
+HIDDEN = "▒▒"
+NOTHING = "-"
+WAITING = "…"
+KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader   {WAITING} being decided"
+
+
+@dataclass
+class Board:
+    """The state of the table."""
+
+    story: Story
+    rows: list[Event | tuple[StartingPoint, str]] = field(default_factory=list)
+    received: dict[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
+    reached: Mapping[str, int] = field(default_factory=dict)
+    _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
+
+    def publish(self, event: Event) -> None:
+        """An event was accepted."""
+        self.rows.append(event)
+
+    def start(self, point: StartingPoint, note: str) -> None:
+        """A version starts here."""
+        self.rows.append((point, note))
+
+    def decide(self, reached: Mapping[str, int], deliveries: Iterable[tuple[str, Delivered]]) -> None:
+        """The pipeline has decided this far, and delivered this."""
+        self.received = {(d.stream, d.seq, subscription): d.view for subscription, d in deliveries}
+        self.reached = reached
+
+    def decided(self, event: Event) -> bool:
+        """Has the pipeline decided the event?"""
+        return self.reached.get(event.stream, 0) >= event.seq
+
+    # -- showing ----------------------------------------------------------------------------------------------
+
+    def render(self, width: int, say: str = "") -> RenderableType:
+        """The table so far; with something to say, as a line under it that moves."""
+        widths = self._widths(width)
+        parts: list[RenderableType] = []
+        table = self._table(widths, header=True)
+        for row in self.rows:
+            if isinstance(row, Event):
+                cells = (self._cell(row, reader.subscription) for reader in self.story.readers)
+                table.add_row(Text(str(row.seq), "dim"), Text(_words(row.values)), *cells)
+                continue
+            point, note = row
+            line = f"== stream {point.stream}, seq {point.seq}: version {point.version} starts, {note} "
+            line = line.ljust(sum(widths), "=") if len(line) < sum(widths) else line.rstrip()
+            parts += [table, Text(line, "bold yellow")]
+            table = self._table(widths)
+        parts += [table, Text(KEY, "dim")]
+        if say:
+            self._spinner.update(text=Text(say))
+            parts.append(self._spinner)
+        return Group(*parts)
+
+    def _table(self, widths: tuple[int, ...], *, header: bool = False) -> Table:
+        table = Table(box=None, padding=0, pad_edge=False, show_header=header, header_style="bold", width=sum(widths))
+        titles = ("", self.story.source, *(reader.title for reader in self.story.readers))
+        for title, width in zip(titles, widths, strict=True):
+            table.add_column(title, width=width)
+        return table
+
+    def _widths(self, width: int) -> tuple[int, ...]:
+        """The widest thing each column may come to hold, and a gap as wide as there is room for."""
+        events = [e for scene in self.story.scenes for e in scene.events]
+        values = [type_check(e, self._types.attributes(e.type)) for e in events]
+        whole = max(len(_words(one)) for one in values)
+        masked = max(sum(max(len(show(v)), len(HIDDEN)) + 1 for v in one.values() if v is not None) for one in values)
+        content = [len(str(len(events))), max(whole, len(self.story.source))]
+        content += [max(len(reader.title), reader.width or masked - 1) for reader in self.story.readers]
+        gap = min(3, max(1, (width - sum(content)) // (len(content) - 1)))
+        return (*(one + gap for one in content[:-1]), content[-1])
+
+    @property
+    def _types(self) -> Catalog:
+        types = Catalog()
+        for change in self.story.policy:
+            if isinstance(change, DeclareType):
+                types = types.declare(change.type)
+        return types
+
+    def _cell(self, event: Event, subscription: str) -> Text:
+        view = self.received.get((event.stream, event.seq, subscription))
+        if view is None:
+            return Text(NOTHING if self.decided(event) else WAITING, "dim")
+        seen = [
+            (HIDDEN, "dim") if view[name] is None else (show(view[name]), "green")
+            for name, value in event.values.items()
+            if value is not None
+        ]
+        return Text(" ").join(Text(word, style) for word, style in seen)
+
+
+def _words(values: Mapping[str, Value]) -> str:
+    return " ".join(show(value) for value in values.values() if value is not None)

@@ -1,0 +1,304 @@
+"""Why does a principal see what it sees of an event? Facts only; the words are the command line's.
+
+Guarantees: what is said to be visible is exactly what `decide` makes visible. Rule D14 holds: whoever owns, governs or
+audits the event's type is told everything. A principal asking about itself is told types and attributes, conditions
+only of rules marked `disclose`, and no positions; and only of events that its subscriptions brought it, or that a
+subscription to history made now would bring it (D10), so that a right once lost cannot be used to look at the past.
+Any other event answers as one that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
+from headgate.decide.deliver import decide, view_for, wants
+from headgate.decide.explanation import Asked, Explanation, Needed, Question, Shown, Standing, Tried, ViewAt, Why
+from headgate.decide.parts import attributes_of, can_be_told, deciding
+from headgate.decide.truth import World, truth
+from headgate.decide.views import Verdict, condition_for, named_type, verdicts, view
+from headgate.model.errors import GovernDenied, NotFound, UnknownType
+from headgate.model.events import Event
+from headgate.model.rights import Action, Effect, Subscription
+from headgate.model.state import State
+from headgate.model.values import Kind, brief
+
+__all__ = [
+    "Asked",
+    "Explanation",
+    "Needed",
+    "Question",
+    "Shown",
+    "Standing",
+    "Tried",
+    "ViewAt",
+    "Why",
+    "explain",
+    "no_event",
+]
+
+
+def no_event(question: Question) -> NotFound:
+    """The one answer for an event that does not exist and for one that the asker has no view of."""
+    return NotFound(
+        f"no event `{brief(question.event)}` that `{brief(question.asker)}` may know of", remedy="check its id"
+    )
+
+
+def explain(
+    question: Question, event: Event | None, books: Books, subscriptions: Sequence[Subscription] = ()
+) -> Explanation:
+    """Explain an event to an asker; `subscriptions` are those that ever had the id in the question."""
+    check_known(books.now, question.asker)
+    full = event is not None and is_told_all(books.now, question.asker, event.type)
+    if not full and question.asker != question.principal:
+        _refuse_other(question, event, books.now)
+    check_known(books.now, question.principal)
+    if event is None:
+        raise no_event(question)
+    version = event.version if question.version is None else question.version
+    mine = [s for s in subscriptions if s.principal == question.principal and s.id == question.subscription]
+    if full:
+        at = _typed(event, version, books)
+        chosen = _chosen(question, at, mine, books)
+        asked_later = chosen is not None and _standing(at, chosen, books) is Standing.HISTORY
+        versions = (version, chosen.first) if chosen is not None and asked_later else (version,)
+        return _answer(question, event, at, versions, chosen, books, full=True)
+    grounds = _grounds(event, question.principal, mine, books)
+    if grounds is None:
+        raise no_event(question)
+    if version != event.version:
+        raise GovernDenied(
+            f"`{question.asker}` may ask about itself at the event's own version, {event.version}, only",
+            remedy="asking about another version needs `govern` or `audit` on the type",
+        )
+    return _answer(question, event, event, grounds, _chosen(question, event, mine, books), books, full=False)
+
+
+# -- what may be asked ------------------------------------------------------------------------------------------
+
+
+def _refuse_other(question: Question, event: Event | None, now: State) -> None:
+    if event is None and is_told_everything(now, question.asker):
+        return
+    raise GovernDenied(
+        f"`{question.asker}` may ask about itself, or about events of types that it governs or audits; "
+        f"`{brief(question.event)}` for `{brief(question.principal)}` is neither",
+        remedy="ask for `govern` or `audit` on the type, or check the names",
+    )
+
+
+def _typed(event: Event, version: int, books: Books) -> Event:
+    """The event as if it had been stamped with another version."""
+    if event.type not in books.states(version).types:
+        raise UnknownType(f"version {version} did not know the type `{event.type}`", remedy="ask about a later version")
+    return replace(event, version=version)
+
+
+def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: Books) -> tuple[int, ...] | None:
+    """The versions by whose rights a principal knows the event; None if it knows nothing of it."""
+    then = books.states(event.version)
+    seen = view(then, principal, event, books.predicates(then))
+    if seen is None:
+        return None
+    held = (*then.subscriptions.values(), *(s for s in books.now.subscriptions.values() if s.history))
+    for one in (*mine, *(s for s in held if s.principal == principal)):
+        if decide(event, one, books.states, books.predicates(then)) is not None:
+            return (event.version,) if one.first <= event.version else (event.version, one.first)
+    still = view(books.now, principal, event, books.predicates(books.now))
+    if still is None:
+        return None
+    return (event.version,) if seen.attributes <= still.attributes else (event.version, books.now.version)
+
+
+def _chosen(question: Question, event: Event, mine: list[Subscription], books: Books) -> Subscription | None:
+    """Of the subscriptions that had the id, the one that comes nearest to receiving the event."""
+    if question.subscription is None:
+        return None
+    if not mine:
+        raise NotFound(f"`{question.principal}` has no subscription `{brief(question.subscription)}`")
+    order = list(Standing)
+    return min(mine, key=lambda s: (order.index(_standing(event, s, books)), -s.first))
+
+
+def _standing(event: Event, subscription: Subscription, books: Books) -> Standing:
+    if not books.now.types.is_a(event.type, subscription.type):
+        return Standing.OTHER_TYPE
+    if event.version < subscription.first:
+        return Standing.HISTORY if subscription.history else Standing.NOT_YET
+    return Standing.LIVE if wants(event, subscription, books.states) else Standing.ENDED
+
+
+# -- the answer -------------------------------------------------------------------------------------------------
+
+
+def _answer(
+    question: Question,
+    event: Event,
+    at: Event,
+    versions: tuple[int, ...],
+    chosen: Subscription | None,
+    books: Books,
+    *,
+    full: bool,
+) -> Explanation:
+    everything = [_view_at(books.states(v), question.principal, at, books) for v in versions]
+    attributes = tuple(
+        next((s for s in column if not s.visible), column[0])
+        for column in zip(*(v.attributes for v in everything), strict=True)
+    )
+    known = frozenset(s.name for s in attributes if s.visible)
+    views = tuple(everything) if full else tuple(_told(v, known, books) for v in everything)
+    shown = attributes if full else tuple(_kept_back(s, views) for s in attributes)
+    return Explanation(
+        question.principal,
+        event.id,
+        event.type,
+        event.publisher,
+        event.time,
+        (event.stream, event.seq) if full else None,
+        at.version,
+        event.version,
+        full,
+        all(v.exists for v in views),
+        shown,
+        views,
+        None if chosen is None else _asked(question, at, chosen, known, books, full=full),
+        tuple(need for v in views for need in _needed(v, at.type)),
+    )
+
+
+def _view_at(state: State, principal: str, event: Event, books: Books) -> ViewAt:
+    """Every entry tried in order, and what it decided (D5, D8)."""
+    predicates = books.predicates(state)
+    world = World(state, state.principals.get(principal, {}), predicates)
+    kinds = state.types.attributes(event.type)
+    deciders: dict[str, Verdict] = {}
+    tried: list[Tried] = []
+    granted = False
+    stopped: str | None = None
+    for verdict in verdicts(state, principal, event, predicates):
+        new: frozenset[str] = frozenset()
+        if verdict.matches:
+            new = verdict.covers - deciders.keys()
+            deciders.update(dict.fromkeys(new, verdict))
+            if verdict.rule.effect is Effect.GRANT:
+                granted = True
+            elif verdict.rule.whole_event and not granted:
+                stopped = verdict.rule.id
+        tried.append(_tried(state, verdict, new, event, world))
+        if stopped is not None:
+            break
+    shown = tuple(_shown(n, k, event, deciders.get(n), granted, tried, state.version) for n, k in kinds.items())
+    return ViewAt(state.version, granted, stopped, shown, tuple(tried))
+
+
+def _tried(state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World) -> Tried:
+    rule = verdict.rule
+    named = named_type(state, rule, Action.SUBSCRIBE, event.type) or event.type
+    attributes = state.types.attributes(named)
+    condition = condition_for(rule, attributes)
+    order = state.types.attributes(event.type)
+    return Tried(
+        rule.id,
+        rule.effect,
+        rule.who,
+        rule.type,
+        condition,
+        True,
+        verdict.truth,
+        verdict.matches,
+        tuple(a for a in order if a in verdict.covers),
+        tuple(a for a in order if a in new),
+        deciding(condition, event, replace(world, attributes=attributes)),
+    )
+
+
+def _shown(
+    name: str, kind: Kind, event: Event, decider: Verdict | None, granted: bool, tried: Iterable[Tried], version: int
+) -> Shown:
+    if decider is not None and decider.rule.effect is Effect.GRANT:
+        return Shown(name, kind, granted, event.values.get(name), Why.GRANTED, decider.rule.id, version)
+    forbid = None if decider is None else decider.rule.id
+    failed = tuple(t.rule for t in _until(tried, forbid) if t.effect is Effect.GRANT and name in t.covers)
+    why = Why.UNCOVERED if forbid is None else Why.FORBIDDEN
+    return Shown(name, kind, False, None, why, forbid, version, failed)
+
+
+def _until(tried: Iterable[Tried], rule: str | None) -> Iterator[Tried]:
+    """The entries before a forbid, or all of them."""
+    for one in tried:
+        if one.rule == rule:
+            return
+        yield one
+
+
+def _needed(seen: ViewAt, type_name: str) -> Iterator[Needed]:
+    """What would have shown the hidden attributes, those with the same remedy together."""
+    remedies: dict[tuple[str | None, tuple[str, ...]], list[str]] = {}
+    if not seen.exists and not seen.attributes:
+        remedies[seen.stopped_by, ()] = []
+    for one in seen.attributes:
+        if not one.visible:
+            remedies.setdefault((one.rule, one.failed), []).append(one.name)
+    for (before, failed), names in remedies.items():
+        yield Needed(seen.version, type_name, tuple(names), before, failed)
+
+
+# -- what a principal is told about itself ------------------------------------------------------------------------
+
+
+def _told(seen: ViewAt, known: frozenset[str], books: Books) -> ViewAt:
+    """A view as its principal may know it: grants that showed it something, and rules that are disclosed."""
+    state = books.states(seen.version)
+    disclosed = {rule.id for rule in state.rules if tells_condition(rule, full=False)}
+    tried: list[Tried] = []
+    for one in seen.tried:
+        showed = tuple(a for a in one.decided if a in known) if one.effect is Effect.GRANT else ()
+        if one.rule in disclosed and all(can_be_told(part, known, state) for part in one.parts):
+            tried.append(replace(one, who=None))
+        elif one.rule in disclosed or showed:
+            condition = one.condition if one.rule in disclosed else None
+            blank = replace(one, who=None, condition=condition, told=False, truth=None, parts=(), decided=showed)
+            tried.append(replace(blank, matched=True if showed else None))
+    told = {one.rule for one in tried if one.told}
+    attributes = tuple(
+        replace(s, value=s.value if s.name in known else None)
+        if s.visible or s.rule in told
+        else replace(s, why=Why.UNCOVERED, rule=None, failed=tuple(r for r in s.failed if r in told))
+        for s in seen.attributes
+    )
+    return ViewAt(seen.version, seen.exists, None, attributes, tuple(tried))
+
+
+def _kept_back(one: Shown, views: tuple[ViewAt, ...]) -> Shown:
+    """The attribute as the views that may be told have it."""
+    seen = next(v for v in views if v.version == one.version)
+    return next(s for s in seen.attributes if s.name == one.name)
+
+
+# -- the subscription -------------------------------------------------------------------------------------------
+
+
+def _asked(
+    question: Question, event: Event, one: Subscription, known: frozenset[str], books: Books, *, full: bool
+) -> Asked:
+    state = books.states(event.version)
+    predicates = books.predicates(state)
+    standing = _standing(event, one, books)
+    own = question.asker == question.principal
+    where = one.where if own or books.now.types.is_a(event.type, one.type) else None
+    seen = view_for(event, one, books.states, predicates) if standing in (Standing.LIVE, Standing.HISTORY) else None
+    if seen is None:
+        return Asked(one.id, one.type, where, one.first, standing, None, (), (), False)
+    over = replace(event, values=seen.of(event.values))
+    world = World(state, {}, predicates)
+    found = truth(one.where, over, world)
+    parts = deciding(one.where, over, world)
+    masked = over.values.keys() - seen.attributes
+    told = full or all(can_be_told(part, known | masked, state) for part in parts)
+    hidden = tuple(n for n in over.values if n in attributes_of(one.where) and n not in seen.attributes)
+    if not told:
+        return Asked(one.id, one.type, where, one.first, standing, found or None, (), hidden, found is True)
+    return Asked(one.id, one.type, where, one.first, standing, found, parts, hidden, found is True)

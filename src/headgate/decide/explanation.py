@@ -1,0 +1,139 @@
+"""What an explanation says: frozen facts, from the question to the right that would have been needed.
+
+Guarantees: no wording and no logic. What may not be told is None or left out, and the field says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from headgate.decide.parts import Part
+from headgate.model.conditions import Condition
+from headgate.model.rights import Effect
+from headgate.model.values import Kind, Value
+
+
+class Why(Enum):
+    """Why is an attribute visible or hidden?"""
+
+    GRANTED = "granted"
+    FORBIDDEN = "forbidden"
+    UNCOVERED = "uncovered"
+
+
+class Standing(Enum):
+    """How does a subscription stand to an event?"""
+
+    LIVE = "in force"
+    HISTORY = "history"
+    NOT_YET = "not yet"
+    ENDED = "ended"
+    OTHER_TYPE = "other type"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Who asks about whom, and which event, version and subscription, as they were named."""
+
+    asker: str
+    principal: str
+    event: str
+    version: int | None = None
+    subscription: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One entry put to the event, in order.
+
+    `condition` is None where it may not be told. Where `told` is false its truth and parts are kept back, and
+    `matched` is None unless the view itself shows that it did.
+    """
+
+    rule: str
+    effect: Effect
+    who: str | None
+    type: str
+    condition: Condition | None
+    told: bool
+    truth: bool | None
+    matched: bool | None
+    covers: tuple[str, ...]
+    decided: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One attribute: is it visible, by which entry, at which version; and the grants that would have shown it."""
+
+    name: str
+    kind: Kind
+    visible: bool
+    value: Value
+    why: Why
+    rule: str | None
+    version: int
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAt:
+    """The view under the rights of one version. A `stopped_by` entry forbade the whole event before any grant."""
+
+    version: int
+    exists: bool
+    stopped_by: str | None
+    attributes: tuple[Shown, ...]
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What became of a subscription: its standing, and its filter over the view. `hidden`: what it cannot see."""
+
+    id: str
+    type: str
+    where: Condition | None
+    first: int
+    standing: Standing
+    truth: bool | None
+    parts: tuple[Part, ...]
+    hidden: tuple[str, ...]
+    delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A right that would have been enough: a subscribe grant on the type, before a forbid if one is named.
+
+    A grant in `failed` would have done as well, had its condition been true.
+    """
+
+    version: int
+    type: str
+    attributes: tuple[str, ...]
+    before: str | None
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that the asker may know. With two `views` an attribute is visible only if both show it."""
+
+    principal: str
+    event: str
+    type: str
+    publisher: str
+    time: datetime
+    place: tuple[str, int] | None
+    version: int
+    event_version: int
+    full: bool
+    visible: bool
+    attributes: tuple[Shown, ...]
+    views: tuple[ViewAt, ...]
+    subscription: Asked | None
+    needed: tuple[Needed, ...]

@@ -1,0 +1,121 @@
+"""What can be proven of conditions without an event: can they hold together?
+
+Guarantees: `may_hold` says no only where the normal form shows that the condition is never true; a condition that is
+too large to normalise may hold.
+Leaves out: groups, relations, texts and predicates, which count as unrelated to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from headgate.decide.normal import Bounds, Clause, clauses
+from headgate.model.conditions import (
+    FALSE,
+    TRUE,
+    AllOf,
+    AnyOf,
+    Attribute,
+    ClockPart,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    IsNull,
+    Not,
+    Operand,
+    Predicate,
+    Related,
+    TextMatch,
+    all_of,
+    any_of,
+)
+from headgate.model.errors import BadExpression
+from headgate.model.rights import Effect
+from headgate.model.values import Kind
+
+_MOST_FORBIDS: Final = 100
+"""With more forbids than this the conditions are not combined: the whole would nest too deep to look at."""
+
+
+def may_hold(condition: Condition | None, kinds: Mapping[str, Kind]) -> bool:
+    """Is there no proof that the condition is never true?"""
+    try:
+        return condition is None or bool(clauses(condition, kinds))
+    except BadExpression:  # too large to normalise, so nothing is proven
+        return True
+
+
+def opaque(rule: str) -> Condition:
+    """Stands for a condition that may not be told: nothing is known of it. No predicate can have such a name."""
+    return Predicate(f"\0{rule}")
+
+
+def in_order(listed: list[tuple[Effect, Condition]]) -> Condition | None:
+    """True where the first entry that matches is a grant; None if it would be too deep to look at."""
+    if sum(effect is Effect.FORBID for effect, _ in listed) > _MOST_FORBIDS:
+        return None
+    found: Condition = FALSE
+    for effect, condition in reversed(listed):
+        if effect is Effect.GRANT:
+            found = TRUE if TRUE in (condition, found) else any_of(condition, found)
+        elif condition == TRUE:
+            found = FALSE
+        elif FALSE not in (condition, found):
+            found = all_of(Not(condition), found)
+    return found
+
+
+def without_others(condition: Condition, kinds: Mapping[str, Kind]) -> Condition:
+    """The condition where every attribute that a type lacks is null (D3), so that it means the same on subtypes."""
+
+    def put(operand: Operand) -> Operand:
+        bare = operand.of if isinstance(operand, ClockPart) else operand
+        return Constant(None) if isinstance(bare, Attribute) and bare.name not in kinds else operand
+
+    match condition:
+        case Not(arg):
+            return Not(without_others(arg, kinds))
+        case AllOf(args):
+            return AllOf(tuple(without_others(arg, kinds) for arg in args))
+        case AnyOf(args):
+            return AnyOf(tuple(without_others(arg, kinds) for arg in args))
+        case Compare(_, left, right) | TextMatch(_, left, right):
+            return replace(condition, left=put(left), right=put(right))
+        case InRange(operand, low, high):
+            return InRange(put(operand), put(low), put(high))
+        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _):
+            return replace(condition, operand=put(operand))
+        case Related(_, args) | Predicate(_, args):
+            return replace(condition, args=tuple(put(arg) for arg in args))
+
+
+def over_event(clause: Clause) -> Condition:
+    """What a clause over a view says about the event itself.
+
+    What is null in a view need not be null in the event, and a predicate is given the view; neither says anything.
+    """
+    found: list[Condition] = []
+    for term, bounds in clause.bounds.items():
+        if not bounds.null:
+            found.extend(_bounded(term, bounds))
+    rest = (one for one in clause.rest if not isinstance(one.atom, Predicate))
+    return all_of(*found, *(one.atom if one.want else Not(one.atom) for one in rest))
+
+
+def _bounded(term: Operand, bounds: Bounds) -> list[Condition]:
+    found: list[Condition] = [Not(IsNull(term))]
+    span = bounds.span
+    if bounds.only is not None:
+        found.append(InSet(term, tuple(bounds.only)))
+    if bounds.without:
+        found.append(Not(InSet(term, tuple(bounds.without))))
+    if span.low is not None:
+        found.append(Compare(">" if span.low_open else ">=", term, Constant(span.low)))
+    if span.high is not None:
+        found.append(Compare("<" if span.high_open else "<=", term, Constant(span.high)))
+    return found

@@ -1,0 +1,85 @@
+"""The number-plate demonstration from the command line, and what it leaves behind; the guide's program as printed."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.main import app
+from headgate.gateway import Domain
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The demonstration, run once as a process without a terminal."""
+    place = tmp_path_factory.mktemp("demo") / "plates"
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("headgate")), "demo", "numberplate", "--keep", str(place)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "", "nothing of Java or Spark reaches the screen"
+    return place, done.stdout
+
+
+def test_the_story_is_told_once_in_plain_text(played: tuple[Path, str]) -> None:
+    _, said = played
+    assert "\x1b" not in said
+    assert "\r" not in said
+    lines = [line.rstrip() for line in said.splitlines()]
+    (third,) = [line for line in lines if line.startswith("3  ")]
+    assert third.split() == ("3 AE05 XYZ 09:05 Strand AE05 XYZ 09:05 Strand AE05 XYZ 09:05 ▒▒ ▒▒ 09:05 Strand".split())
+    (start,) = [number for number, line in enumerate(lines) if "seq 7: version 3 starts" in line]
+    assert lines[start + 1].split()[:6] == "7 AE05 XYZ 09:15 Soho -".split()
+    assert re.search(r"location +hidden +no rule shows it to `billing`", said)
+    assert "and received 0 reports" in " ".join(said.split())
+    assert "10 events and 23 deliveries decided again from the log, with no difference." in " ".join(said.split())
+
+
+def test_the_domain_holds_the_story(played: tuple[Path, str]) -> None:
+    place, _ = played
+    with Domain.open(place) as domain:
+        assert [(p.version, p.seq) for p in domain.ledger.starting_points(stream="main")] == [(2, 1), (3, 7)]
+        received = {(name, d.event): dict(d.view) for name, d in domain.deliveries()}
+    assert [event for name, event in received if name == "smith"] == ["e1", "e3", "e5"]
+    assert all(view["location"] is None for (name, _), view in received.items() if name == "billing")
+    assert all(view["numberplate"] is None for (name, _), view in received.items() if name == "statistician")
+
+
+def test_what_it_says_to_try_next_works(played: tuple[Path, str]) -> None:
+    _, said = played
+    tries = [shlex.split(line) for line in said.splitlines() if line.startswith("  headgate ")]
+    assert [words[1] for words in tries] == ["versions", "explain", "restrictions", "verify"]
+    for _, *args in tries[:-1]:  # `verify` has tests of its own, and a story verifies itself
+        done = CliRunner().invoke(app, args)
+        assert done.exit_code == 0, done.output
+
+
+def test_a_directory_that_is_in_use_is_refused_before_anything_starts(played: tuple[Path, str]) -> None:
+    place, _ = played
+    done = CliRunner().invoke(app, ["demo", "--keep", str(place)])
+    assert done.exit_code == 2
+
+
+def test_the_program_of_the_guide_prints_what_the_guide_says(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"It prints `(.*?)`", guide)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "guide.md", "exec"), {})
+    assert capsys.readouterr().out == printed + "\n"
