@@ -54,7 +54,7 @@ class Domain:
     """One domain on this machine."""
 
     def __init__(self, directory: Path, ledger: Ledger, log: EventLog, store: DeliveryStore) -> None:
-        self.paths = Paths(directory)
+        self.paths = Paths(directory.absolute())  # Spark's workers may run in another directory
         self.ledger = ledger
         self.log = log
         self.store = store

@@ -1,5 +1,8 @@
 """The data pipeline: event log, policy as rows, matching on Spark, deliveries, verification.
 
 Guarantees: every event is decided by Spark exactly as `decide` says, once, whatever crashes lie between.
-The only package that imports pyspark, and only in `source`, `session` and `jobs`.
+The only package that imports pyspark, and only in `source` and `session`.
 """
+
+SOURCE = "headgate-log"
+"""The event log as Spark knows it: the name to give to `format`."""

@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow.compute as pc
 
 from headgate.ledger import Ledger
+from headgate.pipeline import SOURCE
 from headgate.pipeline.build import IndexBuilder
 from headgate.pipeline.decider import SCHEMA, decider, delivery_blobs
 from headgate.pipeline.deliveries import DeliveryBlob
 from headgate.pipeline.faults import strike
 from headgate.pipeline.index import PolicyIndex
 from headgate.pipeline.log import EventLog
-from headgate.pipeline.source import NAME
+from headgate.pipeline.predicates import Sources
 from headgate.pipeline.store import DeliveryStore, Reached
 
 
@@ -71,7 +72,7 @@ class Pipeline:
         self.ledger = ledger
         self.log = log
         self.store = store
-        self.builder = IndexBuilder(ledger, _Sources(paths.predicates))
+        self.builder = IndexBuilder(ledger, Sources(paths.predicates))
         self._broadcast: tuple[PolicyIndex, Any] | None = None
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
@@ -79,7 +80,7 @@ class Pipeline:
         options = {"log": str(self.paths.log), "ledger": str(self.paths.ledger), "fault": str(self.paths.fault)}
         if limit is not None:
             options["limit"] = str(limit)
-        stream = self.session.readStream.format(NAME).options(**options).load()
+        stream = self.session.readStream.format(SOURCE).options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self.paths.checkpoint))
         return writer.trigger(availableNow=True).start() if until_empty else writer.start()
 
@@ -114,9 +115,9 @@ class Pipeline:
 
     def recompute(self, reached: Reached) -> list[DeliveryBlob]:
         """All deliveries up to a point, from log and ledger alone, as a Spark batch job."""
-        index = IndexBuilder(self.ledger, _Sources(self.paths.predicates)).index(0, reached.version)
+        index = IndexBuilder(self.ledger, Sources(self.paths.predicates)).index(0, reached.version)
         end = json.dumps({"version": reached.version, "streams": reached.streams})
-        rows = self.session.read.format(NAME).options(log=str(self.paths.log), end=end).load()
+        rows = self.session.read.format(SOURCE).options(log=str(self.paths.log), end=end).load()
         shared = self.session.sparkContext.broadcast(index)
         try:
             return delivery_blobs(rows.mapInArrow(decider(shared), SCHEMA).toArrow())
@@ -128,17 +129,3 @@ class Pipeline:
         tails = self.log.tails()
         version = self.ledger.version
         return Reached(version, {stream: self.log.ends(stream, 0, 2**62, version) for stream in tails})
-
-
-class _Sources(dict[str, str]):
-    """Predicate modules by digest."""
-
-    def __init__(self, keep: Path) -> None:
-        super().__init__({p.stem: str(p) for p in keep.glob("*.py")} if keep.is_dir() else {})
-        self.keep = keep
-
-    def __missing__(self, digest: str) -> str:
-        return str(self.keep / f"{digest}.py")
-
-    def __reduce__(self) -> Any:
-        return _Sources, (self.keep,)

@@ -64,6 +64,7 @@ def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # typ
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.daemon.module": "headgate.pipeline.daemon",
         **settings,
     }
     if SparkContext._gateway is None:  # the first of this process, which starts the JVM

@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from headgate.pipeline import SOURCE
 from headgate.pipeline.faults import strike
 from headgate.pipeline.log import EventLog
 from headgate.pipeline.tail import LedgerTail, open_tail
 
-NAME = "headgate-log"
 EVENTS_A_BATCH = 200_000
 EVENTS_A_PARTITION = 2_000
 """Below this many events a micro-batch is one task: a second one costs more than it saves."""
@@ -219,7 +219,7 @@ class LogSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The name to give to `format`."""
-        return NAME
+        return SOURCE
 
     def schema(self) -> str:
         """One row an append."""

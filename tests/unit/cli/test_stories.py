@@ -97,3 +97,12 @@ def test_the_table_of_the_number_plates() -> None:
     assert lines[3].endswith(f"AE05 XYZ 09:05 Strand AE05 XYZ 09:05 {HIDDEN} {HIDDEN} 09:05 Strand")
     assert lines[7].startswith("== stream main, seq 7: version 3 starts, the court order is withdrawn =")
     assert lines[8].split()[5] == NOTHING
+
+
+def test_a_narrow_screen_loses_nothing() -> None:
+    rehearsal = Rehearsal(STORIES["numberplate"])
+    rehearsal.deliver()
+    lines = rehearsal.shown(width=60)
+    assert all(len(line) <= 60 for line in lines)
+    wide, narrow = ("".join("".join(rehearsal.shown(width)).split()).replace("=", "") for width in (80, 60))
+    assert sorted(wide) == sorted(narrow)

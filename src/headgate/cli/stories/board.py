@@ -1,7 +1,7 @@
 """The table of a demonstration: what was published beside what each reader received, and where versions start.
 
 Guarantees: an event is shown as waiting until the pipeline has decided it; only what was delivered is shown as
-received. The columns keep their widths from the first event to the last, and fit 80 characters.
+received. The columns keep their widths from the first event to the last; at 80 characters every event is one line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.pipeline.deliveries import Delivered
 HIDDEN = "▒▒"
 NOTHING = "-"
 WAITING = "…"
-KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader   {WAITING} being decided"
+KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader"
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Board:
             line = line.ljust(sum(widths), "=") if len(line) < sum(widths) else line.rstrip()
             parts += [table, Text(line, "bold yellow")]
             table = self._table(widths)
-        parts += [table, Text(KEY, "dim")]
+        parts += [table, Text(f"{KEY}   {WAITING} being decided" if say else KEY, "dim")]
         if say:
             self._spinner.update(text=Text(say))
             parts.append(self._spinner)
@@ -83,7 +83,7 @@ class Board:
         table = Table(box=None, padding=0, pad_edge=False, show_header=header, header_style="bold", width=sum(widths))
         titles = ("", self.story.source, *(reader.title for reader in self.story.readers))
         for title, width in zip(titles, widths, strict=True):
-            table.add_column(title, width=width)
+            table.add_column(title, width=width, overflow="fold")
         return table
 
     def _widths(self, width: int) -> tuple[int, ...]:
@@ -95,6 +95,9 @@ class Board:
         content = [len(str(len(events))), max(whole, len(self.story.source))]
         content += [max(len(reader.title), reader.width or masked - 1) for reader in self.story.readers]
         gap = min(3, max(1, (width - sum(content)) // (len(content) - 1)))
+        room = width - content[0] - gap * (len(content) - 1)
+        if (wanted := sum(content[1:])) > room:  # a narrow screen: cells fold
+            content[1:] = [max(8, one * room // wanted) for one in content[1:]]
         return (*(one + gap for one in content[:-1]), content[-1])
 
     @property
