@@ -8,13 +8,24 @@ from datetime import UTC, datetime
 import pytest
 
 from headgate.decide.deliver import decide
-from headgate.model.changes import AddMember, AddRow, Change, DeclareRelation, DeclareType, SetAttribute, Unsubscribe
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    Change,
+    DeclareGroup,
+    DeclareRelation,
+    DeclareType,
+    RemoveMember,
+    SetAttribute,
+    Unsubscribe,
+)
 from headgate.model.conditions import (
     Attribute,
     ClockPart,
     Compare,
     Condition,
     Constant,
+    InGroup,
     InRange,
     InSet,
     IsNull,
@@ -253,4 +264,89 @@ def test_history_shows_what_both_versions_show(rule: Change) -> None:
     log.append("main", ledger.now, micros(EDGES[0]), [seen(plate="X1", speed=1, lane=1)])
     commit(ledger, Unsubscribe("all"), grant("z", "anna"))
     log.append("main", ledger.now, micros(EDGES[0]), [seen(plate="X1", speed=1, lane=1)])
+    assert agree_on(ledger, log) > 0
+
+
+def test_a_filter_sees_only_the_view() -> None:
+    filters = [
+        is_(SPEED, 1),
+        Not(is_(SPEED, 1)),
+        IsNull(SPEED),
+        Not(IsNull(SPEED)),
+        Predicate("sees"),
+        Not(Predicate("sees")),
+    ]
+    ledger = world(
+        registration("sees"),
+        forbid("f", "anna", SEEN, is_(LANE, 1), attributes=("speed",)),
+        grant("r", "anna"),
+        *(wish(f"s{number}", "anna", SEEN, where) for number, where in enumerate(filters)),
+    )
+    assert (
+        agree(ledger, [seen(speed=s, lane=n, plate=p) for s in (1, 2, None) for n in (1, 2) for p in ("a", None)]) > 0
+    )
+
+
+def test_entries_on_a_parent_and_its_subtype() -> None:
+    rules: list[list[Change]] = [
+        [grant("a", "anna")],
+        [grant("a", "anna", "road.*")],
+        [grant("a", "anna", CHASE, attributes=("lane",)), forbid("f", "anna"), grant("b", "anna", CHASE)],
+        [forbid("f", "anna", attributes=("plate",)), grant("b", "anna", CHASE)],
+        [grant("a", "anna", SEEN, is_(LANE, 1), attributes=("lane",)), grant("b", "anna", "*", IsNull(UNIT))],
+    ]
+    for changes in rules:
+        ledger = world(*changes, wish("s", "anna"), wish("t", "anna", CHASE), wish("u", "anna", CHASE, is_(UNIT, "T7")))
+        assert (
+            agree(ledger, [chase(plate="X1", lane=1, unit="T7"), chase(lane=1), seen(plate="X1", lane=2), seen()]) > 0
+        )
+
+
+@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
+def test_integer_and_float_attributes_compare_exactly(op: str) -> None:
+    typed = DeclareType(EventType("x.T", "owner", {"i": Kind.INT, "f": Kind.FLOAT}))
+    ints = [0, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), -(2**53) - 1]
+    floats = [0.0, -0.0, 2.0**53, 2.0**53 + 2, 2.0**63, -(2.0**63), 1.7e308, 5e-324]
+    where = Compare(op, Attribute("i"), Attribute("f"))  # type: ignore[arg-type]
+    back = Compare(op, Attribute("f"), Attribute("i"))  # type: ignore[arg-type]
+    ledger = world(typed, grant("r", "anna", "x.T"), wish("s", "anna", "x.T", where), wish("t", "anna", "x.T", back))
+    events = [Event("e", "cam", "x.T", {"i": i, "f": f}, EDGES[0]) for i in ints for f in floats]
+    assert agree(ledger, events) > 0
+
+
+def test_an_index_that_is_ahead_of_its_window() -> None:
+    ledger = world(grant("r", "anna"), wish("s", "anna", history=True))
+    log = appended(ledger, [seen(plate="X1")])
+    commit(ledger, wish("t", "anna", history=True), Unsubscribe("s"))
+    index = IndexBuilder(ledger).index(0, ledger.version)
+    (blob,) = decide_appends(Matcher(index, {}), log.batches, Window(0, 2))
+    assert [d.subscription for d in read(blob, layouts(ledger.now.types))] == [0]
+    (late,) = decide_appends(Matcher(index, {}), log.batches, Window(2, 3, backfill=True))
+    assert [d.subscription for d in read(late, layouts(ledger.now.types))] == [1]
+    assert late.part == 3
+
+
+def test_groups_and_relations_in_rules_and_filters() -> None:
+    changes: list[Change] = [
+        DeclareGroup("open", open=True),
+        AddMember("open", "staff"),
+        DeclareRelation("Knows", open=True),
+        DeclareRelation("Shut"),
+        AddRow("Knows", ("anna", 1)),
+        AddRow("Shut", ("anna",)),
+        grant("r", "bob", SEEN, InGroup(PLATE, "staff")),
+        grant("q", "bob", SEEN, Related("Shut", (PLATE,)), attributes=("plate",)),
+        grant("p", "anna"),
+    ]
+    filters = [
+        InGroup(PLATE, "open"),
+        Not(InGroup(PLATE, "open")),
+        Related("Knows", (PLATE, LANE)),
+        InGroup(Meta("publisher"), "open"),
+    ]
+    changes += [wish(f"{who}{n}", who, SEEN, where) for who in ("anna", "bob") for n, where in enumerate(filters)]
+    ledger = world(*changes)
+    log = appended(ledger, [seen(plate=p, lane=n) for p in ("anna", "bob", None) for n in (1, 2, None)])
+    commit(ledger, AddMember("staff", "bob"), RemoveMember("staff", "anna"), AddRow("Knows", ("bob", 2)))
+    log.append("main", ledger.now, 0, [seen(plate=p, lane=n) for p in ("anna", "bob", None) for n in (1, 2, None)])
     assert agree_on(ledger, log) > 0

@@ -30,11 +30,15 @@ Key = tuple[str, int, int]
 
 @dataclass
 class Cut:
-    """One way to run a log: which appends (by number) go together, and the version reached by then."""
+    """One way to run a log: which appends (by number) go together, and the version reached by then.
+
+    The index is kept up to date or built each time, and is at the version reached or `ahead` of it.
+    """
 
     groups: list[list[int]]
     through: list[int]
     step_by_step: bool = False
+    ahead: bool = False
     pairs: int = 1 << 20
 
 
@@ -60,7 +64,7 @@ def cuts(draw: st.DrawFn, played: Played) -> Cut:
         reached = draw(st.integers(oldest, played.ledger.version))
         groups.append(group)
         through.append(reached)
-    return Cut(groups, through, draw(st.booleans()), draw(st.sampled_from((1, 3, 1 << 20))))
+    return Cut(groups, through, draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from((1, 3, 1 << 20))))
 
 
 def whole(played: Played) -> Cut:
@@ -79,7 +83,8 @@ def run(played: Played, cut: Cut) -> dict[Key, DeliveryBlob]:
 
     def decided(batches: Sequence[LogBatch], window: Window) -> Iterator[DeliveryBlob]:
         mine = builder if cut.step_by_step else IndexBuilder(ledger)
-        index = mine.index(min(b.version for b in batches), window.through)
+        newest = ledger.version if cut.ahead else window.through
+        index = mine.index(min(b.version for b in batches), newest)
         return decide_appends(Matcher(index, ledger.functions), list(batches), window)
 
     def write(batches: Sequence[LogBatch], window: Window) -> None:

@@ -50,7 +50,7 @@ class MemoryLedger:
     def now(self) -> State:
         return self.states[-1]
 
-    def state(self, version: int) -> State:
+    def state(self, version: int, *, subscriptions: bool = True) -> State:
         return self.states[version]
 
     def commit(self, batch: Batch) -> int:

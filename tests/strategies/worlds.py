@@ -43,6 +43,7 @@ from headgate.model.conditions import (
     Constant,
     InGroup,
     InSet,
+    IsNull,
     Meta,
     Not,
     Predicate,
@@ -342,7 +343,7 @@ def _pointed(
     """A condition aimed at what is hard: large sets, several sets, publishers, ends of ranges, other spellings."""
     makers = ["publisher", "time"]
     if focus:
-        makers += ["equal", "equal", "bound", "exclude", "sets", "large", "numbers", "wide"]
+        makers += ["equal", "equal", "null", "null", "bound", "exclude", "sets", "large", "numbers", "wide"]
     texts = [Attribute(name) for name, kind in focus if kind is Kind.STRING]
     if texts:
         makers += ["text", "token"]
@@ -360,6 +361,8 @@ def _pointed(
     match draw(st.sampled_from(makers)):
         case "equal":
             made = Compare("=", it, Constant(draw(_POOLED[kind])))
+        case "null":
+            made = IsNull(it)
         case "bound":
             ends = st.sampled_from(("<", "<=", ">", ">="))
             made = Compare(draw(ends), it, Constant(draw(_POOLED[kind])))
@@ -478,8 +481,10 @@ def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
     found = []
     for number, principal in enumerate(names.principals):
         if draw(st.integers(0, 5)):
-            both = frozenset({Action.SUBSCRIBE, Action.PUBLISH})
-            found.append(Rule(f"{names.prefix}z{number}", principal, both, everything))
+            may_publish, may_subscribe = frozenset({Action.PUBLISH}), frozenset({Action.SUBSCRIBE})
+            found.append(Rule(f"{names.prefix}y{number}", principal, may_publish, everything))
+            taken_as = draw(st.sampled_from((everything, everything, names.types[0].name, names.types[-1].name)))
+            found.append(Rule(f"{names.prefix}z{number}", principal, may_subscribe, taken_as))
     return found
 
 

@@ -31,8 +31,8 @@ class LedgerView(Protocol):
     def version(self) -> int:
         """The newest version."""
 
-    def state(self, version: int) -> State:
-        """The state at a version."""
+    def state(self, version: int, *, subscriptions: bool) -> State:
+        """The state at a version, with or without its subscriptions."""
 
     def policy_versions(self, after: int, through: int) -> list[int]:
         """The versions in `(after, through]` that changed more than subscriptions."""
@@ -71,7 +71,7 @@ class IndexBuilder:
         """The index for events of versions `since` to `through`, and history asked for by then."""
         if self._made is not None and through == self._made.version and since >= self._since:
             return self._made
-        latest = self.ledger.state(through)
+        latest = self.ledger.state(through, subscriptions=False)
         words = words_for(max((len(latest.types.attributes(t)) for t in latest.types), default=0))
         if words != self.words or through < self.version:
             self._reset()
@@ -143,7 +143,7 @@ class IndexBuilder:
         for version in needed:
             epoch = self.epochs.get(version)
             if epoch is None or len(epoch.profile) < len(self.principals):
-                epoch = self._epoch(self.ledger.state(version))
+                epoch = self._epoch(self.ledger.state(version, subscriptions=False))
             kept[version] = epoch
         self.epochs = kept
 

@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from headgate.decide.truth import PredicateFunction
 from headgate.model.changes import RegisterPredicate
@@ -54,3 +55,17 @@ def load(path: str, digest: str, target: str) -> PredicateFunction:
 def load_all(registered: Iterable[RegisterPredicate], keep: Path) -> Mapping[str, PredicateFunction]:
     """The predicates of a state, by name."""
     return {p.name: load(str(keep / f"{p.digest}.py"), p.digest, p.target) for p in registered}
+
+
+class Sources(dict[str, str]):
+    """Predicate modules by digest. It goes to every worker, so it stands where little else is loaded with it."""
+
+    def __init__(self, keep: Path) -> None:
+        super().__init__({p.stem: str(p) for p in keep.glob("*.py")} if keep.is_dir() else {})
+        self.keep = keep
+
+    def __missing__(self, digest: str) -> str:
+        return str(self.keep / f"{digest}.py")
+
+    def __reduce__(self) -> Any:
+        return Sources, (self.keep,)

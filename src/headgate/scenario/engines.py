@@ -1,0 +1,168 @@
+"""The two worlds a scenario is played in: the reference decision in memory, and the real pipeline on Spark.
+
+Guarantees: `decide` starts no JVM and writes nothing. `spark` is a domain as it runs in production, in a temporary
+directory: the ledger, the log, the streaming query and its checkpoint. A crash strikes the query at a point chosen by
+the seed, in whatever it has left to do when the step comes, or else in what it does next.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from headgate.decide.apply import apply
+from headgate.decide.deliver import decide
+from headgate.decide.publish import admit
+from headgate.gateway import Domain
+from headgate.ledger import Ledger
+from headgate.model.changes import Batch
+from headgate.model.errors import HeadgateError
+from headgate.model.events import Draft, Event
+from headgate.model.rights import Subscription
+from headgate.model.state import State
+from headgate.model.values import EPOCH
+from headgate.pipeline.faults import POINTS
+from headgate.pipeline.jobs import Paths
+from headgate.pipeline.log import EventLog
+from headgate.pipeline.store import DeliveryStore
+from headgate.scenario.play import Got, Outcome, play
+from headgate.scenario.story import ADMINISTRATOR, Scenario
+
+_STRUCK = "struck at `"
+"""How the fault that was asked for shows in what Spark reports."""
+
+
+class DecideWorld:
+    """Everything in memory, decided by `decide` event by event."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.functions = scenario.functions
+        self.states = [State(administrator=ADMINISTRATOR)]
+        self.events: list[Event] = []
+        self.subscriptions: list[Subscription] = []
+        self.tails: dict[str, int] = {}
+
+    def state(self) -> State:
+        """The newest state."""
+        return self.states[-1]
+
+    def commit(self, batch: Batch) -> None:
+        """The next version."""
+        self.states.append(apply(self.states[-1], batch))
+        now = self.states[-1]
+        self.subscriptions += [s for s in now.subscriptions.values() if s.first == now.version]
+
+    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Admit an event at the newest version, and place it."""
+        event = admit(self.states[-1], draft, now=at, predicates=self.functions)
+        self.tails[stream] = self.tails.get(stream, 0) + 1
+        self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
+        return self.events[-1]
+
+    def crash(self) -> None:
+        """A pure function does not crash."""
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Every delivery, subscription by subscription in the order they began."""
+        found: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
+        for subscription in self.subscriptions:
+            for event in self.events:
+                delivery = decide(event, subscription, self.states.__getitem__, self.functions)
+                if delivery is not None:
+                    found[subscription.id].append(Got(event.id, event.stream, event.seq, delivery.view))
+        return found
+
+
+class SparkWorld:
+    """A domain in a directory, and its streaming query on a Spark session."""
+
+    def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
+        paths = Paths(directory)
+        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: EPOCH)
+        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
+        self.domain = Domain(directory, ledger, log, store)
+        self.pipeline = self.domain.pipeline(session)
+        self.choice = choice
+        self.struck = 0
+        self.order: list[str] = []
+        for name, target in scenario.predicates.items():
+            self.domain.register_predicate(name, target, scenario.file.parent)
+
+    def state(self) -> State:
+        """The newest state."""
+        return self.domain.ledger.state()
+
+    def commit(self, batch: Batch) -> None:
+        """The next version."""
+        self.domain.commit(batch)
+
+    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Admit an event at the newest version, and place it."""
+        event = self.domain.publish(draft, stream=stream, now=at)
+        self.order.append(event.id)
+        return event
+
+    def crash(self) -> None:
+        """Run the query until the fault strikes it. Where there was nothing to do, the fault waits for its next run."""
+        self.domain.paths.fault.write_text(self.choice.choice(POINTS))
+        self._run()
+
+    def _run(self) -> bool:
+        """Run the query from its checkpoint to the end of the log; false if the fault struck on the way."""
+        try:
+            self.pipeline.catch_up()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            if _STRUCK not in str(error) or self.domain.paths.fault.exists():
+                raise
+            self.struck += 1
+            return False
+        return True
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Every delivery, subscription by subscription in the order they began."""
+        while not self._run():
+            pass  # each fault strikes once
+        self.domain.paths.fault.unlink(missing_ok=True)
+        every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
+        place = {id: n for n, id in enumerate(self.order)}
+        received: list[list[Got]] = [[] for _ in every]
+        for _, d in self.domain.deliveries():
+            received[d.subscription].append(Got(d.event, d.stream, d.seq, d.view))
+        found: dict[str, list[Got]] = {s.id: [] for s in every}
+        for subscription, got in zip(every, received, strict=True):
+            found[subscription.id] += sorted(got, key=lambda one: place[one.event])
+        return found
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.domain.close()
+
+
+def run_decide(scenario: Scenario) -> Outcome:
+    """A scenario on the reference decision."""
+    return play(scenario, DecideWorld(scenario))
+
+
+def run_spark(scenario: Scenario, session: Any, seed: int) -> Outcome:
+    """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
+    with _directory() as directory:
+        choice = random.Random(f"{seed}:{scenario.file.name}")  # noqa: S311
+        world = SparkWorld(scenario, session, directory, choice)
+        try:
+            return play(scenario, world)
+        finally:
+            world.close()
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

@@ -1,0 +1,71 @@
+"""What a scenario file expects.
+
+Guarantees: subscriptions and events are ones that the steps name, and an expected view has values of the declared
+kinds, so that a time in another zone or `2` for `2.0` is the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.model.errors import TypeMismatch
+from headgate.model.state import State
+from headgate.model.values import brief, conform
+from headgate.scenario.steps import Names, read_reason
+from headgate.scenario.story import Expect, Expected
+from headgate.scenario.yamlfile import Node
+
+
+def read_expect(node: Node | None, names: Names, state: State) -> Expect:
+    """The `expect` of a file; without one, nothing is delivered and nothing refused."""
+    if node is None:
+        return Expect()
+    fields = node.fields(("deliveries", "rejected", "versions"), later=("signals",))
+    deliveries: dict[str, tuple[Expected, ...]] = {}
+    for id, events in fields["deliveries"].mapping().items() if "deliveries" in fields else ():
+        if id not in names.subscriptions:
+            events.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
+        deliveries[id] = tuple(_expected(one, names, state) for one in events.sequence())
+    rejected: dict[str, str] = {}
+    for id, reason in fields["rejected"].mapping().items() if "rejected" in fields else ():
+        if id not in names.events and id not in names.subscriptions:
+            reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
+        rejected[id] = read_reason(reason)
+    versions: dict[str, int] = {}
+    for id, version in fields["versions"].mapping().items() if "versions" in fields else ():
+        _event(id, version, names)
+        versions[id] = version.integer()
+    return Expect(deliveries, rejected, versions)
+
+
+def _event(id: str, node: Node, names: Names) -> str:
+    if id not in names.events:
+        node.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
+    return id
+
+
+def _expected(node: Node, names: Names, state: State) -> Expected:
+    """A bare id, or one id with the whole view."""
+    if not isinstance(node.data, dict):
+        return Expected(_event(node.text(), node, names))
+    fields = node.mapping()
+    if len(fields) != 1:
+        node.refuse("an expected delivery is an event id, or one id with its view", "write `{e1: {attribute: value}}`")
+    ((id, view),) = fields.items()
+    return Expected(_event(id, view, names), _view(view, names.events[id], state))
+
+
+def _view(node: Node, type_name: str, state: State) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    if type_name not in state.types:
+        return {name: value.plain() for name, value in node.mapping().items()}
+    kinds = state.types.attributes(type_name)
+    for name, value in node.mapping().items():
+        if name not in kinds:
+            known = ", ".join(f"`{a}`" for a in kinds) or "none"
+            value.refuse(f"`{type_name}` has no attribute `{brief(name)}`", f"its attributes are {known}")
+        try:
+            found[name] = conform(kinds[name], value.plain())
+        except TypeMismatch as error:
+            value.refuse(error.message, error.remedy)
+    return found

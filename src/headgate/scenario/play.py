@@ -1,0 +1,132 @@
+"""Playing a scenario: the steps in order, on whichever world carries them out.
+
+Guarantees: both engines are put through the same steps by the same code; what an engine does is in its `World`. A step
+that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for
+becomes a complaint that names its file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, assert_never
+
+from headgate.model.changes import Batch
+from headgate.model.errors import HeadgateError
+from headgate.model.events import Draft, Event
+from headgate.model.state import State
+from headgate.model.values import Value
+from headgate.scenario.story import (
+    ChangeStep,
+    CommitStep,
+    CrashStep,
+    DeniedStep,
+    PublishStep,
+    Scenario,
+    Step,
+    SubscribeStep,
+    UnsubscribeStep,
+    batch_of,
+    named,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An event that a subscription received, as it saw it."""
+
+    event: str
+    stream: str
+    seq: int
+    view: Mapping[str, Value]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a scenario on one engine.
+
+    `deliveries` are by subscription id; an id used again holds what each of its subscriptions received, one after the
+    other. `complaints` are differences already: steps that went otherwise than the file says.
+    """
+
+    deliveries: dict[str, list[Got]] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+
+
+class World(Protocol):
+    """What carries out the steps."""
+
+    def state(self) -> State:
+        """What is in force now."""
+
+    def commit(self, batch: Batch) -> None:
+        """Apply a batch as one version, or refuse it."""
+
+    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Accept an event, or refuse it."""
+
+    def crash(self) -> None:
+        """Let the pipeline fail, and start again."""
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Everything that was delivered, by subscription id; every subscription there was is listed."""
+
+
+def play(scenario: Scenario, world: World) -> Outcome:
+    """What comes of a scenario in a world."""
+    outcome = Outcome()
+    world.commit(scenario.policy)
+    for step in scenario.steps:
+        _play(step, world, scenario, outcome)
+    outcome.deliveries = world.deliveries()
+    return outcome
+
+
+def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> None:
+    match step:
+        case PublishStep():
+            refusal = _try(step, world, outcome)
+            if refusal is not None:
+                outcome.rejected[step.draft.id] = refusal.code
+        case SubscribeStep() | UnsubscribeStep() | ChangeStep():
+            refusal = _try(step, world, outcome)
+            if refusal is not None:
+                _refused(step, refusal, scenario, outcome)
+        case CrashStep():
+            world.crash()
+        case DeniedStep(place, inner, reason):
+            refusal = _try(inner, world, outcome)
+            if refusal is None:
+                outcome.complaints.append(f"{place}: {named(inner)} was accepted, not denied with `{reason}`")
+            elif refusal.code != reason:
+                said = f"{place}: {named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
+                outcome.complaints.append(said)
+        case _:
+            assert_never(step)
+
+
+def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> HeadgateError | None:
+    """Take a step; the refusal, if it is refused."""
+    try:
+        if isinstance(step, PublishStep):
+            event = world.publish(step.draft, step.stream, step.at)
+            outcome.versions[event.id] = event.version
+        else:
+            world.commit(batch_of(step, world.state()))
+    except HeadgateError as refusal:
+        return refusal
+    return None
+
+
+def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: Outcome) -> None:
+    """A change that was refused is a difference, unless `expect.rejected` says so of a subscription."""
+    ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []
+    if isinstance(step, UnsubscribeStep):
+        ids = [step.id]
+    for id in ids:
+        outcome.rejected.setdefault(id, refusal.code)
+    if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):
+        outcome.complaints.append(f"{step.place}: {named(step)} was refused: {refusal}")

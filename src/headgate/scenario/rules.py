@@ -1,0 +1,113 @@
+"""Rules as scenario files write them, in `policy` and in `change`.
+
+Guarantees: the shape of a rule is checked here; whom and what it names is left to whoever knows the names. A rule
+without an id gets one that no other rule of the file has.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.model.rights import Action, Effect
+from headgate.model.values import brief
+from headgate.scenario.story import RuleText
+from headgate.scenario.yamlfile import Node
+
+ANY: Final = "any"
+_KEYS: Final = ("id", "who", "may", "type", "where", "attributes", "effect", "disclose", "first")
+_ACTIONS: Final = {action.value: action for action in Action}
+_EFFECTS: Final = {effect.value: effect for effect in Effect}
+
+
+class RuleIds:
+    """The ids that the rules of a file are given, and others for those that have none."""
+
+    def __init__(self, root: Node) -> None:
+        self.declared: set[str] = set()
+        self._collect(root)
+        self._made = 0
+
+    def _collect(self, node: Node) -> None:
+        """Every `id` beside a `may`: only rules have both. Events are data, and nothing in them is a rule."""
+        match node.data:
+            case tuple():
+                for inner in node.data:
+                    self._collect(inner)
+            case dict():
+                given = node.data.get("id")
+                if given is not None and "may" in node.data and isinstance(given.data, str):
+                    self.declared.add(given.data)
+                for key, inner in node.data.items():
+                    if key != "event":
+                        self._collect(inner)
+
+    def make(self) -> str:
+        """An id that is not taken."""
+        self._made += 1
+        while f"rule-{self._made}" in self.declared:
+            self._made += 1
+        return f"rule-{self._made}"
+
+
+def read_rules(node: Node, ids: RuleIds) -> list[RuleText]:
+    """A list of rules, each with an id of its own."""
+    found: dict[str, RuleText] = {}
+    for one in node.sequence():
+        rule = _rule(one, ids)
+        if rule.id in found:
+            one.refuse(f"two rules of this list have the id `{brief(rule.id)}`")
+        found[rule.id] = rule
+    return list(found.values())
+
+
+def _rule(node: Node, ids: RuleIds) -> RuleText:
+    fields = node.fields(_KEYS, required=("who", "may"), later=("role",))
+    may = fields["may"]
+    actions = frozenset(_action(one) for one in (may.data if isinstance(may.data, tuple) else (may,)))
+    if not actions:
+        may.refuse("the rule allows nothing", f"known actions: {', '.join(_ACTIONS)}")
+    if "type" not in fields and actions != {Action.CONNECT}:
+        node.refuse("the key `type` is missing", "name a type, or a pattern such as `sports.*`")
+    effect = fields.get("effect")
+    if effect is not None and (not isinstance(effect.data, str) or effect.data not in _EFFECTS):
+        effect.refuse(f"`{brief(effect.plain())}` is not an effect", f"known effects: {', '.join(_EFFECTS)}")
+    attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    return RuleText(
+        node.place,
+        fields["id"].text() if "id" in fields else ids.make(),
+        fields["who"].text(),
+        actions,
+        fields["type"].text() if "type" in fields else "*",
+        where(fields["where"]) if "where" in fields else None,
+        attributes,
+        forced,
+        Effect.GRANT if effect is None else _EFFECTS[str(effect.data)],
+        fields["disclose"].flag() if "disclose" in fields else False,
+        fields["first"].flag() if "first" in fields else False,
+    )
+
+
+def _action(node: Node) -> Action:
+    if not isinstance(node.data, str) or node.data not in _ACTIONS:
+        node.refuse(f"`{brief(node.plain())}` is not an action", f"known actions: {', '.join(_ACTIONS)}")
+    return _ACTIONS[node.data]
+
+
+def _attributes(node: Node) -> tuple[tuple[str, ...], dict[str, object]]:
+    """A list of names, or a mapping of names to `any` or to the value to force."""
+    if isinstance(node.data, tuple):
+        return tuple(dict.fromkeys(one.text() for one in node.data)), {}
+    if not isinstance(node.data, dict):
+        node.refuse("`attributes` is neither a list nor a mapping", "leave it out for all attributes")
+    forced: dict[str, object] = {}
+    for name, value in node.mapping().items():
+        if value.data is None:
+            value.refuse("null cannot be forced", f"write `any` or a value, or leave `{brief(name)}` out")
+        if value.scalar() != ANY:
+            forced[name] = value.data
+    return tuple(node.mapping()), forced
+
+
+def where(node: Node) -> str:
+    """The text of a condition; YAML's own `true` and `false` will do."""
+    return str(node.data).lower() if isinstance(node.data, bool) else node.text()

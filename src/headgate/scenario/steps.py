@@ -1,0 +1,252 @@
+"""The steps of a scenario file.
+
+Guarantees: every principal, group, relation, rule, type and subscription that a step names is declared in the file. A
+step inside `assert: {denied: ...}` may name types and attributes that do not exist, as that is a reason to deny it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from headgate.model.changes import AddMember, AddRow, Change, RemoveMember, RemoveRow, SetAttribute
+from headgate.model.errors import HeadgateError, TypeMismatch
+from headgate.model.events import Draft
+from headgate.model.state import State
+from headgate.model.types import is_pattern
+from headgate.model.values import EPOCH, Kind, brief, conform
+from headgate.scenario.rules import RuleIds, read_rules, where
+from headgate.scenario.story import (
+    ADMINISTRATOR,
+    ChangeStep,
+    CommitStep,
+    CrashStep,
+    DeniedStep,
+    PublishStep,
+    RuleText,
+    Step,
+    SubscribeStep,
+    SubscriptionText,
+    UnsubscribeStep,
+)
+from headgate.scenario.yamlfile import Node
+
+_LATER: Final = ("connect", "grant", "enter", "elect", "revoke", "reinstate", "advance", "heartbeat", "detect")
+_REASONS_LATER: Final = frozenset(
+    {"connect-denied", "policy-rule", "chain-invalid", "expired", "revoked", "role-denied"}
+)
+
+
+def _codes(root: type[HeadgateError]) -> set[str]:
+    return {root.code}.union(*(_codes(one) for one in root.__subclasses__()))
+
+
+@dataclass(slots=True)
+class Names:
+    """What the steps declare: events with their types, and subscriptions."""
+
+    events: dict[str, str] = field(default_factory=dict)
+    subscriptions: set[str] = field(default_factory=set)
+
+
+def read_steps(node: Node | None, state: State, ids: RuleIds) -> tuple[tuple[Step, ...], Names]:
+    """The steps, and the names they declare."""
+    reader = _Steps(state, ids)
+    steps = tuple(reader.step(one) for one in node.sequence()) if node is not None else ()
+    for unsubscribed, id in reader.unsubscribed:
+        if id not in reader.names.subscriptions:
+            unsubscribed.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
+    return steps, reader.names
+
+
+def read_reason(node: Node) -> str:
+    """A reason code."""
+    known = _codes(HeadgateError) | _REASONS_LATER
+    if node.text() not in known:
+        node.refuse(f"`{brief(node.data)}` is not a reason code", "they are listed in docs/scenario-format.md")
+    return node.text()
+
+
+class _Steps:
+    def __init__(self, state: State, ids: RuleIds) -> None:
+        self.state = state
+        self.ids = ids
+        self.names = Names()
+        self.unsubscribed: list[tuple[Node, str]] = []
+        self.denying = False
+        self.readers: Mapping[str, Callable[[Node], Step]] = {
+            "subscribe": self.subscribe,
+            "unsubscribe": self.unsubscribe,
+            "publish": self.publish,
+            "change": self.change,
+            "crash": self.crash,
+            "assert": self.claim,
+        }
+
+    def step(self, node: Node) -> Step:
+        """One step: a mapping of one key."""
+        fields = node.fields(tuple(self.readers), later=_LATER)
+        if len(fields) != 1:
+            node.refuse(f"a step has one key, and this has {len(fields)}", f"known steps: {', '.join(self.readers)}")
+        ((key, inner),) = fields.items()
+        return self.readers[key](inner)
+
+    # -- steps ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, node: Node) -> SubscribeStep:
+        many = node.data if isinstance(node.data, tuple) else (node,)
+        if not many:
+            node.refuse("no subscription to begin")
+        return SubscribeStep(node.place, tuple(self._subscription(one) for one in many))
+
+    def _subscription(self, node: Node) -> SubscriptionText:
+        required = ("as", "type") if self.denying else ("id", "as", "type")
+        fields = node.fields(("id", "as", "type", "where", "from"), required, later=("requires", "with"))
+        start = fields.get("from")
+        if start is not None and start.data != "start":
+            start.refuse(f"`{brief(start.plain())}` is not where to begin", "write `from: start`, or leave it out")
+        id = fields["id"].text() if "id" in fields else "(denied)"
+        if not self.denying:
+            self.names.subscriptions.add(id)
+        return SubscriptionText(
+            node.place,
+            id,
+            self._principal(fields["as"]),
+            self._type(fields["type"]),
+            where(fields["where"]) if "where" in fields else None,
+            start is not None,
+        )
+
+    def unsubscribe(self, node: Node) -> UnsubscribeStep:
+        fields = node.fields(("id",), required=("id",))
+        id = fields["id"].text()
+        if not self.denying:
+            self.unsubscribed.append((fields["id"], id))
+        return UnsubscribeStep(node.place, id)
+
+    def publish(self, node: Node) -> PublishStep:
+        required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
+        fields = node.fields(("id", "as", "type", "event", "at", "stream"), required, later=("requires",))
+        id = fields["id"].text() if "id" in fields else "(denied)"
+        type_name = fields["type"].data
+        if not isinstance(type_name, str):  # the gateway's to refuse: no type has such a name
+            type_name = f"({fields['type'].plain()!r})"
+        if not self.denying:
+            if id in self.names.events:
+                fields["id"].refuse(f"two events have the id `{brief(id)}`")
+            self.names.events[id] = type_name
+        draft = Draft(id, self._principal(fields["as"]), type_name, fields["event"].plain())
+        stream = fields["stream"].text() if "stream" in fields else "main"
+        return PublishStep(node.place, draft, stream, _time(fields["at"]) if "at" in fields else EPOCH)
+
+    def change(self, node: Node) -> ChangeStep:
+        fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations"))
+        by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
+        removed = tuple(self._rule_id(one) for one in fields["remove"].sequence()) if "remove" in fields else ()
+        changes: list[Change] = []
+        if "groups" in fields:
+            changes += self._groups(fields["groups"])
+        if "attributes" in fields:
+            changes += self._attributes(fields["attributes"])
+        if "relations" in fields:
+            changes += self._relations(fields["relations"])
+        added = read_rules(fields["add"], self.ids) if "add" in fields else []
+        for rule, one in zip(added, fields["add"].sequence() if "add" in fields else (), strict=True):
+            self._check_rule(rule, one)
+        return ChangeStep(node.place, by, removed, tuple(changes), tuple(added))
+
+    def crash(self, node: Node) -> CrashStep:
+        if node.data != "pipeline":
+            node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
+        return CrashStep(node.place)
+
+    def claim(self, node: Node) -> DeniedStep:
+        fields = node.fields(("denied",), required=("denied",), later=("holds", "lacks", "state"))
+        denied = fields["denied"].fields(("step", "reason"), required=("step", "reason"))
+        self.denying = True
+        try:
+            step = self.step(denied["step"])
+        finally:
+            self.denying = False
+        if not isinstance(step, CommitStep | PublishStep):
+            denied["step"].refuse("only `publish`, `subscribe`, `unsubscribe` and `change` can be denied")
+        return DeniedStep(node.place, step, read_reason(denied["reason"]))
+
+    # -- parts ------------------------------------------------------------------------------------------------
+
+    def _groups(self, node: Node) -> list[Change]:
+        changes: list[Change] = []
+        for group, inner in node.mapping().items():
+            if group not in self.state.groups:
+                inner.refuse(f"no group `{brief(group)}`", "declare it in `groups`")
+            fields = inner.fields(("add", "remove"))
+            for key, change in (("remove", RemoveMember), ("add", AddMember)):
+                members = fields[key].sequence() if key in fields else ()
+                changes += [change(group, self._principal_or_group(member)) for member in members]
+        return changes
+
+    def _attributes(self, node: Node) -> list[Change]:
+        changes: list[Change] = []
+        for principal, inner in node.mapping().items():
+            if principal not in self.state.principals:
+                inner.refuse(f"no principal `{brief(principal)}`", "declare it in `principals`")
+            changes += [SetAttribute(principal, name, value.scalar()) for name, value in inner.mapping().items()]
+        return changes
+
+    def _relations(self, node: Node) -> list[Change]:
+        changes: list[Change] = []
+        for relation, inner in node.mapping().items():
+            if relation not in self.state.relations:
+                inner.refuse(f"no relation `{brief(relation)}`", "declare it in `relations`")
+            fields = inner.fields(("add", "remove"))
+            for key, change in (("remove", RemoveRow), ("add", AddRow)):
+                rows = fields[key].sequence() if key in fields else ()
+                changes += [change(relation, tuple(value.scalar() for value in row.sequence())) for row in rows]
+        return changes
+
+    def _check_rule(self, rule: RuleText, node: Node) -> None:
+        fields = node.mapping()
+        self._principal_or_group(fields["who"])
+        if self.denying or is_pattern(rule.type):
+            return
+        self._type(fields["type"])
+        known = self.state.types.attributes(rule.type)
+        for attribute in rule.attributes or ():
+            if attribute not in known:
+                fields["attributes"].refuse(
+                    f"`{rule.type}` has no attribute `{brief(attribute)}`",
+                    f"it has {', '.join(f'`{a}`' for a in known)}",
+                )
+
+    def _principal(self, node: Node) -> str:
+        if node.text() not in self.state.principals:
+            node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`")
+        return node.text()
+
+    def _principal_or_group(self, node: Node) -> str:
+        if node.text() not in self.state.principals and node.text() not in self.state.groups:
+            node.refuse(f"no principal or group `{brief(node.data)}`", "declare it in `principals` or `groups`")
+        return node.text()
+
+    def _type(self, node: Node) -> str:
+        if not self.denying and node.text() not in self.state.types:
+            node.refuse(f"no type `{brief(node.data)}`", "declare it in `types`")
+        return node.text()
+
+    def _rule_id(self, node: Node) -> str:
+        if node.text() not in self.ids.declared and not self.denying:
+            node.refuse(f"no rule `{brief(node.data)}`", "give the rule an `id`")
+        return node.text()
+
+
+def _time(node: Node) -> datetime:
+    """A time on the scenario's clock: seconds, or ISO 8601 with a zone."""
+    try:
+        found = conform(Kind.TIMESTAMP, node.scalar())
+    except TypeMismatch as error:
+        node.refuse(error.message, error.remedy)
+    if not isinstance(found, datetime):
+        node.refuse("no time is given")
+    return found

@@ -1,0 +1,330 @@
+"""YAML as scenario files use it: YAML 1.2's core schema, with the line and key of everything.
+
+Guarantees: any bytes give a `Node` or a `BadScenario` that names file and line. Only `true` and `false`, numbers and
+`null` are anything but text, so `NO`, `on`, `12:30` and dates stay as written. A key given twice is refused. Aliases
+are followed, but never to more than `MAX_NODES` nodes in all.
+Leaves out: merge keys, tags other than the core schema's, several documents in one file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias
+
+import yaml
+
+from headgate.model.errors import BadScenario, NotSupportedYet
+from headgate.model.values import brief
+
+MAX_NODES: Final = 200_000
+"""Values of one file, aliases followed."""
+
+MAX_DEPTH: Final = 50
+"""Nesting of one file."""
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+_TAG: Final = "tag:yaml.org,2002:"
+_NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
+_BOOL: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
+_INT: Final = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
+_FLOAT: Final = re.compile(
+    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands: `file.yaml:12: key steps[3].publish.at`."""
+
+    file: str
+    line: int
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f": key `{self.key}`" if self.key else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a file with its place. `data` is a scalar, a tuple of nodes, or a dict of nodes by key."""
+
+    data: Scalar | tuple[Node, ...] | dict[Scalar, Node]
+    place: Place
+    size: int = 1
+
+    def refuse(self, message: str, remedy: str | None = None) -> NoReturn:
+        """Say that the file is wrong here."""
+        raise BadScenario(message, place=str(self.place), remedy=remedy)
+
+    def not_yet(self, key: str) -> NoReturn:
+        """Say that this part of the format cannot be run yet."""
+        raise NotSupportedYet(f"`{key}` is not supported yet", place=str(self.place), remedy="leave it out for now")
+
+    # Each of these gives the value as one kind, or refuses it.
+
+    def text(self) -> str:
+        """Text that is not empty."""
+        if not isinstance(self.data, str):
+            hint = f"put it in quotes: `'{self.data}'`" if isinstance(self.data, int | float) else None
+            self.refuse(f"{self._shown()} is not text", hint)
+        if not self.data:
+            self.refuse("the text is empty")
+        return self.data
+
+    def flag(self) -> bool:
+        """`true` or `false`."""
+        if not isinstance(self.data, bool):
+            self.refuse(f"{self._shown()} is neither `true` nor `false`")
+        return self.data
+
+    def integer(self) -> int:
+        """A whole number."""
+        if isinstance(self.data, bool) or not isinstance(self.data, int):
+            self.refuse(f"{self._shown()} is not a whole number")
+        return self.data
+
+    def scalar(self) -> Scalar:
+        """Text, a number, `true`, `false` or `null`."""
+        if isinstance(self.data, tuple | dict):
+            self.refuse(f"{self._shown()} is not a single value")
+        return self.data
+
+    def sequence(self) -> tuple[Node, ...]:
+        """A list."""
+        if not isinstance(self.data, tuple):
+            self.refuse(f"{self._shown()} is not a list", "write `[...]`, or `- ` before each item")
+        return self.data
+
+    def mapping(self) -> dict[str, Node]:
+        """A mapping whose keys are text."""
+        if not isinstance(self.data, dict):
+            self.refuse(f"{self._shown()} is not a mapping", "write `key: value`")
+        found = {}
+        for key, node in self.data.items():
+            if not isinstance(key, str) or not key:
+                node.refuse(f"the key `{brief(key)}` is not text", "put it in quotes")
+            found[key] = node
+        return found
+
+    def fields(
+        self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()
+    ) -> dict[str, Node]:
+        """A mapping with these keys and no others; keys in `later` belong to the format, but cannot be run yet."""
+        found = self.mapping()
+        for key, node in found.items():
+            if key in later:
+                node.not_yet(key)
+            if key not in known:
+                node.refuse(f"unknown key `{brief(key)}`", f"known keys: {', '.join(f'`{k}`' for k in known)}")
+        for key in required:
+            if key not in found:
+                self.refuse(f"the key `{key}` is missing")
+        return found
+
+    def plain(self) -> Any:
+        """The data without places."""
+        match self.data:
+            case tuple():
+                return [node.plain() for node in self.data]
+            case dict():
+                return {key: node.plain() for key, node in self.data.items()}
+            case _:
+                return self.data
+
+    def _shown(self) -> str:
+        match self.data:
+            case tuple():
+                return "a list"
+            case dict():
+                return "a mapping"
+            case None:
+                return "nothing (`null`)"
+            case bool():
+                return f"`{str(self.data).lower()}`"
+            case _:
+                return f"`{brief(self.data)}`"
+
+
+def load_yaml(path: Path) -> Node:
+    """The one document of a file."""
+    name = str(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadScenario(f"cannot read it: {error.strerror or error}", place=name) from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        message = f"byte `{raw[error.start]:#04x}` is not UTF-8"
+        raise BadScenario(message, place=f"{name}:{line}", remedy="save the file as UTF-8") from None
+    return parse_yaml(text, name)
+
+
+def parse_yaml(text: str, name: str) -> Node:
+    """The one document of a text; `name` is the file's name in messages."""
+    try:
+        return _Composer(name).compose(yaml.parse(text, Loader=yaml.CSafeLoader))
+    except (yaml.YAMLError, AttributeError):
+        pass  # the slow parser reads JSON's surrogate escapes too, and has the better messages
+    try:
+        return _Composer(name).compose(yaml.parse(text, Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = " ".join(filter(None, (error.context, error.problem)))
+        place = f"{name}:{mark.line + 1}" if mark else name
+        raise BadScenario(f"it is not YAML: {brief(said)}", place=place) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        character = text[error.position : error.position + 1]
+        raise BadScenario(
+            f"the character `{character.encode('unicode_escape').decode()}` is not allowed in YAML",
+            place=f"{name}:{line}",
+            remedy="write it as an escape in double quotes",
+        ) from None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    event: Any
+    place: Place
+    items: list[Node]
+    entries: dict[Scalar, Node]
+    key: Node | None = None
+
+
+class _Composer:
+    """From parser events to nodes, without recursion."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.open: list[_Open] = []
+        self.anchors: dict[str, Node] = {}
+        self.root: Node | None = None
+
+    def compose(self, events: Iterator[Any]) -> Node:
+        documents = 0
+        for event in events:
+            match event:
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        self._refuse(event, "the file holds more than one document", "keep one scenario a file")
+                case yaml.ScalarEvent():
+                    place = self._place(event)
+                    self._put(event, Node(self._scalar(event, place), place))
+                case yaml.AliasEvent():
+                    self._alias(event)
+                case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                    self._check_tag(event, "seq" if isinstance(event, yaml.SequenceStartEvent) else "map")
+                    if len(self.open) >= MAX_DEPTH:
+                        self._refuse(event, f"it nests deeper than MAX_DEPTH ({MAX_DEPTH})")
+                    self.open.append(_Open(event, self._place(event), [], {}))
+                case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                    done = self.open.pop()
+                    inside = [*done.items, *done.entries.values()]
+                    size = 1 + sum(node.size for node in inside)
+                    is_list = isinstance(event, yaml.SequenceEndEvent)
+                    self._put(done.event, Node(tuple(done.items) if is_list else done.entries, done.place, size))
+        if self.root is None or (self.root.data is None and self.root.size == 1):
+            raise BadScenario("the file is empty", place=self.name, remedy="a scenario begins with `headgate: 1`")
+        return self.root
+
+    def _place(self, event: Any) -> Place:
+        keys = ""
+        for level in self.open:
+            if isinstance(level.event, yaml.SequenceStartEvent):
+                keys += f"[{len(level.items)}]"
+            elif level.key is not None:
+                shown = brief(level.key.data)
+                keys += f".{shown}" if keys else shown
+        return Place(self.name, event.start_mark.line + 1, keys)
+
+    def _refuse(self, event: Any, message: str, remedy: str | None = None) -> NoReturn:
+        raise BadScenario(message, place=str(self._place(event)), remedy=remedy)
+
+    def _put(self, event: Any, node: Node) -> None:
+        """Give a finished node to what holds it."""
+        self.size += 1
+        self._check_size(event)
+        if event.anchor is not None and not isinstance(event, yaml.AliasEvent):
+            self.anchors[event.anchor] = node
+        if not self.open:
+            self.root = node
+            return
+        level = self.open[-1]
+        if isinstance(level.event, yaml.SequenceStartEvent):
+            level.items.append(node)
+        elif level.key is None:
+            if isinstance(node.data, tuple | dict):
+                node.refuse("a list or mapping cannot be a key")
+            level.key = node
+        else:
+            # 1, 1.0 and true are one key to Python, and a scenario has no use for any of them.
+            if level.key.data in level.entries:
+                first = level.entries[level.key.data].place.line
+                node.refuse(f"the key `{brief(level.key.data)}` is given twice", f"it is on line {first} already")
+            # The place of a value is that of its key, even where it begins on the next line or is an alias.
+            place = replace(self._place(event), line=level.key.place.line)
+            level.entries[level.key.scalar()] = replace(node, place=place)
+            level.key = None
+
+    def _alias(self, event: Any) -> None:
+        node = self.anchors.get(event.anchor)
+        if node is None:
+            self._refuse(event, f"the alias `*{brief(event.anchor)}` names nothing before it")
+        self.size += node.size
+        self._put(event, node)
+
+    def _check_size(self, event: Any) -> None:
+        if self.size > MAX_NODES:
+            self._refuse(event, f"the file holds more than MAX_NODES ({MAX_NODES}) values, aliases followed")
+
+    def _check_tag(self, event: Any, kind: str) -> None:
+        if event.tag not in (None, "!", _TAG + kind):
+            self._refuse(event, f"the tag `{brief(event.tag)}` has no meaning here", "leave it out")
+
+    def _scalar(self, event: Any, place: Place) -> Scalar:
+        text: str = event.value
+        plain = event.implicit[0]
+        if event.tag in ("!", _TAG + "str") or (event.tag is None and not plain):
+            return _joined(text)
+        if event.tag is None or plain:
+            return _resolved(text, place)
+        wanted = {"null": _NULL, "bool": _BOOL, "int": _INT, "float": _FLOAT}.get(event.tag.removeprefix(_TAG))
+        if wanted is None or not event.tag.startswith(_TAG):
+            self._refuse(event, f"the tag `{brief(event.tag)}` has no meaning here", "leave it out")
+        if not wanted.match(text):
+            self._refuse(event, f"`{brief(text)}` does not fit its tag `{event.tag}`")
+        value = _resolved(text, place)
+        return float(value) if wanted is _FLOAT and isinstance(value, int) else value
+
+
+def _resolved(text: str, place: Place) -> Scalar:
+    """A plain scalar by the core schema."""
+    if _NULL.match(text):
+        return None
+    if _BOOL.match(text):
+        return text[0] in "tT"
+    if _INT.match(text):
+        try:
+            return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        except ValueError:
+            raise BadScenario(f"the number `{brief(text)}` is too long", place=str(place)) from None
+    if _FLOAT.match(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return _joined(text)
+
+
+def _joined(text: str) -> str:
+    """Text in which a pair of surrogate escapes, as JSON writes them, is the one character it stands for."""
+    if text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

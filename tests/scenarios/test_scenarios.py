@@ -1,0 +1,87 @@
+"""Every scenario of the project on both engines, in one go, and where crashes strike."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.model.events import Draft
+from headgate.model.values import EPOCH
+from headgate.pipeline.faults import POINTS
+from headgate.scenario.engines import SparkWorld
+from headgate.scenario.file import load
+from headgate.scenario.play import play
+from headgate.scenario.report import Result, judge
+from headgate.scenario.run import ENGINES, run_all
+
+pytestmark = pytest.mark.spark
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(FOLDER.glob("*.yaml"))
+SEED = int(os.environ.get("HEADGATE_SEED", "1"))
+
+STORY = """\
+headgate: 1
+types: {a.T: {owner: o, attributes: {i: int}}}
+principals: {o: {}}
+policy: [{who: o, may: [publish, subscribe], type: a.T}]
+steps:
+  - subscribe: {id: s, as: o, type: a.T}
+  - publish: {id: e1, as: o, type: a.T, event: {i: 1}}
+  - crash: pipeline
+  - publish: {id: e2, as: o, type: a.T, event: {i: 2}}
+expect: {deliveries: {s: [e1, e2]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def results(spark: Any) -> dict[str, list[Result]]:
+    found = run_all([load(file) for file in FILES], ENGINES, session=spark, seed=SEED)
+    return {one[0].scenario.file.name: one for one in found}
+
+
+@pytest.mark.parametrize("file", [file.name for file in FILES])
+def test_scenario(results: dict[str, list[Result]], file: str) -> None:
+    assert [(r.engine, r.differences) for r in results[file]] == [("decide", []), ("spark", [])], f"seed {SEED}"
+
+
+def test_there_are_scenarios() -> None:
+    assert len(FILES) >= 18
+
+
+class Always:
+    """A choice that is always the same."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+
+    def choice(self, points: tuple[str, ...]) -> str:
+        assert self.point in points
+        return self.point
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_strikes_wherever_it_is_asked_to(spark: Any, tmp_path: Path, point: str) -> None:
+    (tmp_path / "f.yaml").write_text(STORY)
+    scenario = load(tmp_path / "f.yaml")
+    world = SparkWorld(scenario, spark, tmp_path, Always(point))
+    outcome = play(scenario, world)
+    assert world.struck == 1
+    assert judge(scenario, outcome) == []
+    world.close()
+
+
+def test_a_crash_with_nothing_to_strike_strikes_what_comes_next(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(STORY.replace("  - crash: pipeline\n", ""))
+    scenario = load(tmp_path / "f.yaml")
+    world = SparkWorld(scenario, spark, tmp_path, Always("write"))
+    play(scenario, world)
+    world.crash()
+    assert (world.struck, world.domain.paths.fault.exists()) == (0, True)
+    world.publish(Draft("e3", "o", "a.T", {"i": 3}), "main", EPOCH)
+    assert [got.event for got in world.deliveries()["s"]] == ["e1", "e2", "e3"]
+    assert (world.struck, world.domain.paths.fault.exists()) == (1, False)
+    world.close()

@@ -1,0 +1,25 @@
+"""The page that describes the format says what the code does."""
+
+import re
+from pathlib import Path
+
+from headgate.scenario import file, rules, steps
+from headgate.scenario.engines import run_decide
+from headgate.scenario.report import judge
+
+PAGE = (Path(__file__).parents[3] / "docs" / "scenario-format.md").read_text("utf-8")
+
+
+def test_the_example_passes(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "example.yaml").write_text(example)
+    scenario = file.load(tmp_path / "example.yaml")
+    assert judge(scenario, run_decide(scenario)) == []
+
+
+def test_every_key_is_described() -> None:
+    supported, _, later = PAGE.partition("## Not supported yet")
+    for key in (*file._KEYS, *rules._KEYS, "subscribe", "unsubscribe", "publish", "change", "crash", "assert"):
+        assert f"| `{key}` |" in supported
+    for key in (*file._LATER, *steps._LATER, "policy_rule", "role", "requires", "with", "signals", "holds", "lacks"):
+        assert f"`{key}`" in later
