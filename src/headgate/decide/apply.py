@@ -197,7 +197,7 @@ class _Work:
         self.types = self.types.declare(new)
         state = self._freeze()
         for rule in self.rules.values():
-            if is_pattern(rule.type) and matches(rule.type, new.name):
+            if is_pattern(rule.type) and matches(rule.type, new.name) and governs(state, rule.author, new.name):
                 _check_rule_on(state, rule, self.types.attributes(new.name), f"`{new.name}`", lenient=True)
 
     def _declare_principal(self, name: str, attributes: Mapping[str, Value]) -> None:
@@ -262,7 +262,7 @@ class _Work:
         self._may_rule(state, rule)
         if is_pattern(rule.type):
             for name in self.types:
-                if matches(rule.type, name):
+                if matches(rule.type, name) and governs(state, self.author, name):
                     _check_rule_on(state, rule, self.types.attributes(name), f"`{name}`", lenient=True)
             _check_rule_on(state, replace(rule, forced={}), {}, f"`{rule.type}`", lenient=True)
         else:

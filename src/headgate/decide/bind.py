@@ -1,13 +1,15 @@
-"""Put a subject's attributes in place of `$names`.
+"""A condition for one subject and one type: `$names` replaced, and comparisons that cannot be made shown as unknown.
 
-Guarantees: the result has the same truth for that subject on every event. An absent attribute is null, and a value of
-another kind than what it is compared with is unknown (D2), so it becomes null in that comparison.
+Guarantees: the result has the same truth for that subject on every event of the type. An absent subject attribute is
+null. What is compared with a value of another kind is unknown (D2), and becomes null in that comparison; it arises
+with subject attributes, which have no declared kind, and with a pattern whose author came to govern a type later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from headgate.model.conditions import (
     AllOf,
@@ -28,10 +30,13 @@ from headgate.model.conditions import (
     Related,
     Subject,
     TextMatch,
+    any_of,
     atoms,
     operands,
 )
 from headgate.model.values import Kind, Value, comparable, kind_of
+
+_UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
 
 
 def subjects(condition: Condition) -> frozenset[str]:
@@ -43,15 +48,23 @@ def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str,
     """The condition for one subject, over a type with these attributes."""
 
     def put(operand: Operand) -> Operand:
-        return Constant(subject.get(operand.name)) if isinstance(operand, Subject) else operand
+        match operand:
+            case Subject(name):
+                return Constant(subject.get(name))
+            case ClockPart(_, of) if _kind(of, kinds) not in (Kind.TIMESTAMP, None):
+                return Constant(None)
+            case _:
+                return operand
 
     def fit(operand: Operand, other: Operand) -> Operand:
-        """A bound value as it counts beside another operand: null if the kinds do not compare."""
+        """An operand as it counts beside another: null if the kinds do not compare."""
         bound = put(operand)
-        if not isinstance(operand, Subject) or not isinstance(bound, Constant):
-            return bound
-        mine, theirs = kind_of(bound.value), _kind(put(other), kinds)
+        mine, theirs = _kind(bound, kinds), _kind(put(other), kinds)
         return bound if mine is None or theirs is None or comparable(mine, theirs) else Constant(None)
+
+    def text(operand: Operand) -> Operand:
+        bound = put(operand)
+        return bound if _kind(bound, kinds) in (Kind.STRING, None) else Constant(None)
 
     match condition:
         case Not(arg):
@@ -71,19 +84,18 @@ def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str,
                 )
             )
         case TextMatch(op, left, right):
-            return TextMatch(op, _text(put(left)), _text(put(right)))
+            return TextMatch(op, text(left), text(right))
         case InGroup(operand, _):
-            return replace(condition, operand=_text(put(operand)))
-        case InSet(operand, _) | IsNull(operand):
+            return replace(condition, operand=text(operand))
+        case InSet(operand, values):
+            fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
+            if len(fitting) == len(values):
+                return replace(condition, operand=put(operand))
+            return any_of(*((InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
+        case IsNull(operand):
             return replace(condition, operand=put(operand))
         case Related(_, args) | Predicate(_, args):
             return replace(condition, args=tuple(put(arg) for arg in args))
-
-
-def _text(operand: Operand) -> Operand:
-    if isinstance(operand, Constant) and not isinstance(operand.value, str):
-        return Constant(None)
-    return operand
 
 
 def _kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:

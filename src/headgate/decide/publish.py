@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from headgate.decide.truth import PredicateFunction, World, truth
-from headgate.decide.views import entries, named_type
+from headgate.decide.views import entries, forced_value, named_type
 from headgate.model.errors import PublishDenied, TypeMismatch
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule
@@ -40,6 +40,8 @@ def admit(
             if truth(rule.where, sent, world) is not False:
                 raise PublishDenied(f"`{draft.publisher}` is forbidden to publish this `{draft.type}`")
             continue
+        if any(n in attributes and forced_value(raw, attributes[n]) is None for n, raw in rule.forced.items()):
+            continue  # by a pattern whose author came to govern the type later; the value does not fit it
         candidate = replace(sent, values=restricted(rule, values, attributes))
         if truth(rule.where, candidate, world) is True:
             return candidate
@@ -79,5 +81,5 @@ def restricted(rule: Rule, values: Mapping[str, Value], attributes: Mapping[str,
     if rule.attributes is None:
         return dict(values)
     kept = {name: value if name in rule.attributes else None for name, value in values.items()}
-    forced = {name: conform(attributes[name], raw) for name, raw in rule.forced.items() if name in attributes}
+    forced = {n: forced_value(raw, attributes[n]) for n, raw in rule.forced.items() if n in attributes}
     return {**kept, **forced}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, all_of
+from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
@@ -100,10 +101,18 @@ def _needs_event(rule: Rule) -> bool:
 def condition_for(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:
     """The condition of an entry on a type: `where`, and for each forced value `attribute = value`."""
     forced = (
-        Compare("=", Attribute(name), Constant(conform(attributes[name], raw) if name in attributes else None))
+        Compare("=", Attribute(name), Constant(forced_value(raw, attributes.get(name))))
         for name, raw in rule.forced.items()
     )
     return all_of(rule.where, *forced)
+
+
+def forced_value(raw: object, kind: Kind | None) -> Value:
+    """A forced value as an attribute of this kind has it; null, which nothing equals, if it cannot."""
+    try:
+        return None if kind is None else conform(kind, raw)
+    except TypeMismatch:
+        return None
 
 
 def covered(rule: Rule, attributes: Mapping[str, Kind]) -> frozenset[str]:

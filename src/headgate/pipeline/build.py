@@ -7,6 +7,7 @@ built apart and merged in now and then, so a change costs about as much as the c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -129,26 +130,29 @@ class IndexBuilder:
         self.several.append(len(rows) > 1)
 
     def _epochs_needed(self, since: int, through: int) -> list[int]:
-        """The first versions of the epochs that events or history may be decided in."""
+        """The first versions of the epochs that events may be decided in.
+
+        History is decided at a later version than the event's, so its epochs are among them.
+        """
         changed = self.ledger.policy_versions(0, through)
-        starts = np.array([0, *changed], np.int64)
-        first = [v for v, h in zip(self.opened, self.history, strict=True) if h and v <= through]
-        versions = np.array([since, *first], np.int64)
-        at = np.searchsorted(starts, versions, "right") - 1
-        needed = {int(v) for v in starts[at]} | {v for v in changed if since < v <= through}
-        return sorted(needed)
+        return [max((v for v in changed if v <= since), default=0), *(v for v in changed if v > since)]
 
     def _make_epochs(self, needed: list[int]) -> None:
         kept = {}
         for version in needed:
             epoch = self.epochs.get(version)
             if epoch is None or len(epoch.profile) < len(self.principals):
-                epoch = self._epoch(self.ledger.state(version, subscriptions=False))
+                epoch = self._epoch(self.ledger.state(version, subscriptions=False), epoch)
             kept[version] = epoch
         self.epochs = kept
 
-    def _epoch(self, state: State) -> Epoch:
-        profile = self.rights.profiles(state, list(self.principals))
+    def _epoch(self, state: State, known: Epoch | None) -> Epoch:
+        """The policy at a state; principals known already keep their profiles."""
+        old = np.zeros(0, np.int32) if known is None else known.profile
+        new = self.rights.profiles(state, list(self.principals)[len(old) :])
+        profile = np.concatenate([old, np.array(new, np.int32)])
+        if known is not None:
+            return replace(known, profile=profile)
         groups: set[str] = set()
         relations: set[str] = set()
         for condition in self._conditions(state):
@@ -160,7 +164,7 @@ class IndexBuilder:
         named = groups | (state.open_names & state.groups.keys())
         return Epoch(
             state.version,
-            np.array(profile, np.int32),
+            profile,
             {g: state.members_of(g) for g in named},
             {r: state.relations[r] for r in relations | (state.open_names & state.relations.keys())},
             state.predicates,

@@ -169,7 +169,7 @@ def _types(top: Mapping[str, Node]) -> Iterator[tuple[Change, Place]]:
         fields = node.fields(("owner", "extends", "attributes", "key"), required=("owner",))
         attributes = {}
         for attribute, kind in fields["attributes"].mapping().items() if "attributes" in fields else ():
-            if kind.data not in _KINDS or not isinstance(kind.data, str):
+            if not isinstance(kind.data, str) or kind.data not in _KINDS:
                 kind.refuse(f"`{brief(kind.plain())}` is not a kind of value", f"known kinds: {', '.join(_KINDS)}")
             attributes[attribute] = _KINDS[kind.data]
         parent = fields["extends"].text() if "extends" in fields else None

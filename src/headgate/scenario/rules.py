@@ -74,7 +74,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
     attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     return RuleText(
         node.place,
-        fields["id"].text() if "id" in fields else ids.make(),
+        fields["id"].name() if "id" in fields else ids.make(),
         fields["who"].text(),
         actions,
         fields["type"].text() if "type" in fields else "*",

@@ -107,7 +107,7 @@ class _Steps:
         start = fields.get("from")
         if start is not None and start.data != "start":
             start.refuse(f"`{brief(start.plain())}` is not where to begin", "write `from: start`, or leave it out")
-        id = fields["id"].text() if "id" in fields else "(denied)"
+        id = fields["id"].name() if "id" in fields else "(denied)"
         if not self.denying:
             self.names.subscriptions.add(id)
         return SubscriptionText(
@@ -121,7 +121,7 @@ class _Steps:
 
     def unsubscribe(self, node: Node) -> UnsubscribeStep:
         fields = node.fields(("id",), required=("id",))
-        id = fields["id"].text()
+        id = fields["id"].name()
         if not self.denying:
             self.unsubscribed.append((fields["id"], id))
         return UnsubscribeStep(node.place, id)
@@ -129,7 +129,7 @@ class _Steps:
     def publish(self, node: Node) -> PublishStep:
         required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
         fields = node.fields(("id", "as", "type", "event", "at", "stream"), required, later=("requires",))
-        id = fields["id"].text() if "id" in fields else "(denied)"
+        id = fields["id"].name() if "id" in fields else "(denied)"
         type_name = fields["type"].data
         if not isinstance(type_name, str):  # the gateway's to refuse: no type has such a name
             type_name = f"({fields['type'].plain()!r})"
@@ -138,7 +138,7 @@ class _Steps:
                 fields["id"].refuse(f"two events have the id `{brief(id)}`")
             self.names.events[id] = type_name
         draft = Draft(id, self._principal(fields["as"]), type_name, fields["event"].plain())
-        stream = fields["stream"].text() if "stream" in fields else "main"
+        stream = fields["stream"].name() if "stream" in fields else "main"
         return PublishStep(node.place, draft, stream, _time(fields["at"]) if "at" in fields else EPOCH)
 
     def change(self, node: Node) -> ChangeStep:

@@ -16,7 +16,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import yaml
 
-from headgate.model.errors import BadScenario, NotSupportedYet
+from headgate.model.errors import BadDefinition, BadScenario, NotSupportedYet
+from headgate.model.types import check_name
 from headgate.model.values import brief
 
 MAX_NODES: Final = 200_000
@@ -73,7 +74,16 @@ class Node:
             self.refuse(f"{self._shown()} is not text", hint)
         if not self.data:
             self.refuse("the text is empty")
+        if not self.data.isascii() and any("\ud800" <= c <= "\udfff" for c in self.data):
+            self.refuse(f"`{brief(self.data)}` holds half a character (a lone surrogate)")
         return self.data
+
+    def name(self) -> str:
+        """Text that can name something."""
+        try:
+            return check_name("given", self.text())
+        except BadDefinition as error:
+            self.refuse(error.message)
 
     def flag(self) -> bool:
         """`true` or `false`."""

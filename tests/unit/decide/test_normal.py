@@ -92,6 +92,30 @@ def clause_holds(clause: Clause, event: Event, world: World) -> bool:
     return all(truth(literal.atom, event, world) is literal.want for literal in clause.rest)
 
 
+OTHER_KINDS: Mapping[str, Kind] = dict(zip(KINDS, (*list(KINDS.values())[3:], *list(KINDS.values())[:3]), strict=True))
+
+
+@examples(300)
+@given(
+    CONDITIONS,
+    SUBJECT,
+    st.fixed_dictionaries({name: st.one_of(st.none(), *[pooled(kind)] * 4) for name, kind in OTHER_KINDS.items()}),
+    EVENTS,
+)
+def test_a_type_with_other_kinds_makes_comparisons_unknown(
+    condition: Condition, subject: Mapping[str, Value], others: Mapping[str, Value], event: Event
+) -> None:
+    world = World(STATE, subject, FUNCTIONS)
+    bound = bind(condition, subject, OTHER_KINDS)
+    other = replace(event, values=others)
+    found = truth(condition, other, world)
+    for want in (True, False):
+        some = normalised(bound, OTHER_KINDS, want)
+        assert any(clause_holds(c, other, world) for c in some) is (found is want)
+        for clause in some:
+            lower(clause, places(OTHER_KINDS), 1)
+
+
 def normalised(condition: Condition, kinds: Mapping[str, Kind], want: bool) -> tuple[Clause, ...]:
     try:
         return clauses(condition, kinds, want=want)
