@@ -21,6 +21,7 @@ from headgate.pipeline.layout import ARROW, PUBLISHER, TIME, Place, Slot, Words,
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class LogBatch:
 def to_blob(table: pa.Table) -> bytes:
     """An Arrow table as one IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.model.values import Value
+from headgate.model.values import Value, moment
 from headgate.pipeline.codec import EventBatch, LogBatch, from_blob, to_blob, values_of
 from headgate.pipeline.index import Types
 from headgate.pipeline.layout import Place, Words
@@ -31,6 +32,8 @@ class Delivered:
     subscription: int
     event: str
     type: str
+    publisher: str
+    time: datetime
     view: Mapping[str, Value]
 
 
@@ -76,10 +79,10 @@ def blobs(batches: Sequence[LogBatch], events: EventBatch, matches: Matches, typ
 
 def _grouped(
     matches: Matches, mine: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Matches grouped by event and view: the event rows, where each group starts, and the subscriptions."""
     if len(mine) == 0:
-        return mine, np.zeros(1, np.int64), mine
+        return mine, np.zeros(1, np.int64), matches.subscriptions[:0]
     visible, events = matches.visible[mine], matches.events[mine]
     order = np.lexsort((*visible.T, events))
     mine[:] = mine[order]
@@ -87,7 +90,7 @@ def _grouped(
     new = np.ones(len(events), np.bool_)
     new[1:] = (events[1:] != events[:-1]) | (visible[1:] != visible[:-1]).any(axis=1)
     first = np.flatnonzero(new)
-    return events[first], np.append(first, len(events)), matches.subscriptions[mine].astype(np.int64)
+    return events[first], np.append(first, len(events)), matches.subscriptions[mine]
 
 
 def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, types: Types) -> pa.Table:
@@ -95,6 +98,7 @@ def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, ty
     take = pa.array(rows)
     kinds = events.type[rows]
     arrays = {name: events.table.column(name).take(take) for name in ("id", "type", "publisher")}
+    arrays["time"] = pa.array(events.time[rows])
     for number in np.flatnonzero((types.bits[np.unique(kinds)] >= 0).any(axis=0)).tolist():
         slot, bit = types.slots[number], types.bits[kinds, number]
         there = bit >= 0
@@ -114,4 +118,14 @@ def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, Place]]) -> Iter
     for row in from_blob(blob.blob).to_pylist():
         view = values_of(row, layouts[row["type"]])
         for subscription in row["subscriptions"]:
-            yield Delivered(blob.stream, row["seq"], blob.version, subscription, row["id"], row["type"], view)
+            yield Delivered(
+                blob.stream,
+                row["seq"],
+                blob.version,
+                subscription,
+                row["id"],
+                row["type"],
+                row["publisher"],
+                moment(row["time"]),
+                view,
+            )

@@ -68,11 +68,12 @@ class Matcher:
         owners = np.concatenate([f.subscriptions for f in found])
         visible = np.concatenate([f.visible for f in found])
         parts = np.concatenate([f.parts for f in found])
-        if self.index.subscriptions.several[owners].any():
-            key = events * np.int64(len(self.index.subscriptions.several)) + owners
-            _, first = np.unique(key, return_index=True)
-            events, owners, visible, parts = events[first], owners[first], visible[first], parts[first]
-        order = np.lexsort((owners, events))
+        several = self.index.subscriptions.several
+        key = events * np.int64(len(several)) + owners
+        order = np.argsort(key, kind="stable")  # candidates come in long sorted runs, which this sort is made for
+        if several[owners].any():
+            key = key[order]
+            order = order[np.concatenate([[True], key[1:] != key[:-1]])]
         return Matches(events[order], owners[order], visible[order], parts[order])
 
     # -- candidates -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ Key: TypeAlias = tuple[str, int, int]
 """Stream, first event of the append, and part: what a blob is kept under."""
 
 Layouts: TypeAlias = Mapping[str, Mapping[str, Place]]
-_OWN = ("id", "publisher", "seq", "subscriptions", "type")
+_OWN = ("id", "publisher", "seq", "subscriptions", "time", "type")
 
 
 class Kind(Enum):
@@ -49,6 +49,7 @@ class Copy:
     event: str
     type: str
     publisher: str
+    time: int
     view: Mapping[str, Value]
 
 
@@ -227,7 +228,7 @@ class _Comparison:
     def _copies(self, blob: DeliveryBlob) -> Iterator[tuple[tuple[str, int, int], Copy]]:
         for row in self._table(blob).to_pylist():
             view = values_of(row, self.layouts.get(row["type"], {}))
-            copy = Copy(blob.version, row["id"], row["type"], row["publisher"], view)
+            copy = Copy(blob.version, row["id"], row["type"], row["publisher"], row["time"], view)
             for subscription in row["subscriptions"]:
                 yield (blob.stream, row["seq"], subscription), copy
 

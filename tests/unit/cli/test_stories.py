@@ -56,7 +56,9 @@ class Rehearsal:
             for number, (name, one) in enumerate(self.states[2].subscriptions.items()):
                 if (delivery := decide(event, one, self.states.__getitem__, {})) is not None:
                     place = (event.stream, event.seq, event.version)
-                    found[name, event.id] = Delivered(*place, number, event.id, event.type, delivery.view)
+                    found[name, event.id] = Delivered(
+                        *place, number, event.id, event.type, event.publisher, event.time, delivery.view
+                    )
         self.board.decide({"main": len(self.events)}, ((name, d) for (name, _), d in found.items()))
         return found
 

@@ -1,0 +1,160 @@
+"""Matching, cost of control, plan constancy, memory, and the native joins beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
+
+from benchmarks.measure import console, family, report, report_ratio, resident, seconds, side_by_side
+from benchmarks.workload import PRICES, World
+from headgate.pipeline import SOURCE
+from headgate.pipeline.build import IndexBuilder
+from headgate.pipeline.decider import SCHEMA, decider, make_matcher
+from headgate.pipeline.index import PolicyIndex
+from headgate.pipeline.log import EventLog
+from headgate.pipeline.match import Matcher
+
+EVENTS = 200_000
+
+
+class Uncontrolled(Matcher):
+    """No access control at all: everyone sees everything."""
+
+    def views(self, batch: Any, events: Any, owners: Any, historical: Any) -> Any:  # noqa: ARG002
+        return np.full((len(events), self.index.types.words), np.uint64(2**64 - 1)), np.ones(len(events), np.bool_)
+
+
+def uncontrolled(index: PolicyIndex) -> Matcher:
+    return Uncontrolled(index, {})
+
+
+class Job:
+    """The whole batch job over a log: read, decide, give back."""
+
+    def __init__(self, session: Any, world: World, directory: Path, events: int = EVENTS) -> None:
+        self.session = session
+        path = directory / f"log-{world.subscriptions_wanted}-{world.types}.db"
+        log = EventLog.create(path)
+        token = log.take("main", 2)
+        for blob in world.appends(events):
+            log.append("main", token, 2, 0, min(1000, events), blob)
+        log.close()
+        self.options = {"log": str(path), "end": json.dumps({"version": 2, "streams": {"main": events}})}
+        self.index = IndexBuilder(world).index(1, 2)
+        self.shared = session.sparkContext.broadcast(self.index)
+
+    def frame(self, make: Callable[[PolicyIndex], Matcher] = make_matcher) -> Any:
+        rows = self.session.read.format(SOURCE).options(**self.options).load()
+        return rows.mapInArrow(decider(self.shared, "", make), SCHEMA)
+
+    def run(self) -> int:
+        return sum(self.frame().toArrow().column("count").to_pylist())
+
+    def run_uncontrolled(self) -> int:
+        return sum(self.frame(uncontrolled).toArrow().column("count").to_pylist())
+
+    def plan(self) -> None:
+        """Planning and code generation, without running."""
+        execution = self.frame()._jdf.queryExecution()
+        execution.executedPlan()
+        mode = self.session._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("codegen")
+        execution.explainString(mode)
+
+
+def run(session: Any) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        console.print("[bold]matching[/]: building 1,000 / 10,000 / 100,000 subscriptions")
+        jobs = {n: Job(session, World(n), directory) for n in (1_000, 10_000, 100_000)}
+        times = side_by_side({str(n): job.run for n, job in jobs.items()})
+        rates = {n: [EVENTS / t for t in times[str(n)]] for n in jobs}
+        for n in jobs:
+            report(f"events/s at {n:,} subscriptions", statistics.median(rates[n]), None, "higher", _half(rates[n]))
+        report_ratio("events/s, 100,000 over 1,000 subscriptions", rates[100_000], rates[1_000], 0.7, "higher")
+
+        console.print("[bold]cost of control[/]")
+        job = jobs[10_000]
+        both = side_by_side({"with": job.run, "without": job.run_uncontrolled}, 5)
+        report_ratio("time with control over without", both["with"], both["without"], 1.3, "lower")
+
+        console.print("[bold]plan constancy[/]")
+        plans = side_by_side({"10": Job(session, World(10), directory, 1000).plan, "10000": jobs[10_000].plan}, 15)
+        report_ratio("planning, 10,000 over 10 subscriptions", plans["10000"], plans["10"], 1.2, "lower")
+
+        console.print("[bold]native joins[/] beside it at 10,000 subscriptions")
+        loop, hashed = native(session)
+        mine = statistics.median(rates[10_000])
+        report("events/s over a nested-loop join, 10,000 subscriptions", mine / loop, 20, "higher")
+        report("events/s over a native broadcast hash join, 10,000 subscriptions", mine / hashed, None, "higher")
+        for job in jobs.values():
+            job.shared.unpersist()
+
+        console.print("[bold]one million subscriptions[/]: building")
+        big = Job(session, World(1_000_000), directory)
+        big.run()
+        slow = [EVENTS / seconds(big.run) for _ in range(3)]
+        report("events/s at 1,000,000 subscriptions", statistics.median(slow), None, "higher", _half(slow))
+        report_ratio("events/s, 1,000,000 over 1,000 subscriptions", slow, rates[1_000], 0.3, "higher")
+        memory()
+
+
+def _half(values: list[float]) -> float:
+    return (max(values) - min(values)) / 2
+
+
+def memory() -> None:
+    """Resident memory of the driver and the workers."""
+    for pid, line in family(os.getpid()).items():
+        role = "driver (Python)" if pid == os.getpid() else "driver (JVM)" if "java" in line.split(" ")[0] else "worker"
+        if role != "worker" or resident(pid) > 100:
+            _memory[role] = _memory.get(role, 0) + resident(pid)
+    for role, size in _memory.items():
+        report(f"memory at 1,000,000 subscriptions, {role}, MB", size, None, "lower")
+
+
+_memory: dict[str, float] = {}
+
+
+def native(session: Any, events: int = 20_000) -> tuple[float, float]:
+    """Events a second of Spark's own joins with the same filters and no control, delivering the pairs."""
+    world = World(10_000)
+    rows = [
+        (s.id, s.where.args[0].right.value, s.where.args[1].low.value, s.where.args[1].high.value)  # type: ignore[union-attr]
+        for s in world.subscriptions(0, 2).opened
+    ]
+    columns = list(zip(*rows, strict=True))
+    subscriptions = session.createDataFrame(
+        pa.table(dict(zip(("sub", "wanted", "low", "high"), columns, strict=True)))
+    ).cache()
+    rng = np.random.default_rng(5)
+    table = pa.table(
+        {
+            "seq": np.arange(events),
+            "issue": pa.array([f"issue{v}" for v in rng.integers(0, world.values, events)]),
+            "price": rng.integers(0, PRICES, events),
+        }
+    )
+    frame = session.createDataFrame(table).repartition(2).cache()
+    subscriptions.count(), frame.count()
+    inside = (frame.price >= subscriptions.low) & (frame.price <= subscriptions.high)
+    small = F.broadcast(subscriptions)
+    # Written so that Spark sees no equality to hash on.
+    loop = frame.join(small, (frame.issue >= subscriptions.wanted) & (frame.issue <= subscriptions.wanted) & inside)
+    hashed = frame.join(small, (frame.issue == subscriptions.wanted) & inside)
+    chosen = [j.select("seq", "sub") for j in (loop, hashed)]
+    for join in chosen:
+        join.write.format("noop").mode("overwrite").save()
+    times = [
+        statistics.median([seconds(lambda j=join: j.write.format("noop").mode("overwrite").save()) for _ in range(3)])
+        for join in chosen
+    ]
+    return events / times[0], events / times[1]
