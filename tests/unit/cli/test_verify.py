@@ -9,7 +9,7 @@ from headgate.cli.shown import as_json
 from headgate.cli.verify import sentence, show_report
 from headgate.pipeline.verify import Copy, Difference, Kind, Report
 
-COPY = Copy(2, "e1", "t.T", "pub", {"a": 1, "b": None})
+COPY = Copy(2, "e1", "t.T", "pub", 0, {"a": 1, "b": None})
 
 
 def copy(**changed: object) -> Copy:
