@@ -43,7 +43,7 @@ def report(
 
 
 def report_ratio(
-    name: str, over: list[float], under: list[float], mark: float, better: Literal["higher", "lower"]
+    name: str, over: list[float], under: list[float], mark: float | None, better: Literal["higher", "lower"]
 ) -> None:
     """The ratio of two medians, with the spread of the pairwise ratios."""
     pairs = [a / b for a, b in zip(over, under, strict=True)]
@@ -57,8 +57,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def side_by_side(works: dict[str, Callable[[], object]], times: int = 3) -> dict[str, list[float]]:
-    """Time several works in turn, so that the machine's moods fall on all of them alike. Each is warmed up first."""
+    """Time several works in turn, so that the machine's moods fall on all of them alike, each warmed up twice."""
     for work in works.values():
+        work()
         work()
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(times):

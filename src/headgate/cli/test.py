@@ -124,6 +124,8 @@ def _say(results: Sequence[Result], as_lines: bool) -> None:
     out.print(line, soft_wrap=True, highlight=False)
     if not passed:
         out.print(Text(f"      {scenario.file}", style="dim"), soft_wrap=True, highlight=False)
+    for note in dict.fromkeys(note for result in results for note in result.outcome.notes):
+        out.print(Text.assemble("      ", ("note", "dim"), f": {note}"), soft_wrap=True, highlight=False)
     said: dict[str, list[str]] = {}
     for result in results:
         for difference in result.differences:

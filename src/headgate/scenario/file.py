@@ -130,7 +130,7 @@ def _principals(top: Mapping[str, Node]) -> Iterator[tuple[Change, Place]]:
     for name, node in _section(top, "principals"):
         if name == ADMINISTRATOR:
             node.refuse(f"`{name}` is the domain's own principal", "choose another name")
-        fields = node.fields(("attributes",), later=("policy_rule",))
+        fields = {} if node.data is None else node.fields(("attributes",), later=("policy_rule",))
         attributes: dict[str, Value] = {}
         if "attributes" in fields:
             attributes = {key: value.scalar() for key, value in fields["attributes"].mapping().items()}

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Protocol, assert_never
 
 from headgate.model.changes import Batch
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import GovernDenied, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -47,13 +47,14 @@ class Outcome:
     """What came of a scenario on one engine.
 
     `deliveries` are by subscription id; an id used again holds what each of its subscriptions received, one after the
-    other. `complaints` are differences already: steps that went otherwise than the file says.
+    other. `complaints` are differences already: steps that went otherwise than the file says. `notes` are worth saying.
     """
 
     deliveries: dict[str, list[Got]] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class World(Protocol):
@@ -122,11 +123,19 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> Head
 
 
 def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: Outcome) -> None:
-    """A change that was refused is a difference, unless `expect.rejected` says so of a subscription."""
+    """A change that was refused is a difference, unless `expect.rejected` says so of a subscription.
+
+    A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
+    to list it under, so it is noted, and what it does not change shows in the deliveries and versions.
+    """
+    said = f"{step.place}: {named(step)} was refused: {refusal}"
+    if isinstance(step, ChangeStep) and step.by != scenario.policy.author and isinstance(refusal, GovernDenied):
+        outcome.notes.append(said)
+        return
     ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []
     if isinstance(step, UnsubscribeStep):
         ids = [step.id]
     for id in ids:
         outcome.rejected.setdefault(id, refusal.code)
     if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):
-        outcome.complaints.append(f"{step.place}: {named(step)} was refused: {refusal}")
+        outcome.complaints.append(said)

@@ -104,7 +104,7 @@ def disagreements(reference: Outcome, other: Outcome) -> list[str]:
     if reference.versions != other.versions:
         shown = f"decide {_json(reference.versions)}, spark {_json(other.versions)}"
         found.append(f"the engines disagree on versions: {shown}")
-    if reference.complaints != other.complaints:
+    if (reference.complaints, reference.notes) != (other.complaints, other.notes):
         found.append("the engines disagree on which steps are refused")
     for id in dict.fromkeys((*reference.deliveries, *other.deliveries)):
         a, b = reference.deliveries.get(id, []), other.deliveries.get(id, [])

@@ -97,10 +97,9 @@ def test_a_refused_step_is_a_difference_and_the_story_goes_on(tmp_path: Path) ->
         "  - publish: {id: e4, as: o, type: a.T, event: {i: 4}}\n"
     )
     found = differences(tmp_path, steps, EXPECT.replace(", e2]", ", e2, e4]").replace("{e1: 2}", "{e4: 2}"))
-    assert len(found) == 2
+    assert len(found) == 1  # the change by `p`, who may not make it, is noted instead
     assert found[0].startswith("f.yaml:13: key `steps[4].subscribe`: subscribe `s2` was refused: ")
     assert "[bad-expression]" in found[0]
-    assert "`p` does not govern" in found[1]
 
 
 def test_a_refused_subscription_may_be_expected(tmp_path: Path) -> None:
