@@ -7,7 +7,6 @@ A refusal is `unknown-type`, `type-mismatch` or `publish-denied`, in that order 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from headgate.decide.truth import PredicateFunction, World, truth
@@ -42,7 +41,8 @@ def admit(
             continue
         if any(n in attributes and forced_value(raw, attributes[n]) is None for n, raw in rule.forced.items()):
             continue  # by a pattern whose author came to govern the type later; the value does not fit it
-        candidate = replace(sent, values=restricted(rule, values, attributes))
+        kept = restricted(rule, values, attributes)
+        candidate = Event(draft.id, draft.publisher, draft.type, kept, now, version=state.version)
         if truth(rule.where, candidate, world) is True:
             return candidate
     raise PublishDenied(

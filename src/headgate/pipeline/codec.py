@@ -53,10 +53,14 @@ def from_blob(blob: bytes) -> pa.Table:
 def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Place]]) -> bytes:
     """The events of one append."""
     columns: dict[Slot, list[Any]] = {}
+    rows: dict[str, list[int]] = {}
     for at, event in enumerate(events):
-        for name, place in layouts[event.type].items():
+        rows.setdefault(event.type, []).append(at)
+    for type_name, mine in rows.items():
+        for name, place in layouts[type_name].items():
             column = columns.setdefault(place.slot, [None] * len(events))
-            column[at] = stored(event.values[name], place.kind)
+            for at in mine:
+                column[at] = stored(events[at].values[name], place.kind)
     arrays: dict[str, pa.Array] = {
         "id": pa.array([e.id for e in events], pa.string()),
         "type": pa.array([e.type for e in events], pa.string()),

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headgate.pipeline import SOURCE
+from headgate.pipeline.codec import LogBatch
 from headgate.pipeline.faults import strike
 from headgate.pipeline.log import EventLog
 from headgate.pipeline.tail import LedgerTail, open_tail
@@ -25,6 +26,9 @@ from headgate.pipeline.tail import LedgerTail, open_tail
 EVENTS_A_BATCH = 200_000
 EVENTS_A_PARTITION = 2_000
 """Below this many events a micro-batch is one task: a second one costs more than it saves."""
+
+BYTES_AT_ONCE = 1 << 20
+"""How much of the log a task hands over at a time."""
 
 SCHEMA = (
     "stream string, first bigint, last bigint, version bigint, time bigint, blob binary, "
@@ -61,26 +65,38 @@ class Piece(InputPartition):
 
 def read_piece(log_path: str, fault: str, piece: Piece) -> Iterator[pa.RecordBatch]:
     """The appends of a piece as Arrow rows."""
-    window = {"after": [piece.after], "through": [piece.through], "backfill": [piece.backfill]}
     if piece.marker:
-        nothing = {"stream": [""], "first": [0], "last": [0], "version": [0], "time": [0], "blob": [b""]}
-        yield pa.RecordBatch.from_pydict({**nothing, **window}, schema=_ARROW)
+        yield _record([LogBatch("", 0, 0, 0, 0, b"")], piece)
     log = EventLog.open(Path(log_path))
     try:
         strike(fault, "read")
+        held: list[LogBatch] = []
         for stream, after, through in piece.ranges:
-            for b in log.batches(stream, after, through):
-                row = {
-                    "stream": [b.stream],
-                    "first": [b.first],
-                    "last": [b.last],
-                    "version": [b.version],
-                    "time": [b.time],
-                    "blob": [b.blob],
-                }
-                yield pa.RecordBatch.from_pydict({**row, **window}, schema=_ARROW)
+            for append in log.batches(stream, after, through):
+                held.append(append)
+                if sum(len(one.blob) for one in held) >= BYTES_AT_ONCE:
+                    yield _record(held, piece)
+                    held = []
+        if held:
+            yield _record(held, piece)
     finally:
         log.close()
+
+
+def _record(appends: list[LogBatch], piece: Piece) -> pa.RecordBatch:
+    columns: list[list[Any]] = [
+        [one.stream for one in appends],
+        [one.first for one in appends],
+        [one.last for one in appends],
+        [one.version for one in appends],
+        [one.time for one in appends],
+        [one.blob for one in appends],
+        [piece.after] * len(appends),
+        [piece.through] * len(appends),
+        [piece.backfill] * len(appends),
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 
 def pieces(
