@@ -14,7 +14,6 @@ from typing import Final
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
-    Attribute,
     ClockPart,
     Compare,
     Condition,
@@ -23,7 +22,6 @@ from headgate.model.conditions import (
     InRange,
     InSet,
     IsNull,
-    Meta,
     Not,
     Operand,
     Predicate,
@@ -32,9 +30,10 @@ from headgate.model.conditions import (
     TextMatch,
     any_of,
     atoms,
+    declared_kind,
     operands,
 )
-from headgate.model.values import Kind, Value, comparable, kind_of
+from headgate.model.values import Kind, Value, comparable
 
 _UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
 
@@ -51,7 +50,7 @@ def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str,
         match operand:
             case Subject(name):
                 return Constant(subject.get(name))
-            case ClockPart(_, of) if _kind(of, kinds) not in (Kind.TIMESTAMP, None):
+            case ClockPart(_, of) if declared_kind(of, kinds) not in (Kind.TIMESTAMP, None):
                 return Constant(None)
             case _:
                 return operand
@@ -59,12 +58,12 @@ def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str,
     def fit(operand: Operand, other: Operand) -> Operand:
         """An operand as it counts beside another: null if the kinds do not compare."""
         bound = put(operand)
-        mine, theirs = _kind(bound, kinds), _kind(put(other), kinds)
+        mine, theirs = declared_kind(bound, kinds), declared_kind(put(other), kinds)
         return bound if mine is None or theirs is None or comparable(mine, theirs) else Constant(None)
 
     def text(operand: Operand) -> Operand:
         bound = put(operand)
-        return bound if _kind(bound, kinds) in (Kind.STRING, None) else Constant(None)
+        return bound if declared_kind(bound, kinds) in (Kind.STRING, None) else Constant(None)
 
     match condition:
         case Not(arg):
@@ -96,19 +95,3 @@ def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str,
             return replace(condition, operand=put(operand))
         case Related(_, args) | Predicate(_, args):
             return replace(condition, args=tuple(put(arg) for arg in args))
-
-
-def _kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:
-    match operand:
-        case Attribute(name):
-            return kinds.get(name)
-        case Meta("time"):
-            return Kind.TIMESTAMP
-        case Meta():
-            return Kind.STRING
-        case ClockPart():
-            return Kind.INT
-        case Constant(value):
-            return kind_of(value)
-        case _:
-            return None

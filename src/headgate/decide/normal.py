@@ -33,6 +33,7 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Subject,
+    declared_kind,
     operands,
 )
 from headgate.model.errors import BadExpression
@@ -153,7 +154,7 @@ def _merge(a: _Raw, b: _Raw, kinds: Mapping[str, Kind]) -> _Raw | None:
     """The conjunction of two clauses; None if it can never hold."""
     bounds = dict(a[0])
     for term, new in b[0]:
-        met = _meet(bounds[term], new, _kind(term, kinds)) if term in bounds else new
+        met = _meet(bounds[term], new, declared_kind(term, kinds)) if term in bounds else new
         if met is None:
             return None
         bounds[term] = met
@@ -193,18 +194,6 @@ def _closed(span: Span) -> Span:
     if isinstance(high, (int, float)):
         high = math.ceil(high) - 1 if span.high_open else math.floor(high)
     return Span(low, high)
-
-
-def _kind(term: Term, kinds: Mapping[str, Kind]) -> Kind | None:
-    match term:
-        case Attribute(name):
-            return kinds.get(name)
-        case Meta("time"):
-            return Kind.TIMESTAMP
-        case Meta():
-            return Kind.STRING
-        case ClockPart():
-            return Kind.INT
 
 
 def _literal(atom: Atom, want: bool, kinds: Mapping[str, Kind]) -> list[_Raw | None]:
@@ -276,7 +265,7 @@ def _bounded(operand: Operand, bounds: Bounds, kinds: Mapping[str, Kind]) -> _Ra
         case Attribute(name) if name not in kinds:
             return None
         case Attribute() | Meta():
-            tidy = _tidy(bounds, _kind(operand, kinds))
+            tidy = _tidy(bounds, declared_kind(operand, kinds))
             return None if tidy is None else (((operand, tidy),), ())
         case ClockPart(_, of):
             tidy = _tidy(bounds, Kind.INT)

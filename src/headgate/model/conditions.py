@@ -6,11 +6,11 @@ Leaves out: text (`lang`), truth and type checking (`decide`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from headgate.model.values import Value
+from headgate.model.values import Kind, Value, kind_of
 
 CompareOp: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 TextOp: TypeAlias = Literal["starts with", "contains", "has token"]
@@ -222,3 +222,20 @@ def operands(atom: Atom) -> tuple[Operand, ...]:
             return (operand,)
         case Related(_, args) | Predicate(_, args):
             return args
+
+
+def declared_kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:
+    """The kind of an operand over a type with these attributes; None where it has none."""
+    match operand:
+        case Attribute(name):
+            return kinds.get(name)
+        case Meta("time"):
+            return Kind.TIMESTAMP
+        case Meta():
+            return Kind.STRING
+        case ClockPart():
+            return Kind.INT
+        case Constant(value):
+            return kind_of(value)
+        case Subject():
+            return None
