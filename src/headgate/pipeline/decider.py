@@ -18,7 +18,7 @@ from headgate.pipeline.index import PolicyIndex
 from headgate.pipeline.match import Matcher, Window
 from headgate.pipeline.predicates import load
 
-EVENTS_AT_ONCE = 50_000
+EVENTS_AT_ONCE = 25_000
 """How many events a task decides together."""
 
 SCHEMA = (

@@ -77,7 +77,7 @@ class Pipeline:
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
         """Start the streaming query; with `until_empty` it ends when it has caught up."""
-        options = {"log": str(self.paths.log), "ledger": str(self.paths.ledger), "fault": str(self.paths.fault)}
+        options = {**self._options(), "ledger": str(self.paths.ledger), "fault": str(self.paths.fault)}
         if limit is not None:
             options["limit"] = str(limit)
         stream = self.session.readStream.format(SOURCE).options(**options).load()
@@ -117,12 +117,16 @@ class Pipeline:
         """All deliveries up to a point, from log and ledger alone, as a Spark batch job."""
         index = IndexBuilder(self.ledger, Sources(self.paths.predicates)).index(0, reached.version)
         end = json.dumps({"version": reached.version, "streams": reached.streams})
-        rows = self.session.read.format(SOURCE).options(log=str(self.paths.log), end=end).load()
+        rows = self.session.read.format(SOURCE).options(**self._options(), end=end).load()
         shared = self.session.sparkContext.broadcast(index)
         try:
             return delivery_blobs(rows.mapInArrow(decider(shared), SCHEMA).toArrow())
         finally:
             shared.unpersist()
+
+    def _options(self) -> dict[str, str]:
+        """Where the log is, and into how many tasks to cut the work."""
+        return {"log": str(self.paths.log), "parallel": str(self.session.sparkContext.defaultParallelism)}
 
     def everything(self) -> Reached:
         """The end of the log, as far as the ledger reaches."""

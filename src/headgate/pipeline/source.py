@@ -218,7 +218,7 @@ class LogReader(DataSourceReader):
         """Everything, decided through one version."""
         log = EventLog.open(Path(self.log_path))
         try:
-            cut = pieces(log, {}, self.end["streams"], self.parallel * 2)
+            cut = pieces(log, {}, self.end["streams"], self.parallel)
         finally:
             log.close()
         return [Piece(r, 0, int(self.end["version"])) for r in cut] or [Piece([], 0, int(self.end["version"]))]
