@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import typer
@@ -28,6 +29,7 @@ from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind as ValueKind
 from headgate.pipeline.codec import from_blob, to_blob
+from headgate.pipeline.members import pack
 from headgate.pipeline.store import DeliveryStore
 from headgate.pipeline.verify import Kind, Report, replay, verify
 
@@ -147,7 +149,7 @@ def test_a_deleted_blob_is_missing_delivery_by_delivery(spark: Any, copy: Path, 
 
 
 def test_an_altered_view_is_named_with_both_values(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
-    rewrite(store, 1, lambda rows: [{**r, "f0": 99.0} if r["seq"] == 2 else r for r in rows])
+    rewrite(store, 1, lambda rows: [{**r, "f1": 99.0} if r["seq"] == 2 else r for r in rows])
     (found,) = check(spark, copy).differences
     assert (found.kind, found.stream, found.seq, found.subscription) == (Kind.ALTERED, "main", 2, "a")
     assert found.should is not None
@@ -156,12 +158,13 @@ def test_an_altered_view_is_named_with_both_values(spark: Any, copy: Path, store
 
 
 def test_an_unmasked_attribute_is_an_altered_view(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
-    rewrite(store, 1, lambda rows: [{**r, "f0": r["seq"] * 1.5} for r in rows])
+    rewrite(store, 1, lambda rows: [{**r, "f1": r["seq"] * 1.5} for r in rows])
     assert told(check(spark, copy)) == {(Kind.ALTERED, "main", 1, "b"), (Kind.ALTERED, "main", 3, "b")}
 
 
-def test_an_altered_publisher_is_found(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
-    rewrite(store, 7, lambda rows: [{**r, "publisher": "bob"} for r in rows])
+@pytest.mark.parametrize("what", ["publisher", "source"])
+def test_an_altered_publisher_or_source_is_found(spark: Any, copy: Path, store: sqlite3.Connection, what: str) -> None:
+    rewrite(store, 7, lambda rows: [{**r, what: "bob"} for r in rows])
     assert told(check(spark, copy)) == {(Kind.ALTERED, "main", 7, "a"), (Kind.ALTERED, "main", 7, "past")}
 
 
@@ -173,8 +176,8 @@ def test_an_extra_receiver_is_named(spark: Any, copy: Path, store: sqlite3.Conne
 
 def test_a_blob_out_of_place_is_extra(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
     store.execute(
-        "INSERT INTO deliveries SELECT stream, first, 9, last, version, count, crc, blob FROM deliveries "
-        "WHERE stream = 'main' AND first = 7"
+        "INSERT INTO deliveries SELECT stream, first, 9, last, version, count, written, crc, members, blob "
+        "FROM deliveries WHERE stream = 'main' AND first = 7"
     )
     assert told(check(spark, copy)) == {(Kind.EXTRA, "main", 7, "a"), (Kind.EXTRA, "main", 7, "past")}
 
@@ -182,12 +185,42 @@ def test_a_blob_out_of_place_is_extra(spark: Any, copy: Path, store: sqlite3.Con
 def test_a_wrong_version_and_a_wrong_label_are_found(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
     store.execute("UPDATE deliveries SET version = 3 WHERE stream = 'main' AND first = 7")
     store.execute("UPDATE deliveries SET count = count + 1 WHERE stream = 'main' AND first = 4 AND part = 0")
+    store.execute("UPDATE deliveries SET members = ? WHERE stream = 'other'", (pack(np.array([77], np.int32)),))
     report = check(spark, copy)
     assert told(report) == {
         (Kind.VERSION, "main", 7, "a"),
         (Kind.VERSION, "main", 7, "past"),
         (Kind.LABEL, "main", 4, ""),
+        (Kind.LABEL, "other", 1, ""),
     }
+
+
+@pytest.mark.parametrize("what", ["log", "deliveries", "both"])
+def test_what_was_trimmed_is_not_compared(spark: Any, copy: Path, store: sqlite3.Connection, what: str) -> None:
+    with Domain.open(copy) as domain:
+        if what != "deliveries":
+            assert domain.log.trim("main", 5) == 3
+        if what != "log":
+            assert domain.store.trim("main", 3) > 0
+    report = check(spark, copy)
+    assert report.sound
+    assert (report.events, report.trimmed) == (6, {"main": 3})
+    store.execute("DELETE FROM deliveries WHERE stream = 'main' AND first = 7")
+    assert {d.kind for d in check(spark, copy).differences} == {Kind.MISSING}
+
+
+def test_a_subscription_to_history_reaches_back_to_where_the_log_was_trimmed(spark: Any, copy: Path) -> None:
+    with Domain.open(copy) as domain:
+        domain.log.trim("main", 3)
+        domain.commit(Batch(WHO, (Subscribe(Subscription("late", "ann", "shop.Sale", history=True)),)))
+        domain.pipeline(spark).catch_up()
+        assert [d.seq for name, d in domain.deliveries() if (name, d.stream) == ("late", "main")] == [4, 5, 6, 7]
+        figures = domain.store.stats(last=1)[0]
+        assert (figures.events, figures.deliveries, figures.version) == (0, 6, 5)
+        number = [s.id for s, _ in domain.ledger.all_subscriptions(5)].index("late")
+        found = domain.store.for_subscription(number, "main", 0, 7, 10)
+        assert [(b.first, b.part > 0) for b in found.blobs] == [(4, True), (7, True)]
+    assert check(spark, copy).sound
 
 
 def test_damage_names_the_file(spark: Any, run: Path, tmp_path: Path) -> None:

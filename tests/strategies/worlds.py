@@ -1,7 +1,8 @@
 """Whole random stories: types, principals, policy, subscriptions, and what then happens.
 
-Guarantees: values come from small pools, so that rules and filters often hit; with a `prefix` every type, principal,
-group, relation, predicate, rule, subscription and stream carries it, so that many stories fit in one ledger.
+Guarantees: values come from small pools, so that rules and filters often hit; types grow, end and come back; with a
+`prefix` every type, principal, group, relation, predicate, rule, subscription and stream carries it, so that many
+stories fit in one ledger.
 The setup is always accepted. Leaves out: whether a later change is allowed or a draft accepted. Some are not, and
 whoever plays the story skips them.
 """
@@ -28,8 +29,10 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RemoveMember,
+    RemovePrincipal,
     RemoveRow,
     RemoveRule,
+    RetireType,
     SetAttribute,
     Subscribe,
     Unsubscribe,
@@ -91,6 +94,9 @@ ATTRIBUTES: Final[Mapping[str, Kind]] = {
 }
 """Attributes that have the same kind in every type; `x` is of any kind."""
 
+GROWTH: Final = ("k1", "k2", "k3")
+"""Attributes that a type may gain later; those of a subtype have other names than those of its parent."""
+
 SUBJECTS: Final = ("u", "v")
 KINDS: Final = tuple(Kind)
 
@@ -141,6 +147,8 @@ class Names:
     prefix: str
     types: tuple[EventType, ...]
     attributes: Mapping[str, Mapping[str, Kind]]
+    growth: Mapping[str, Mapping[str, Kind]]
+    """What each type may gain, without what its ancestors may."""
     principals: tuple[str, ...]
     groups: tuple[str, ...]
     open_groups: tuple[str, ...]
@@ -148,6 +156,16 @@ class Names:
     open_relations: tuple[str, ...]
     predicates: tuple[str, ...]
     streams: tuple[str, ...]
+
+    def gains(self, type_name: str) -> tuple[tuple[str, Kind], ...]:
+        """What a type and its ancestors may gain."""
+        parents = {t.name: t.parent for t in self.types}
+        found: list[tuple[str, Kind]] = []
+        at: str | None = type_name
+        while at is not None:
+            found += self.growth[at].items()
+            at = parents[at]
+        return tuple(found)
 
     def focus(self, type_name: str) -> tuple[tuple[str, Kind], ...]:
         """A few attributes of a type; of a wide one those around the edges of its words."""
@@ -171,6 +189,8 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
     for number in range(draw(st.integers(min(3, steps), steps))):
         if number == 0 or draw(st.integers(0, 2)) == 0:
             happened.append(draw(_publish(names, number)))
+        elif draw(st.integers(0, 4)) == 0:
+            happened += draw(_turning(names, number))
         else:
             happened.append(Commit(draw(_batch(names))))
     return Story(prefix, ADMINISTRATOR, (Commit(declared), Commit(opened)), tuple(happened))
@@ -210,10 +230,14 @@ def _names(draw: st.DrawFn, prefix: str, predicates: bool) -> Names:
         types.append(made)
         attributes[made.name] = {**attributes.get(made.parent or "", {}), **made.attributes}
         depths[made.name] = depths.get(made.parent or "", 0) + 1
+    growth = {
+        t.name: {f"{name}_{number}": draw(st.sampled_from(KINDS)) for name in GROWTH} for number, t in enumerate(types)
+    }
     return Names(
         prefix,
         tuple(types),
         attributes,
+        growth,
         principals,
         groups,
         tuple(g for g in groups if draw(st.booleans())),
@@ -453,7 +477,7 @@ def _rule(draw: st.DrawFn, names: Names) -> Rule:
     one = draw(st.sampled_from(names.types)).name
     wide = (f"{names.prefix}*" if names.prefix else "*", f"{names.prefix}a.*", f"{names.prefix}a.c.*")
     type_name = draw(st.sampled_from((one, one, *wide)))
-    focus = names.focus(one)
+    focus = (*names.focus(one), *names.gains(one)[: draw(st.sampled_from((0, 0, 0, 2)))])
     attributes = None
     if focus and draw(st.integers(0, 2)) and (effect is Effect.GRANT or Action.PUBLISH not in actions):
         attributes = tuple(draw(st.lists(st.sampled_from([name for name, _ in focus]), unique=True, max_size=4)))
@@ -491,14 +515,29 @@ def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
 @st.composite
 def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
     type_name = draw(st.sampled_from(names.types)).name
-    where = draw(_condition(names, names.focus(type_name), is_filter=True)) if draw(st.integers(0, 5)) else TRUE
+    focus = (*names.focus(type_name), *names.gains(type_name)[: draw(st.sampled_from((0, 0, 0, 3)))])
+    where = draw(_condition(names, focus, is_filter=True)) if draw(st.integers(0, 5)) else TRUE
     return Subscription(
         f"{names.prefix}s{draw(st.integers(0, 5))}",
         draw(st.sampled_from(names.principals)),
         type_name,
         where,
-        draw(st.booleans()),
+        **draw(_beginning(names)),
     )
+
+
+@st.composite
+def _beginning(draw: st.DrawFn, names: Names) -> dict[str, Any]:
+    """With or without history, perhaps since a version or a time. Stories that share a ledger share its versions."""
+    match draw(st.integers(0, 5)):
+        case 0 | 1:
+            return {"history": False}
+        case 2 if not names.prefix:
+            return {"history": True, "since_version": draw(st.integers(0, 9))}
+        case 3:
+            return {"history": True, "since_time": draw(st.sampled_from(COMMON[Kind.TIMESTAMP]))}
+        case _:
+            return {"history": True}
 
 
 # -- what happens -------------------------------------------------------------------------------------------------
@@ -517,14 +556,41 @@ def _looking_back(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
     """A change of rights, and someone who asks for history with it."""
     rule = draw(_rule(names))
     who = draw(st.sampled_from(names.principals))
-    wanted = Subscription(f"{names.prefix}h{draw(st.integers(0, 9))}", who, names.types[0].name, TRUE, history=True)
+    since = draw(_beginning(names)) | {"history": True}
+    wanted = Subscription(f"{names.prefix}h{draw(st.integers(0, 9))}", who, names.types[0].name, TRUE, **since)
     narrowed = replace(rule, who=who, actions=frozenset({Action.SUBSCRIBE}))
     return AddRule(narrowed, draw(st.booleans())), Subscribe(wanted)
 
 
 @st.composite
+def _turning(draw: st.DrawFn, names: Names, number: int) -> list[Step]:
+    """A type grows, and events follow that have what it gained; perhaps it ends in between, and comes back."""
+    one = draw(st.sampled_from(names.types))
+    found: list[Step] = []
+    if draw(st.integers(0, 2)) == 0:
+        found += [Commit(Batch(ADMINISTRATOR, (RetireType(one.name),))), draw(_publish(names, number * 10))]
+    grown = replace(one, attributes={**one.attributes, **names.growth[one.name]})
+    found.append(Commit(Batch(ADMINISTRATOR, (DeclareType(grown),))))
+    for again in range(1, draw(st.integers(2, 3))):
+        sent = draw(_publish(names, number * 10 + again))
+        more = {name: draw(_sent(kind, names.principals)) for name, kind in names.growth[one.name].items()}
+        drafts = (replace(d, type=one.name, values={**_known(d, names, one.name), **more}) for d in sent.drafts)
+        found.append(replace(sent, drafts=tuple(drafts)))
+    return found
+
+
+def _known(draft: Draft, names: Names, type_name: str) -> dict[str, object]:
+    """The values of a draft that a type has attributes for."""
+    assert isinstance(draft.values, Mapping)
+    kinds = names.attributes[draft.type], names.attributes[type_name]
+    return {n: v for n, v in draft.values.items() if n in kinds[1] and kinds[0].get(n) is kinds[1][n]}
+
+
+@st.composite
 def _change(draw: st.DrawFn, names: Names) -> Change:
-    makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute"]
+    makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute", "grow", "retire"]
+    if draw(st.integers(0, 9)) == 0:
+        makers.append("remove")
     if names.groups:
         makers += ["join", "leave"]
     if names.relations:
@@ -541,6 +607,14 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
         case "attribute":
             value = draw(st.none() | _POOLED[draw(st.sampled_from(KINDS))])
             return SetAttribute(draw(st.sampled_from(names.principals)), draw(st.sampled_from(SUBJECTS)), value)
+        case "grow":
+            old = draw(st.sampled_from(names.types))
+            gained = list(names.growth[old.name].items())[: draw(st.integers(0, len(GROWTH)))]
+            return DeclareType(replace(old, attributes={**old.attributes, **dict(gained)}))
+        case "retire":
+            return RetireType(draw(st.sampled_from(names.types)).name)
+        case "remove":
+            return RemovePrincipal(draw(st.sampled_from(names.principals)))
         case "join":
             return draw(_membership(names, AddMember))
         case "leave":
@@ -557,6 +631,8 @@ def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
     for at in range(draw(st.sampled_from((1, 2, 3, 4, 6)))):
         type_name = draw(st.sampled_from(names.types)).name
         focus = names.focus(type_name)
+        gained = names.gains(type_name)
+        focus = (*focus, *gained[: draw(st.integers(0, len(gained)))]) if draw(st.integers(0, 3)) == 0 else focus
         sent: dict[str, object] = {name: draw(_sent(kind, names.principals)) for name, kind in focus}
         drafts.append(Draft(f"{names.prefix}e{number}.{at}", draw(st.sampled_from(names.principals)), type_name, sent))
     time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))

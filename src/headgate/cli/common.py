@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from headgate.gateway import Domain
-from headgate.model.errors import HeadgateError
+from headgate.gateway.config import Files
+from headgate.model.errors import HeadgateError, NotFound
+from headgate.pipeline.jobs import Paths
 
 out = Console()
 err = Console(stderr=True)
@@ -20,8 +22,17 @@ err = Console(stderr=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_HERE = Path()
 DomainOption = Annotated[
-    Path, typer.Option("--domain", metavar="DIR", help="The domain's data directory.", envvar="HEADGATE_DOMAIN")
+    Path,
+    typer.Option(
+        "--domain",
+        metavar="DIR",
+        help="The domain, or its data directory.",
+        envvar="HEADGATE_DOMAIN",
+        default_factory=lambda: _HERE,
+        show_default="the current directory",
+    ),
 ]
 
 
@@ -50,9 +61,19 @@ def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def open_domain(directory: Path) -> Domain:
+def data_directory(domain: Path) -> Path:
+    """Where the domain of `--domain` keeps its ledger: in `data`, if it has settings; or right there."""
+    files = Files(domain)
+    if files.config.is_file() or (not Paths(domain).ledger.exists() and Paths(files.data).ledger.exists()):
+        return files.data
+    if domain == _HERE and not Paths(domain).ledger.exists():
+        raise NotFound("the current directory is not a domain", remedy="give `--domain DIR`; `headgate init` makes one")
+    return domain
+
+
+def open_domain(domain: Path) -> Domain:
     """The domain of `--domain`."""
-    return Domain.open(directory)
+    return Domain.open(data_directory(domain))
 
 
 def start_spark(**settings: Any) -> Any:

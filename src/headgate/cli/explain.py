@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import typer
 from rich.text import Text
 
-from headgate.cli.books import AskerOption, books_of
+from headgate.cli.books import AskerOption
 from headgate.cli.common import DomainOption, open_domain, out
 from headgate.cli.shown import (
     cells,
@@ -80,7 +80,7 @@ def explain(
 def _ask(domain: Domain, question: Question, stream: str | None) -> tuple[Explanation, int]:
     """The newest event of that name that the asker may know, and how many more there are."""
     now = domain.ledger.state()
-    books = books_of(domain, now)
+    books = domain.books(now)
     ever = domain.ledger.all_subscriptions(now.version) if question.subscription is not None else []
     subscriptions = [s for s, _ in ever if s.id == question.subscription]
     found = sorted(_find(domain, question, stream), key=lambda e: (e.version, e.time, e.seq), reverse=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from headgate.cli import demo, explain, restrictions, test, verify, versions
+from headgate.cli import demo, doctor, explain, init, policy, restrictions, test, up, verify, versions
 from headgate.cli.common import shows_errors
 
 app = typer.Typer(
@@ -19,6 +19,9 @@ app = typer.Typer(
 )
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init.init,
+    "up": up.up,
+    "doctor": doctor.doctor,
     "demo": demo.demo,
     "test": test.test,
     "explain": explain.explain,
@@ -28,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(shows_errors(command))
+app.add_typer(policy.app, name="policy")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headgate.cli.books import AskerOption, books_of
+from headgate.cli.books import AskerOption
 from headgate.cli.common import DomainOption, open_domain, out
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_value, table
 from headgate.decide.restrict import (
@@ -68,7 +68,7 @@ def restrictions(
     with open_domain(domain) as opened:
         now = opened.ledger.state()
         asker = asker or now.administrator
-        books = books_of(opened, now)
+        books = opened.books(now)
         at = now.version if version is None else version
         if publish is not None:
             lost = restrict_publish(asker, publish[0], publish[1], at, books)

@@ -100,6 +100,7 @@ def _altered(should: Copy, found: Copy) -> str:
             ("its id", found.event, should.event),
             ("its type", found.type, should.type),
             ("its publisher", found.publisher, should.publisher),
+            ("its source", found.source, should.source),
         )
         if mine != theirs
     ]

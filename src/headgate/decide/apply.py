@@ -6,10 +6,11 @@ could trip over (names, kinds, cycles, limits, normal forms) is refused here, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import assert_never
+from typing import Final, assert_never
 
 from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check
@@ -19,6 +20,7 @@ from headgate.model.changes import (
     AddMember,
     AddRow,
     AddRule,
+    Advertise,
     Batch,
     Change,
     DeclareGroup,
@@ -26,15 +28,25 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RegisterPredicate,
+    RemoveGroup,
     RemoveMember,
+    RemovePredicate,
+    RemovePrincipal,
+    RemoveRelation,
     RemoveRow,
     RemoveRule,
+    RetireType,
     Row,
     SetAttribute,
+    SetConnect,
+    SetKey,
+    SetOpen,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
+    Withdraw,
 )
-from headgate.model.conditions import TRUE
+from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.errors import (
     BadDefinition,
     BadExpression,
@@ -49,6 +61,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
+_KEY: Final = re.compile(r"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")
 DOMAIN_ACTIONS = frozenset({Action.CONNECT, Action.INSTALL})
 """Rights on the domain itself, which only the administrator gives."""
 
@@ -74,7 +87,11 @@ class _Work:
         self.subscriptions = dict(state.subscriptions)
         self.rules = {rule.id: rule for rule in state.rules}
         self.first: list[str] = []
-        self.now = state
+        self.keys = dict(state.keys)
+        self.holders = {key: name for name, key in state.keys.items()}
+        self.connect_open = state.connect_open
+        self.advertisements = state.advertisements
+        self.withdrawals = dict(state.withdrawals)
 
     def run(self, changes: tuple[Change, ...]) -> State:
         if not self.is_administrator and self.author not in self.principals:
@@ -98,12 +115,57 @@ class _Work:
             frozenset(self.open_names),
             self.predicates,
             self.subscriptions,
+            self.keys,
+            self.connect_open,
+            self.advertisements,
+            self.withdrawals,
         )
 
     def _apply(self, change: Change) -> None:
         match change:
             case DeclareType(new):
                 self._declare_type(new)
+            case RetireType(name):
+                self._retire_type(name)
+            case RemovePrincipal(name):
+                self._administer("principal", name)
+                self._remove_principal(name)
+            case SetKey(principal, key):
+                self._administer("principal", principal)
+                self._set_key(principal, key)
+            case SetConnect(is_open):
+                self._administer("domain", "connect")
+                self.connect_open = is_open
+            case RemoveGroup(name):
+                self._administer("group", name)
+                self._remove_group(name)
+            case RemoveRelation(name):
+                self._administer("relation", name)
+                self._relation(name)
+                self._unused("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
+                del self.relations[name]
+                self.open_names.discard(name)
+            case SetOpen(name, is_open):
+                self._administer("group or relation", name)
+                self._set_open(name, is_open)
+            case Advertise(principal, type_name):
+                self._own("advertise", principal)
+                self.types[type_name]
+                self.advertisements |= {(principal, type_name)}
+            case Unadvertise(principal, type_name):
+                self._own("unadvertise", principal)
+                self.advertisements -= {(principal, type_name)}
+            case Withdraw(principal):
+                self._administer("principal", principal)
+                if principal not in self.principals:
+                    raise UnknownName(f"no principal `{brief(principal)}`")
+                self.withdrawals[principal] = self.before.version + 1
+            case RemovePredicate(name):
+                self._administer("predicate", name)
+                if name not in self.predicates:
+                    raise UnknownName(f"no predicate `{brief(name)}`")
+                self._unused("predicate", name, lambda a: isinstance(a, Predicate) and a.name == name)
+                del self.predicates[name]
             case DeclarePrincipal(name, attributes):
                 self._administer("principal", name)
                 self._declare_principal(name, attributes)
@@ -161,9 +223,41 @@ class _Work:
         if not self.is_administrator:
             raise GovernDenied(f"`{self.author}` does not govern the {what} `{brief(name)}`")
 
+    def _own(self, what: str, principal: str) -> None:
+        """Only a principal itself and the administrator act in its name."""
+        if principal not in self.principals and principal != self.before.administrator:
+            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        if not self.is_administrator and principal != self.author:
+            raise GovernDenied(f"`{self.author}` cannot {what} as `{principal}`")
+
+    def _unused(self, what: str, name: str, names: Callable[[Condition], bool]) -> None:
+        """Refuse to end something that a condition or filter still names."""
+        for rule in self.rules.values():
+            if any(names(atom) for atom in atoms(rule.where)):
+                raise BadDefinition(f"the rule `{rule.id}` names the {what} `{name}`", remedy="remove the rule first")
+        self._unfiltered(what, name, names)
+
+    def _unfiltered(self, what: str, name: str, names: Callable[[Condition], bool]) -> None:
+        """Refuse to take from filters something that one of them still names."""
+        for one in self.subscriptions.values():
+            if any(names(atom) for atom in atoms(one.where)):
+                raise BadDefinition(f"the filter of a subscription names the {what} `{name}`", remedy="end it first")
+
     def _open(self, name: str, is_open: bool) -> None:
         if is_open:
             self.open_names.add(name)
+
+    def _set_open(self, name: str, is_open: bool) -> None:
+        if name not in self.groups and name not in self.relations:
+            raise UnknownName(f"no group or relation `{brief(name)}`", remedy="declare it first")
+        if is_open:
+            self.open_names.add(name)
+        elif name in self.groups:
+            self._unfiltered("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
+        else:
+            self._unfiltered("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
+        if not is_open:
+            self.open_names.discard(name)
 
     def _fresh(self, name: str) -> None:
         if name in self.principals or name in self.groups or name == self.before.administrator:
@@ -191,14 +285,70 @@ class _Work:
         if not self.is_administrator:
             if new.owner != self.author or not _may_install(state, self.author, new.name):
                 raise GovernDenied(f"`{self.author}` may not install the type `{new.name}` of `{new.owner}`")
-            if new.parent in self.types and not _may_extend(state, self.author, str(new.parent)):
+            if (
+                new.name not in self.types.every
+                and new.parent in self.types
+                and not _may_extend(state, self.author, str(new.parent))
+            ):
                 raise GovernDenied(f"`{self.author}` may not extend `{new.parent}`")
         self._known(new.owner)
-        self.types = self.types.declare(new)
+        known = new.name in self.types.every
+        self.types = self.types.grow(new, self.before.version + 1) if known else self.types.declare(new)
         state = self._freeze()
-        for rule in self.rules.values():
-            if is_pattern(rule.type) and matches(rule.type, new.name) and governs(state, rule.author, new.name):
-                _check_rule_on(state, rule, self.types.attributes(new.name), f"`{new.name}`", lenient=True)
+        for name in self.types.subtypes(new.name):
+            for rule in self.rules.values():
+                if is_pattern(rule.type) and matches(rule.type, name) and governs(state, rule.author, name):
+                    _check_rule_on(state, rule, self.types.attributes(name), f"`{name}`", lenient=True)
+
+    def _retire_type(self, name: str) -> None:
+        self.types[name]
+        if not governs(self._freeze(), self.author, name):
+            raise GovernDenied(f"`{self.author}` does not govern `{name}`")
+        self.types = self.types.retire(name)
+        self._end_rules(lambda rule: rule.type == name)
+        self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.type != name}
+        self.advertisements = frozenset(a for a in self.advertisements if a[1] != name)
+
+    def _end_rules(self, which: Callable[[Rule], bool]) -> None:
+        self.rules = {i: rule for i, rule in self.rules.items() if not which(rule)}
+        self.first = [i for i in self.first if i in self.rules]
+
+    def _remove_principal(self, name: str) -> None:
+        if name not in self.principals:
+            raise UnknownName(f"no principal `{brief(name)}`")
+        for owned in self.types.values():
+            if owned.owner == name:
+                raise BadDefinition(f"`{name}` owns the type `{owned.name}`", remedy="remove the type first")
+        del self.principals[name]
+        self.holders.pop(self.keys.pop(name, ""), None)
+        self._end_rules(lambda rule: name in (rule.who, rule.author))
+        self.groups = {group: members - {name} for group, members in self.groups.items()}
+        self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.principal != name}
+        self.advertisements = frozenset(a for a in self.advertisements if a[0] != name)
+        self.withdrawals.pop(name, None)
+
+    def _remove_group(self, name: str) -> None:
+        self._group(name)
+        self._unused("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
+        del self.groups[name]
+        self.open_names.discard(name)
+        self._end_rules(lambda rule: rule.who == name)
+        self.groups = {group: members - {name} for group, members in self.groups.items()}
+
+    def _set_key(self, principal: str, key: str | None) -> None:
+        if principal not in self.principals and principal != self.before.administrator:
+            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        if key is None:
+            self.holders.pop(self.keys.pop(principal, ""), None)
+            return
+        if not _KEY.match(key):
+            raise BadDefinition(f"`{brief(key)}` is not a public key", remedy="write `did:key:z6Mk...`")
+        holder = self.holders.get(key, principal)
+        if holder != principal:
+            raise BadDefinition(f"`{holder}` already has the key of `{principal}`", remedy="give each its own")
+        self.holders.pop(self.keys.get(principal, ""), None)
+        self.keys[principal] = key
+        self.holders[key] = principal
 
     def _declare_principal(self, name: str, attributes: Mapping[str, Value]) -> None:
         self._fresh(check_name("principal", name))
@@ -318,6 +468,11 @@ class _Work:
         if new.where != TRUE:
             check(new.where, Scope(self._freeze(), kinds, f"`{new.type}`", filter=True))
             clauses(new.where, kinds)
+        if new.since_version > self.before.version:
+            raise BadDefinition(
+                f"the subscription `{new.id}` begins at version {new.since_version}, which is not there yet",
+                remedy=f"the newest is {self.before.version}",
+            )
         self.subscriptions[new.id] = replace(new, first=self.before.version + 1)
 
     def _unsubscribe(self, id: str) -> None:

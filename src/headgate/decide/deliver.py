@@ -49,7 +49,7 @@ def decide(
 def wants(event: Event, subscription: Subscription, states: States) -> bool:
     """Is the subscription in force for the event, by version and by type?"""
     if event.version < subscription.first:
-        if not subscription.history:
+        if not subscription.reaches_back_to(event.version, event.time):
             return False
     elif states(event.version).subscriptions.get(subscription.id) != subscription:
         return False

@@ -7,6 +7,7 @@ A refusal is `unknown-type`, `type-mismatch` or `publish-denied`, in that order 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from headgate.decide.truth import PredicateFunction, World, truth
@@ -32,22 +33,32 @@ def admit(
     """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
-    sent = Event(draft.id, draft.publisher, draft.type, values, now, version=state.version)
+    sent = Event(draft.id, draft.publisher, draft.type, values, now, version=state.version, source=draft.source)
     world = World(state, state.principals.get(draft.publisher, {}), predicates)
     for rule in publish_entries(state, draft.publisher, draft.type) if rules is None else rules:
         if rule.effect is Effect.FORBID:
             if truth(rule.where, sent, world) is not False:
-                raise PublishDenied(f"`{draft.publisher}` is forbidden to publish this `{draft.type}`")
+                raise forbidden(draft.publisher, draft.type)
             continue
         if any(n in attributes and forced_value(raw, attributes[n]) is None for n, raw in rule.forced.items()):
             continue  # by a pattern whose author came to govern the type later; the value does not fit it
         kept = restricted(rule, values, attributes)
-        candidate = Event(draft.id, draft.publisher, draft.type, kept, now, version=state.version)
+        candidate = replace(sent, values=kept)
         if truth(rule.where, candidate, world) is True:
             return candidate
-    raise PublishDenied(
-        f"`{draft.publisher}` has no right to publish this `{draft.type}`",
-        remedy=f"ask its owner, `{state.types[draft.type].owner}`",
+    raise no_right(state, draft.publisher, draft.type)
+
+
+def forbidden(publisher: str, type_name: str) -> PublishDenied:
+    """The refusal of an event that a forbid keeps out."""
+    return PublishDenied(f"`{publisher}` is forbidden to publish this `{type_name}`")
+
+
+def no_right(state: State, publisher: str, type_name: str) -> PublishDenied:
+    """The refusal of an event that no grant lets in."""
+    return PublishDenied(
+        f"`{publisher}` has no right to publish this `{type_name}`",
+        remedy=f"ask its owner, `{state.types[type_name].owner}`",
     )
 
 

@@ -152,6 +152,11 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
     )
 
 
+def restricted_type(state: State, subscription: Subscription, name: str) -> TypeReach:
+    """What a subscription gets of one type, all told."""
+    return _Type(state, subscription, name, full=True).reach()
+
+
 class _Type:
     """The entries of a subscription's principal on one type, and what can be proven of them."""
 

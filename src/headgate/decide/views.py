@@ -79,6 +79,20 @@ def holds(state: State, principal: str, action: Action, type_name: str, asked: f
     return False
 
 
+def may_connect(state: State, principal: str) -> bool:
+    """May the principal connect to the domain? The first entry decides; without one, whether the domain is open."""
+    if principal == state.administrator:
+        return True
+    if principal not in state.principals:
+        return False
+    for rule in entries(state, principal, Action.CONNECT):
+        if rule.effect is Effect.FORBID:
+            return False
+        if rule.where == TRUE:
+            return True
+    return state.connect_open
+
+
 def named_type(
     state: State, rule: Rule, action: Action, type_name: str, asked: frozenset[str] = frozenset()
 ) -> str | None:
@@ -141,6 +155,8 @@ def verdicts(
 
 def view(state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]) -> View | None:
     """What the principal may see of the event, or None if there is no view (D8)."""
+    if event.type not in state.types:  # retired since, when history is asked for (D10)
+        return None
     seen: set[str] = set()
     decided: dict[str, Rule] = {}
     because: list[Rule] = []

@@ -7,6 +7,7 @@ in between is completed when the domain is opened again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from headgate.decide.ask import Books
 from headgate.decide.publish import admit, publish_entries
 from headgate.decide.truth import PredicateFunction
 from headgate.ledger import Ledger
@@ -28,6 +30,7 @@ from headgate.model.values import micros
 from headgate.pipeline import predicates
 from headgate.pipeline.codec import decode, encode
 from headgate.pipeline.deliveries import Delivered, read
+from headgate.pipeline.holders import is_dead
 from headgate.pipeline.jobs import Paths, Pipeline
 from headgate.pipeline.layout import layouts
 from headgate.pipeline.log import EventLog
@@ -59,6 +62,7 @@ class Domain:
         self.log = log
         self.store = store
         self._tokens: dict[str, int] = {}
+        self._acknowledging = threading.Lock()
 
     @classmethod
     def create(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
@@ -76,7 +80,7 @@ class Domain:
             raise NotFound(f"`{directory}` is not a domain", remedy="`headgate demo --keep DIR` makes one")
         ledger = Ledger.open(paths.ledger, clock=clock)
         domain = cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
-        domain._acknowledge(ledger.version)
+        domain.acknowledge(ledger.version)
         return domain
 
     def close(self) -> None:
@@ -98,17 +102,19 @@ class Domain:
     def commit(self, batch: Batch, *, expect: int | None = None) -> int:
         """Apply a batch; returns its version once every stream has its starting point."""
         version = self.ledger.commit(batch, expect=expect)
-        self._acknowledge(version)
+        self.acknowledge(version)
         return version
 
-    def _acknowledge(self, version: int) -> None:
+    def acknowledge(self, version: int) -> None:
+        """Give a version its starting point in every stream, and record it; whoever sees a version may complete it."""
         if version == 0:
             return
-        self.log.start(version)
-        known = {(p.stream, p.version) for p in self.ledger.starting_points(version=version)}
-        for stream, at, seq in self.log.starts():
-            if at == version and (stream, at) not in known:
-                self.ledger.record_starting_point(stream, at, seq)
+        with self._acknowledging:
+            self.log.start(version)
+            known = self.ledger.newest_starting_points()
+            missing = self.log.starts(known)
+            if missing:
+                self.ledger.record_starting_points(missing)
 
     def register_predicate(self, name: str, target: str, beside: Path) -> RegisterPredicate:
         """Keep a copy of a predicate's module; the change still has to be committed."""
@@ -117,6 +123,17 @@ class Domain:
     def predicates(self, state: State) -> Mapping[str, PredicateFunction]:
         """The generic predicates of a state."""
         return predicates.load_all(state.predicates.values(), self.paths.predicates)
+
+    def books(self, now: State) -> Books:
+        """What answers about decisions are drawn from, each state read once."""
+        known = {now.version: now}
+
+        def at(version: int) -> State:
+            if version not in known:
+                known[version] = self.ledger.state(version)
+            return known[version]
+
+        return Books(now, at, self.predicates)
 
     # -- publishing -------------------------------------------------------------------------------------------
 
@@ -170,8 +187,9 @@ class Domain:
     def _own(self, stream: str, version: int) -> None:
         """Be the writer of a stream."""
         if stream not in self._tokens:
-            self._tokens[stream] = self.log.take(check_name("stream", stream), version)
-            self._acknowledge(version)
+            now = micros(utc_now())  # leases are about this machine's time, whatever time the events are given
+            self._tokens[stream] = self.log.take(check_name("stream", stream), version, now=now, dead=is_dead)
+            self.acknowledge(version)
 
     # -- looking ----------------------------------------------------------------------------------------------
 
@@ -188,13 +206,8 @@ class Domain:
 
     def event(self, stream: str, seq: int) -> Event:
         """One event of the log."""
-        places = layouts(self.ledger.state().types)
-        tail = self.log.tails().get(stream)
-        if tail is not None and 0 < seq <= tail.last:
-            for batch in self.log.batches(stream, self.log.append_before(stream, seq), tail.last):
-                if batch.first <= seq <= batch.last:
-                    return decode(batch, places)[seq - batch.first]
-        raise NotFound(f"no event {seq} in stream `{stream}`")
+        batch = self.log.append_holding(stream, seq)
+        return decode(batch, layouts(self.ledger.state().types))[seq - batch.first]
 
     def events(self) -> list[Event]:
         """Every event of the log, stream by stream."""

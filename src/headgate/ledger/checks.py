@@ -14,7 +14,7 @@ from headgate import __version__
 from headgate.ledger import codec, queries, schema
 from headgate.ledger.load import load
 from headgate.ledger.storage import RESTORE, damage
-from headgate.model.errors import Damaged, TooNew
+from headgate.model.errors import Damaged, TooNew, TooOld
 
 
 def recognise(connection: Connection, place: str) -> str:
@@ -32,6 +32,11 @@ def recognise(connection: Connection, place: str) -> str:
             f"the ledger `{place}` has format {written}, written by Headgate {facts.get('headgate', '?')};"
             f" this is Headgate {__version__}, which reads formats up to {schema.FORMAT}",
             remedy="use a newer Headgate",
+        )
+    if written < schema.FORMAT:
+        raise TooOld(
+            f"the ledger `{place}` has format {written}; this Headgate reads format {schema.FORMAT}",
+            remedy="make the domain anew: no release wrote this format",
         )
     return administrator
 

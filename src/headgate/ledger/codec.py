@@ -130,7 +130,15 @@ def dump_condition(condition: Condition) -> str:
 def type_columns(new: EventType) -> Columns:
     """An event type without its position."""
     attributes = [[name, kind.value] for name, kind in new.attributes.items()]
-    definition = {"owner": new.owner, "parent": new.parent, "key": list(new.key), "attributes": attributes}
+    definition = {
+        "owner": new.owner,
+        "parent": new.parent,
+        "key": list(new.key),
+        "attributes": attributes,
+        "bits": dict(new.bits),
+        "since": dict(new.since),
+        "retired": new.retired,
+    }
     return {"name": new.name, "definition": dump(definition)}
 
 
@@ -139,7 +147,16 @@ def type_of(row: Stored) -> EventType:
     with decoding("type", row["name"]):
         found = json.loads(row["definition"])
         attributes = {name: Kind(kind) for name, kind in found["attributes"]}
-        return EventType(row["name"], found["owner"], attributes, found["parent"], tuple(found["key"]))
+        return EventType(
+            row["name"],
+            found["owner"],
+            attributes,
+            found["parent"],
+            tuple(found["key"]),
+            found["bits"],
+            found["since"],
+            found["retired"],
+        )
 
 
 def rule_columns(rule: Rule) -> Columns:
@@ -184,6 +201,8 @@ def subscription_columns(subscription: Subscription) -> Columns:
         "type": subscription.type,
         "where": dump_condition(subscription.where),
         "history": subscription.history,
+        "since_version": subscription.since_version,
+        "since_time": None if subscription.since_time is None else micros(subscription.since_time),
     }
 
 
@@ -197,6 +216,8 @@ def subscription_of(row: Stored) -> Subscription:
             where=load_condition(row["where"]),
             history=row["history"],
             first=row["from_version"],
+            since_version=row["since_version"],
+            since_time=None if row["since_time"] is None else moment(row["since_time"]),
         )
 
 

@@ -21,19 +21,30 @@ from headgate.model.changes import (
     AddMember,
     AddRow,
     AddRule,
+    Advertise,
     Batch,
     DeclareGroup,
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
     RegisterPredicate,
+    RemoveGroup,
     RemoveMember,
+    RemovePredicate,
+    RemovePrincipal,
+    RemoveRelation,
     RemoveRow,
     RemoveRule,
+    RetireType,
     Row,
     SetAttribute,
+    SetConnect,
+    SetKey,
+    SetOpen,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
+    Withdraw,
 )
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -86,15 +97,24 @@ class Touched:
         self.relations: dict[str, list[Row]] = {}
         self.subscriptions: dict[str, None] = {}
         self.predicates: dict[str, None] = {}
+        self.regroups = False
         for change in batch.changes:
             match change:
                 case DeclareType(type):
                     self.types[type.name] = None
-                case DeclarePrincipal(name) | SetAttribute(name):
+                case RetireType(name):
+                    self.types[name] = None
+                case DeclarePrincipal(name) | SetAttribute(name) | RemovePrincipal(name):
                     self.principals[name] = None
-                case DeclareGroup(name) | AddMember(name) | RemoveMember(name):
+                    self.regroups |= isinstance(change, RemovePrincipal)
+                case DeclareGroup(name) | AddMember(name) | RemoveMember(name) | RemoveGroup(name):
                     self.groups[name] = None
-                case DeclareRelation(name):
+                    self.regroups |= isinstance(change, RemoveGroup)
+                case SetOpen():
+                    pass  # what is open is compared as a whole
+                case SetKey() | SetConnect() | Advertise() | Unadvertise() | Withdraw():
+                    pass  # few enough to be compared as a whole
+                case DeclareRelation(name) | RemoveRelation(name):
                     self.relations.setdefault(name, [])
                 case AddRow(name, row) | RemoveRow(name, row):
                     self.relations.setdefault(name, []).append(row)
@@ -104,7 +124,7 @@ class Touched:
                     self.subscriptions[subscription.id] = None
                 case Unsubscribe(id):
                     self.subscriptions[id] = None
-                case RegisterPredicate(name):
+                case RegisterPredicate(name) | RemovePredicate(name):
                     self.predicates[name] = None
 
 
@@ -113,10 +133,21 @@ def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
     made, touched = Delta(), Touched(batch)
     _types(made, before, after, touched.types)
     _principals(made, before, after, touched.principals)
-    _groups(made, before, after, touched.groups)
+    _groups(made, before, after, [*before.groups, *after.groups] if touched.regroups else touched.groups)
     _relations(made, before, after, touched.relations)
     _rules(made, before, after, ranks)
     _subscriptions(made, before, after, touched.subscriptions)
+    made.compare(schema.keys, _keys(before), _keys(after))
+    made.compare(schema.settings, _settings(before), _settings(after))
+    if before.advertisements is not after.advertisements:
+        made.compare(schema.advertisements, _advertisements(before), _advertisements(after))
+    for principal, version in after.withdrawals.items():
+        if version == after.version:
+            if principal in before.withdrawals:
+                made.end(schema.withdrawals, (principal,))
+            made.begin(schema.withdrawals, {"principal": principal})
+    for principal in before.withdrawals.keys() - after.withdrawals.keys():
+        made.end(schema.withdrawals, (principal,))
     for name in _changed(before.predicates, after.predicates, touched.predicates):
         made.compare(schema.predicates, _predicate(before, name), _predicate(after, name))
     return made
@@ -138,16 +169,28 @@ def _predicate(state: State, name: str) -> Facts:
     return {} if found is None else {(name,): codec.predicate_columns(found)}
 
 
+def _keys(state: State) -> Facts:
+    return {(name,): {"principal": name, "key": key} for name, key in state.keys.items()}
+
+
+def _settings(state: State) -> Facts:
+    return {("connect",): {"name": "connect", "value": "open"}} if state.connect_open else {}
+
+
+def _advertisements(state: State) -> Facts:
+    return {(who, what): {"principal": who, "type": what} for who, what in state.advertisements}
+
+
 def _types(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:
-    changed = _changed(before.types.types, after.types.types, touched)
+    every = after.types.every
+    changed = _changed(before.types.every, every, touched)
     if not changed:
         return
-    place = {name: position for position, name in enumerate(after.types)}
+    place = {name: position for position, name in enumerate(every)}
     for name in changed:
-        if name in before.types:
+        if name in before.types.every:
             made.end(schema.types, (name,))
-        if name in after.types:
-            made.begin(schema.types, {**codec.type_columns(after.types[name]), "position": place[name]})
+        made.begin(schema.types, {**codec.type_columns(every[name]), "position": place[name]})
 
 
 def _principals(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:

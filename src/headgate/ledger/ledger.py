@@ -11,7 +11,7 @@ Leaves out: what a batch may do (`decide.apply`), and how streams come to their 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -194,6 +194,20 @@ class Ledger:
             _lock(connection)
             self._existing(version, _latest(connection))
             queries.record_starting_point(connection, StartingPoint(stream, version, seq))
+
+    def record_starting_points(self, points: Sequence[tuple[str, int, int]]) -> None:
+        """Record several starting points (stream, version, seq) at once, in order."""
+        with self._turn(), self._storage.writing() as connection:
+            _lock(connection)
+            latest = _latest(connection)
+            for stream, version, seq in points:
+                self._existing(version, latest)
+                queries.record_starting_point(connection, StartingPoint(stream, version, seq))
+
+    def newest_starting_points(self) -> dict[str, int]:
+        """The newest version that has a starting point recorded, of each stream."""
+        with self._storage.reading() as connection:
+            return queries.newest_starting_points(connection)
 
     def starting_points(self, version: int | None = None, stream: str | None = None) -> list[StartingPoint]:
         """The recorded starting points, by stream and version."""

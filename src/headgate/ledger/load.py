@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select, union
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, union
 
 from headgate.ledger import codec, schema
 from headgate.ledger.codec import decoding
@@ -35,7 +35,7 @@ def advance(connection: Connection, state: State, version: int) -> State:
     if policy_versions(connection, state.version, version):
         policy = _policy(connection, version, state.administrator)
     else:
-        policy = replace(state, version=version)
+        policy = replace(_beside(connection, state, version), version=version)
     table = schema.subscriptions
     ended = table.c.to_version.between(state.version + 1, version)
     begun = table.c.from_version.between(state.version + 1, version)
@@ -52,10 +52,32 @@ def policy_versions(connection: Connection, after: int, through: int) -> list[in
     found = [
         select(column.label("version")).where(column.between(after + 1, through)).distinct()
         for table in schema.KEYS
-        if table is not schema.subscriptions
+        if table not in schema.NOT_POLICY
         for column in (table.c.from_version, table.c.to_version)
     ]
     return sorted(connection.scalars(union(*found)))
+
+
+def _beside(connection: Connection, state: State, version: int) -> State:
+    """What is not policy at a version, read again where it changed since the state."""
+    for table in (schema.keys, schema.settings, schema.advertisements, schema.withdrawals):
+        ends = table.c.to_version
+        changed = or_(
+            table.c.from_version.between(state.version + 1, version), ends.between(state.version + 1, version)
+        )
+        if state.version == 0 or connection.execute(select(table.c.row).where(changed).limit(1)).first() is not None:
+            rows = _rows(connection, table, schema.in_force(table, version))
+            if table is schema.keys:
+                state = replace(state, keys={row["principal"]: row["key"] for row in rows})
+            elif table is schema.settings:
+                state = replace(
+                    state, connect_open={row["name"]: row["value"] for row in rows}.get("connect") == "open"
+                )
+            elif table is schema.advertisements:
+                state = replace(state, advertisements=frozenset((row["principal"], row["type"]) for row in rows))
+            else:
+                state = replace(state, withdrawals={row["principal"]: row["from_version"] for row in rows})
+    return state
 
 
 def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> Iterable[RowMapping]:
@@ -94,7 +116,7 @@ def _policy(connection: Connection, version: int, administrator: str) -> State:
             relations[row["relation"]].add(codec.load_row(row["values"]))
 
     ranked = sorted(rows(schema.rules), key=lambda row: int(row["rank"]))
-    return State(
+    found = State(
         version=version,
         administrator=administrator,
         types=catalog,
@@ -105,3 +127,4 @@ def _policy(connection: Connection, version: int, administrator: str) -> State:
         open_names=frozenset(open_names),
         predicates={row["name"]: codec.predicate_of(row) for row in rows(schema.predicates)},
     )
+    return replace(_beside(connection, replace(found, version=0), version), version=version)

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from headgate.ledger import codec, schema
 from headgate.ledger.codec import decoding
@@ -102,6 +102,13 @@ def starting_points(connection: Connection, version: int | None, stream: str | N
     if stream is not None:
         wanted = wanted.where(table.c.stream == stream)
     return [StartingPoint(*row) for row in connection.execute(wanted)]
+
+
+def newest_starting_points(connection: Connection) -> dict[str, int]:
+    """The newest version that has a starting point, of each stream."""
+    table = schema.starting_points
+    found = connection.execute(select(table.c.stream, func.max(table.c.version)).group_by(table.c.stream))
+    return {stream: version for stream, version in found}
 
 
 def record_starting_point(connection: Connection, new: StartingPoint) -> None:

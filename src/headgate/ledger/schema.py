@@ -26,7 +26,7 @@ from sqlalchemy import (
     or_,
 )
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The format that this Headgate writes, and the newest that it reads."""
 
 METADATA: Final = MetaData()
@@ -122,6 +122,8 @@ subscriptions: Final = _facts(
     Column("type", String, nullable=False),
     Column("where", Text, nullable=False),
     Column("history", Boolean, nullable=False),
+    Column("since_version", BigInteger, nullable=False),
+    Column("since_time", BigInteger),
     Index("subscriptions_by_principal", "principal"),
 )
 predicates: Final = _facts(
@@ -130,6 +132,13 @@ predicates: Final = _facts(
     Column("target", String, nullable=False),
     Column("digest", String, nullable=False),
 )
+keys: Final = _facts("keys", ("principal",), Column("key", String, nullable=False))
+settings: Final = _facts("settings", ("name",), Column("value", Text, nullable=False))
+advertisements: Final = _facts("advertisements", ("principal", "type"))
+withdrawals: Final = _facts("withdrawals", ("principal",))
+
+NOT_POLICY: Final = (subscriptions, keys, settings, advertisements, withdrawals)
+"""The tables that no decision about an event looks at, except for the subscription that it is about."""
 
 
 def in_force(table: Table, version: int) -> ColumnElement[bool]:

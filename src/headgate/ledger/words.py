@@ -16,7 +16,7 @@ from headgate.ledger import codec, schema
 from headgate.ledger.codec import Stored, decoding
 from headgate.model.conditions import Constant
 from headgate.model.rights import Effect
-from headgate.model.values import brief
+from headgate.model.values import brief, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,10 @@ KINDS = {
     schema.rules: "rule",
     schema.subscriptions: "subscription",
     schema.predicates: "predicate",
+    schema.keys: "key",
+    schema.settings: "setting",
+    schema.advertisements: "advertisement",
+    schema.withdrawals: "withdrawal",
 }
 
 
@@ -75,6 +79,10 @@ def _name(kind: str, row: Stored) -> str:
             return f"{row['relation']}{_tuple(row)}"
         case "rule" | "subscription":
             return str(row["id"])
+        case "key" | "withdrawal":
+            return str(row["principal"])
+        case "advertisement":
+            return f"{row['principal']}: {row['type']}"
         case _:
             return str(row["name"])
 
@@ -98,6 +106,14 @@ def _text(kind: str, row: Stored) -> str:
             return _subscription(row)
         case "predicate":
             return f"`{row['target']}` with digest {row['digest']}"
+        case "key":
+            return str(row["key"])
+        case "setting":
+            return str(row["value"])
+        case "advertisement":
+            return str(row["type"])
+        case "withdrawal":
+            return str(row["from_version"])
         case _:
             return str(row["name"])
 
@@ -120,6 +136,14 @@ def _added(kind: str, row: Stored, text: str) -> str:
             return f"predicate `{row['name']}` registered: {text}"
         case "type":
             return f"type `{row['name']}` declared: {text}"
+        case "key":
+            return f"`{row['principal']}` proves itself with {text}"
+        case "setting":
+            return "every principal may connect that no rule stops"
+        case "advertisement":
+            return f"`{row['principal']}` advertises `{row['type']}`"
+        case "withdrawal":
+            return f"what `{row['principal']}` had not fetched by version {text} was withdrawn"
         case _:
             return f"{kind} `{row['name']}` declared"
 
@@ -136,6 +160,14 @@ def _removed(kind: str, row: Stored, text: str) -> str:
             return f"subscription `{row['id']}` ended: {text}"
         case "rule":
             return f"rule `{row['id']}` removed: {text}"
+        case "key":
+            return f"`{row['principal']}` has no key any more; it was {text}"
+        case "setting":
+            return "only principals that a rule lets in may connect"
+        case "advertisement":
+            return f"`{row['principal']}` no longer advertises `{row['type']}`"
+        case "withdrawal":
+            return f"the withdrawal from `{row['principal']}` is over"
         case _:
             return f"{kind} `{row['name']}` removed"
 
@@ -146,6 +178,12 @@ def _changed(kind: str, row: Stored, old: str, new: str) -> str:
             return f"`${row['name']}` of `{row['principal']}` went from {old} to {new}"
         case "group" | "relation":
             return f"{kind} `{row['name']}` is now {new}"
+        case "key":
+            return f"`{row['principal']}` has a new key, {new}; it was {old}"
+        case "withdrawal":
+            return f"what `{row['principal']}` had not fetched by version {new} was withdrawn"
+        case "type" if codec.type_of(row).retired:
+            return f"type `{row['name']}` removed"
         case _:
             return f"{kind} `{_name(kind, row)}` changed: {old}; now: {new}"
 
@@ -182,6 +220,8 @@ def _type(row: Stored) -> str:
         parts.append(f"attributes {', '.join(named)}")
     if new.key:
         parts.append("key " + ", ".join(f"`{name}`" for name in new.key))
+    if new.retired:
+        parts.append("removed")
     return "; ".join(parts)
 
 
@@ -205,5 +245,9 @@ def _forced(value: object) -> str:
 
 
 def _subscription(row: Stored) -> str:
-    history = ", with history" if row["history"] else ""
+    history = ""
+    if row["history"]:
+        back = f" since version {row['since_version']}" if row["since_version"] else ""
+        back += "" if row["since_time"] is None else f" since {moment(row['since_time']).isoformat()}"
+        history = f", with history{back}"
     return f"`{row['principal']}` to `{row['type']}`{_where(row['where'])}{history}"

@@ -19,9 +19,16 @@ Row: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class DeclareType:
-    """A new event type."""
+    """A new event type, or a new version of one, which has gained attributes."""
 
     type: EventType
+
+
+@dataclass(frozen=True, slots=True)
+class RetireType:
+    """An event type ends, and with it the rules, subscriptions and advertisements that name it."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,28 @@ class DeclarePrincipal:
 
     name: str
     attributes: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePrincipal:
+    """A principal ends, and with it its rules, memberships, subscriptions and advertisements."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetKey:
+    """The public key (`did:key:...`) by which a principal proves itself, or none."""
+
+    principal: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetConnect:
+    """May every principal connect that no rule stops (`open`), or only those that a rule lets in?"""
+
+    open: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +75,28 @@ class DeclareRelation:
 
     name: str
     open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetOpen:
+    """A group or relation that filters may name from now on (`open`), or no longer."""
+
+    name: str
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    """A group ends, and with it the rules for it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRelation:
+    """A relation ends."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +170,36 @@ class Unsubscribe:
 
 
 @dataclass(frozen=True, slots=True)
+class Advertise:
+    """A principal says that it will publish a type."""
+
+    principal: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unadvertise:
+    """A principal will publish a type no more; no error if it never said so."""
+
+    principal: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """What the principal has not fetched by now is kept from it: every event before this version."""
+
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePredicate:
+    """A generic predicate ends."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterPredicate:
     """A generic predicate: `target` is `module:function`, `digest` the SHA-256 of the module's source."""
 
@@ -129,9 +210,16 @@ class RegisterPredicate:
 
 Change: TypeAlias = (
     DeclareType
+    | RetireType
     | DeclarePrincipal
+    | RemovePrincipal
+    | SetKey
+    | SetConnect
     | DeclareGroup
+    | RemoveGroup
     | DeclareRelation
+    | RemoveRelation
+    | SetOpen
     | AddMember
     | RemoveMember
     | AddRow
@@ -141,7 +229,11 @@ Change: TypeAlias = (
     | RemoveRule
     | Subscribe
     | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Withdraw
     | RegisterPredicate
+    | RemovePredicate
 )
 
 

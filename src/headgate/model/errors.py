@@ -95,10 +95,27 @@ class Fenced(HeadgateError):
     code = "fenced"
 
 
+class StreamHeld(HeadgateError):
+    """Another writer holds the stream, and its lease has not lapsed. `expires` is in microseconds."""
+
+    code = "stream-held"
+
+    def __init__(self, message: str, *, holder: str, expires: int, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.holder = holder
+        self.expires = expires
+
+
 class TooNew(HeadgateError):
     """A file written by a newer Headgate."""
 
     code = "too-new"
+
+
+class TooOld(HeadgateError):
+    """A file of a format that this Headgate no longer reads."""
+
+    code = "too-old"
 
 
 class Damaged(HeadgateError):
@@ -141,3 +158,87 @@ class NotFound(HeadgateError):
     """Nothing by that name that the asker may know of."""
 
     code = "not-found"
+
+
+class BadKey(HeadgateError):
+    """A key, a key's name or a certificate that is malformed, unsafe or badly kept."""
+
+    code = "bad-key"
+
+
+class NotAuthenticated(HeadgateError):
+    """Someone did not prove who they are; the cause is never told."""
+
+    code = "not-authenticated"
+
+
+class BrokerNotTrusted(HeadgateError):
+    """A broker did not prove that it is the one expected."""
+
+    code = "broker-not-trusted"
+
+
+class TooBusy(HeadgateError):
+    """No room for more of this right now; nothing of the request was kept."""
+
+    code = "too-busy"
+
+
+class BadPosition(HeadgateError):
+    """A position that was not given out for this subscription."""
+
+    code = "bad-position"
+
+
+class BadConfig(HeadgateError):
+    """A setting that is unknown, of the wrong type, out of range or unsafe."""
+
+    code = "bad-config"
+
+
+class ConnectDenied(HeadgateError):
+    """A principal that may not connect to the domain."""
+
+    code = "connect-denied"
+
+
+class BadRequest(HeadgateError):
+    """A request that is not what the protocol has."""
+
+    code = "bad-request"
+
+
+class TooLarge(HeadgateError):
+    """A request past a named limit."""
+
+    code = "too-large"
+
+
+class TooMany(HeadgateError):
+    """More of something than a principal may have."""
+
+    code = "too-many"
+
+
+class AlreadyExists(HeadgateError):
+    """Something else has that name already."""
+
+    code = "already-exists"
+
+
+class UnsupportedMediaType(HeadgateError):
+    """A body of a kind that is not read here."""
+
+    code = "unsupported-media-type"
+
+
+class LookupTooLarge(HeadgateError):
+    """More entries than a look-up returns."""
+
+    code = "lookup-too-large"
+
+
+class AlreadyRunning(HeadgateError):
+    """Another process of the domain does this already."""
+
+    code = "already-running"

@@ -21,6 +21,7 @@ class Draft:
     publisher: str
     type: str
     values: Mapping[str, object]
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Event:
     stream: str = "main"
     seq: int = 0
     version: int = 0
+    source: str = ""
 
 
 def size_of(values: Mapping[str, Value]) -> int:

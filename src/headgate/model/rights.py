@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 
 from headgate.model.conditions import TRUE, Condition
@@ -25,6 +26,7 @@ class Action(Enum):
     EXTEND = "extend"
     GOVERN = "govern"
     AUDIT = "audit"
+    QUENCH = "quench"
 
 
 class Effect(Enum):
@@ -76,7 +78,8 @@ class Rule:
 class Subscription:
     """What a principal wants: events of a type (and its subtypes) whose view makes the filter true.
 
-    `first` is the version that made it; `history` asks for earlier events too (D10).
+    `first` is the version that made it; `history` asks for earlier events too (D10), not before `since_version` and
+    `since_time`.
     """
 
     id: str
@@ -85,7 +88,15 @@ class Subscription:
     where: Condition = TRUE
     history: bool = False
     first: int = 0
+    since_version: int = 0
+    since_time: datetime | None = None
 
     def __post_init__(self) -> None:
         check_name("subscription", self.id)
         check_type_name(self.type)
+        if not self.history and (self.since_version or self.since_time is not None):
+            raise BadDefinition(f"the subscription `{self.id}` names a beginning, but asks for no history")
+
+    def reaches_back_to(self, version: int, time: datetime) -> bool:
+        """Does it ask for an event of this version and time, though it began later?"""
+        return self.history and version >= self.since_version and (self.since_time is None or time >= self.since_time)

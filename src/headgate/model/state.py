@@ -32,6 +32,13 @@ class State:
     open_names: frozenset[str] = frozenset()
     predicates: Mapping[str, RegisterPredicate] = field(default_factory=dict)
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The public key of each principal that has one."""
+    connect_open: bool = False
+    advertisements: frozenset[tuple[str, str]] = frozenset()
+    """Who has said that it will publish what: principal and type."""
+    withdrawals: Mapping[str, int] = field(default_factory=dict)
+    """The last version at which a principal's unfetched deliveries were withdrawn."""
 
     def groups_of(self, principal: str) -> frozenset[str]:
         """Every group the principal is in, directly or through other groups."""

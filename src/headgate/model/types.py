@@ -2,14 +2,15 @@
 
 Guarantees: a `Catalog` is consistent: parents exist and were declared earlier (so there are no cycles), an attribute
 is never declared twice along a line of descent, and no type has more than `MAX_ATTRIBUTES`.
-The attributes of a type come in one order, its parent's first; so a subtype's list begins with its parent's.
+A type may gain attributes, which its subtypes then inherit; it never loses or retypes one. Every attribute has a number
+(`bits`) that never changes, unlike any other of its type, so that what was stored under it stays readable.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.model.errors import BadDefinition, UnknownType
@@ -66,13 +67,21 @@ def matches(pattern: str, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """A schema with one owner and at most one parent. `attributes` are its own, without inherited ones."""
+    """A schema with one owner and at most one parent. `attributes` are its own, without inherited ones.
+
+    `bits` gives each own attribute a number that no other attribute of the type, its ancestors and its subtypes has;
+    `since` the version at which an attribute was gained later. The catalog fills in both. A `retired` type takes no
+    part in anything new, but its name stays taken and its events stay readable.
+    """
 
     name: str
     owner: str
     attributes: Mapping[str, Kind]
     parent: str | None = None
     key: tuple[str, ...] = ()
+    bits: Mapping[str, int] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+    retired: bool = False
 
     def __post_init__(self) -> None:
         check_type_name(self.name)
@@ -84,40 +93,91 @@ class EventType:
 
 @dataclass(frozen=True, slots=True)
 class Catalog(Mapping[str, EventType]):
-    """The event types in force at a version."""
+    """The event types in force at a version; `every` has the retired ones too, in order of declaration."""
 
-    types: Mapping[str, EventType] = field(default_factory=dict)
+    every: Mapping[str, EventType] = field(default_factory=dict)
+    _live: Mapping[str, EventType] = field(default_factory=dict, repr=False, compare=False)
     _attributes: Mapping[str, Mapping[str, Kind]] = field(default_factory=dict, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> EventType:
         try:
-            return self.types[name]
+            return self._live[name]
         except KeyError:
             raise UnknownType(f"no event type `{brief(name)}`", remedy="declare it first") from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self.types
+        return name in self._live
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.types)
+        return iter(self._live)
 
     def __len__(self) -> int:
-        return len(self.types)
+        return len(self._live)
+
+    # -- changing ---------------------------------------------------------------------------------------------
 
     def declare(self, new: EventType) -> Catalog:
-        """A catalog with one more type; refused if it would not be consistent."""
-        if new.name in self.types:
+        """A catalog with one more type; refused if it would not be consistent. Bits given are kept."""
+        if new.name in self.every:
             raise BadDefinition(f"the type `{new.name}` is already declared")
-        inherited: Mapping[str, Kind] = {}
-        if new.parent is not None:
-            if new.parent == new.name:
-                raise BadDefinition(f"the type `{new.name}` extends itself")
-            if new.parent not in self.types:
-                raise UnknownType(
-                    f"`{new.name}` extends `{brief(new.parent)}`, which is not declared",
-                    remedy="declare the parent first",
+        self._check_parent(new)
+        inherited = self._attributes.get(new.parent or "", {})
+        self._check(new, inherited)
+        if not new.bits:
+            new = replace(new, bits=_numbered(new.attributes, self._next_bit([] if not new.parent else [new.parent])))
+        return self._with(new)
+
+    def grow(self, new: EventType, version: int) -> Catalog:
+        """A catalog in which a known type has gained attributes, or a retired one is back; it never loses any."""
+        old = self.every[new.name]
+        if (new.owner, new.parent, new.key) != (old.owner, old.parent, old.key):
+            raise BadDefinition(
+                f"a new version of `{new.name}` cannot change its owner, parent or key",
+                remedy="declare another type",
+            )
+        self._check_parent(new)
+        for attribute, kind in old.attributes.items():
+            if new.attributes.get(attribute) is not kind:
+                raise BadDefinition(
+                    f"a new version of `{new.name}` loses or retypes `{attribute}`",
+                    remedy=f"keep `{attribute}: {kind.value}`; attributes can only be added",
                 )
-            inherited = self.attributes(new.parent)
+        gained = {a: k for a, k in new.attributes.items() if a not in old.attributes}
+        below = [name for name in self.every if name != new.name and new.name in self.lineage(name)]
+        for attribute in gained:
+            for name in below:
+                if attribute in self.every[name].attributes:
+                    raise BadDefinition(f"`{new.name}` cannot gain `{attribute}`, which its subtype `{name}` declares")
+        self._check(new, self._attributes.get(new.parent or "", {}))
+        bits = {**old.bits, **_numbered(gained, self._next_bit([new.name, *below]))}
+        since = {**old.since, **dict.fromkeys(gained, version)}
+        ordered = {**old.attributes, **gained}
+        grown = self._with(replace(new, attributes=ordered, bits=bits, since=since, retired=False))
+        for name in below:
+            if len(grown._attributes[name]) > MAX_ATTRIBUTES:
+                raise BadDefinition(f"`{name}` would have more attributes than MAX_ATTRIBUTES ({MAX_ATTRIBUTES})")
+        return grown
+
+    def retire(self, name: str) -> Catalog:
+        """A catalog without a type; refused while another extends it."""
+        old = self[name]
+        heirs = [n for n in self if self[n].parent == name]
+        if heirs:
+            raise BadDefinition(f"`{heirs[0]}` extends `{name}`", remedy="remove the subtypes first")
+        return self._with(replace(old, retired=True))
+
+    def _check_parent(self, new: EventType) -> None:
+        if new.parent is None:
+            return
+        if new.parent == new.name:
+            raise BadDefinition(f"the type `{new.name}` extends itself")
+        if new.parent not in (self.every if new.retired else self._live):
+            raise UnknownType(
+                f"`{new.name}` extends `{brief(new.parent)}`, which is not declared",
+                remedy="declare the parent first",
+            )
+
+    def _check(self, new: EventType, inherited: Mapping[str, Kind]) -> None:
         for attribute in new.attributes:
             if attribute in inherited:
                 raise BadDefinition(f"`{new.name}` declares `{attribute}`, which it inherits from `{new.parent}`")
@@ -127,12 +187,43 @@ class Catalog(Mapping[str, EventType]):
         for attribute in new.key:
             if attribute not in every:
                 raise BadDefinition(f"the key of `{new.name}` names `{brief(attribute)}`, which it lacks")
-        return Catalog({**self.types, new.name: new}, {**self._attributes, new.name: every})
+
+    def _next_bit(self, names: list[str]) -> int:
+        return max((bit for name in names for bit in self.bits(name).values()), default=-1) + 1
+
+    def _with(self, new: EventType) -> Catalog:
+        every = {**self.every, new.name: new}
+        live = (
+            {**self._live, new.name: new} if not new.retired else {n: t for n, t in self._live.items() if n != new.name}
+        )
+        if new.name in self.every and not new.retired and new.name not in self._live:
+            live = {n: t for n, t in every.items() if not t.retired}  # back in its old place
+        attributes = {**self._attributes}
+        if new.name not in self.every:
+            attributes[new.name] = {**attributes.get(new.parent or "", {}), **new.attributes}
+        else:
+            for name, one in every.items():  # parents come first
+                attributes[name] = {**(attributes[one.parent] if one.parent else {}), **one.attributes}
+        return Catalog(every, live, attributes)
+
+    # -- looking ----------------------------------------------------------------------------------------------
 
     def attributes(self, name: str) -> Mapping[str, Kind]:
         """All attributes of a type in order, inherited ones first."""
         self[name]
         return self._attributes[name]
+
+    def ever_attributes(self, name: str) -> Mapping[str, Kind]:
+        """All attributes of a type, retired or not."""
+        return self._attributes[name]
+
+    def bits(self, name: str) -> dict[str, int]:
+        """The number of each attribute of a type, retired or not, inherited ones included."""
+        return {a: b for one in reversed(self.lineage(name)) for a, b in self.every[one].bits.items()}
+
+    def since(self, name: str) -> dict[str, int]:
+        """The attributes of a type, inherited ones included, that were gained later, and at which version."""
+        return {a: v for one in self.lineage(name) for a, v in self.every[one].since.items()}
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """The type and its ancestors, itself first."""
@@ -140,7 +231,7 @@ class Catalog(Mapping[str, EventType]):
         at: str | None = name
         while at is not None:
             line.append(at)
-            at = self[at].parent
+            at = (self.every[at] if at in self.every else self[at]).parent
         return tuple(line)
 
     def is_a(self, name: str, ancestor: str) -> bool:
@@ -149,4 +240,8 @@ class Catalog(Mapping[str, EventType]):
 
     def subtypes(self, name: str) -> tuple[str, ...]:
         """The type and all its subtypes, in order of declaration."""
-        return tuple(t for t in self.types if self.is_a(t, name))
+        return tuple(t for t in self if self.is_a(t, name))
+
+
+def _numbered(attributes: Mapping[str, Kind], first: int) -> dict[str, int]:
+    return {name: first + at for at, name in enumerate(attributes)}

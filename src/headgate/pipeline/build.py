@@ -18,7 +18,7 @@ from headgate.decide.views import condition_for, covered, named_type
 from headgate.model.conditions import TRUE, Condition, InGroup, Related, atoms
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
-from headgate.model.values import Value
+from headgate.model.values import INT_MIN, Value, micros
 from headgate.pipeline.index import ALWAYS, OPEN, Epoch, PolicyIndex, Rights, Subscriptions, Types
 from headgate.pipeline.layout import layouts, mask_of, places, words_for
 from headgate.pipeline.rows import lower
@@ -60,6 +60,8 @@ class IndexBuilder:
         self.opened: list[int] = []
         self.closed: list[int] = []
         self.history: list[bool] = []
+        self.since_version: list[int] = []
+        self.since_time: list[int] = []
         self.several: list[bool] = []
         self.names: list[tuple[str, int]] = []
         self.numbers: dict[tuple[str, int], int] = {}
@@ -73,7 +75,8 @@ class IndexBuilder:
         if self._made is not None and through == self._made.version and since >= self._since:
             return self._made
         latest = self.ledger.state(through, subscriptions=False)
-        words = words_for(max((len(latest.types.attributes(t)) for t in latest.types), default=0))
+        every = latest.types.every
+        words = words_for(1 + max((bit for t in every.values() for bit in t.bits.values()), default=0))
         if words != self.words or through < self.version:
             self._reset()
             self.words, self.rights = words, _RightsBuilder(words)
@@ -89,7 +92,7 @@ class IndexBuilder:
             [shape for segment in self.segments for shape in segment],
             self.filters.known,
             list(self.filters.rests),
-            self.rights.build(len(latest.types)),
+            self.rights.build(len(every)),
             [self.epochs[v] for v in needed],
             self.predicate_sources,
         )
@@ -99,7 +102,7 @@ class IndexBuilder:
         """Take in the subscriptions that opened and closed."""
         changes = self.ledger.subscriptions(self.version, through)
         places = layouts(latest.types)
-        numbers = {name: n for n, name in enumerate(latest.types)}
+        numbers = {name: n for n, name in enumerate(latest.types.every)}
         for new in changes.opened:
             self._open(new, places, numbers)
         for id, first, closed_at in changes.closed:
@@ -122,6 +125,8 @@ class IndexBuilder:
         self.opened.append(new.first)
         self.closed.append(int(OPEN))
         self.history.append(new.history)
+        self.since_version.append(new.since_version)
+        self.since_time.append(INT_MIN if new.since_time is None else micros(new.since_time))
         layout = places[new.type]
         kinds = {name: place.kind for name, place in layout.items()}
         rows = [row for clause in clauses(new.where, kinds) for row in lower(clause, layout, self.words)]
@@ -180,6 +185,8 @@ class IndexBuilder:
             np.array(self.opened, np.int64),
             np.array(self.closed, np.int64),
             np.array(self.history, np.bool_),
+            np.array(self.since_version, np.int64),
+            np.array(self.since_time, np.int64),
             np.array(self.several, np.bool_),
         )
 
@@ -219,7 +226,7 @@ class _RightsBuilder:
     def _profile(self, rules: list[Rule], subject: Mapping[str, Value], reach: _Reach) -> int:
         reached = tuple((id, reach.of(id)) for id in rules)
         key = (
-            tuple((_identity(rule), tuple(types.items())) for rule, types in reached),
+            tuple((_identity(rule), reach.sizes(types)) for rule, types in reached),
             tuple((n, type(v), repr(v)) for n, v in sorted(subject.items())),
         )
         if key not in self.profile_numbers:
@@ -231,13 +238,13 @@ class _RightsBuilder:
         self, reached: tuple[tuple[Rule, Mapping[int, str]], ...], subject: Mapping[str, Value], state: State
     ) -> dict[int, list[tuple[bool, bool, list[int], int]]]:
         entries: dict[int, list[tuple[bool, bool, list[int], int]]] = {}
-        names = list(state.types)
+        names = list(state.types.every)
         for rule, types in reached:
             grant = rule.effect is Effect.GRANT
             for number, named in types.items():
                 kinds = state.types.attributes(named)
                 everything = state.types.attributes(names[number])
-                bits = {name: bit for bit, name in enumerate(everything)}
+                bits = state.types.bits(names[number])
                 covers = covered(rule, kinds) if grant or rule.attributes is not None else everything
                 mask = mask_of([bits[name] for name in covers], self.words)
                 condition = bind(condition_for(rule, kinds), subject, kinds)
@@ -248,12 +255,12 @@ class _RightsBuilder:
     def _condition(self, condition: Condition, want: bool, named: str, number: int, state: State) -> int:
         if condition == TRUE:
             return ALWAYS
-        key = (condition, _constant_kinds(condition), want, number)
+        kinds = state.types.attributes(named)
+        key = (condition, _constant_kinds(condition), want, number, len(kinds))  # attributes are only gained
         if key not in self.condition_numbers:
             mine = len(self.condition_numbers)
             self.condition_numbers[key] = mine
-            kinds = state.types.attributes(named)
-            layout = places(kinds)
+            layout = places(state.types, named)
             for clause in clauses(condition, kinds, want=want):
                 for row in lower(clause, layout, self.words):
                     self.table.add(row, mine, number)
@@ -298,18 +305,29 @@ class _Reach:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self._names = list(state.types.every)
         self._memo: dict[str, Mapping[int, str]] = {}
 
     def of(self, rule: Rule) -> Mapping[int, str]:
         """The types a rule takes in: number to named type."""
         if rule.id not in self._memo:
             found = {}
-            for number, name in enumerate(self.state.types):
+            for number, name in enumerate(self.state.types.every):
+                if name not in self.state.types:
+                    continue
                 named = named_type(self.state, rule, Action.SUBSCRIBE, name)
                 if named is not None:
                     found[number] = named
             self._memo[rule.id] = found
         return self._memo[rule.id]
+
+    def sizes(self, types: Mapping[int, str]) -> tuple[tuple[int, str, int, int], ...]:
+        """The types taken in, each with how many attributes it and the named type have by now."""
+        catalog = self.state.types
+        return tuple(
+            (number, named, len(catalog.attributes(self._names[number])), len(catalog.attributes(named)))
+            for number, named in types.items()
+        )
 
 
 def _identity(rule: Rule) -> Any:
@@ -346,7 +364,7 @@ def _size(segment: list[Shape]) -> int:
 
 
 def _types(state: State, words: int) -> Types:
-    names = list(state.types)
+    names = list(state.types.every)
     numbers = {name: n for n, name in enumerate(names)}
     placed = layouts(state.types)
     lines = [[numbers[a] for a in state.types.lineage(name)] for name in names]

@@ -65,6 +65,7 @@ def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Place]]) 
         "id": pa.array([e.id for e in events], pa.string()),
         "type": pa.array([e.type for e in events], pa.string()),
         "publisher": pa.array([e.publisher for e in events], pa.string()),
+        "source": pa.array([e.source for e in events], pa.string()),
     }
     for slot, column in sorted(columns.items()):
         arrays[slot.column] = pa.array(column, ARROW[slot.store])
@@ -80,19 +81,24 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, Place]]) -> list[
                 row["id"],
                 row["publisher"],
                 row["type"],
-                values_of(row, layouts[row["type"]]),
+                values_of(row, layouts[row["type"]], batch.version),
                 moment(batch.time),
                 batch.stream,
                 batch.first + at,
                 batch.version,
+                row["source"],
             )
         )
     return found
 
 
-def values_of(row: Mapping[str, Any], layout: Mapping[str, Place]) -> dict[str, Value]:
-    """The attributes of one event from its slots."""
-    return {name: restored(row.get(place.slot.column), place.kind) for name, place in layout.items()}
+def values_of(row: Mapping[str, Any], layout: Mapping[str, Place], version: int) -> dict[str, Value]:
+    """The attributes of one event from its slots: those that its type had at its version."""
+    return {
+        name: restored(row.get(place.slot.column), place.kind)
+        for name, place in layout.items()
+        if place.since <= version
+    }
 
 
 @dataclass

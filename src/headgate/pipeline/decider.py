@@ -22,7 +22,8 @@ EVENTS_AT_ONCE = 25_000
 """How many events a task decides together."""
 
 SCHEMA = (
-    "stream string, first bigint, last bigint, version bigint, part bigint, count bigint, blob binary, through bigint"
+    "stream string, first bigint, last bigint, version bigint, part bigint, count bigint, blob binary, members binary, "
+    "through bigint"
 )
 _ARROW = pa.schema(
     [
@@ -33,6 +34,7 @@ _ARROW = pa.schema(
         ("part", pa.int64()),
         ("count", pa.int64()),
         ("blob", pa.binary()),
+        ("members", pa.binary()),
         ("through", pa.int64()),
     ]
 )
@@ -113,6 +115,7 @@ def _record(found: list[DeliveryBlob], through: int) -> pa.RecordBatch:
         [b.part for b in found],
         [b.count for b in found],
         [b.blob for b in found],
+        [b.members for b in found],
         [through] * len(found),
     ]
     return pa.RecordBatch.from_arrays(
@@ -123,7 +126,7 @@ def _record(found: list[DeliveryBlob], through: int) -> pa.RecordBatch:
 def delivery_blobs(table: pa.Table) -> list[DeliveryBlob]:
     """The rows a job gave back, without markers."""
     return [
-        DeliveryBlob(r["stream"], r["first"], r["last"], r["version"], r["part"], r["count"], r["blob"])
+        DeliveryBlob(r["stream"], r["first"], r["last"], r["version"], r["part"], r["count"], r["blob"], r["members"])
         for r in table.to_pylist()
         if r["stream"] != ""
     ]

@@ -20,6 +20,7 @@ from headgate.pipeline.codec import EventBatch, LogBatch, from_blob, to_blob, va
 from headgate.pipeline.index import Types
 from headgate.pipeline.layout import Place, Words
 from headgate.pipeline.match import Matches
+from headgate.pipeline.members import pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,15 @@ class Delivered:
     publisher: str
     time: datetime
     view: Mapping[str, Value]
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBlob:
-    """What the pipeline writes for one append: deliveries to live subscriptions (`part` 0) or to history."""
+    """What the pipeline writes for one append: deliveries to live subscriptions (`part` 0) or to history.
+
+    `members` says which subscriptions are in it (`members.pack`).
+    """
 
     stream: str
     first: int
@@ -48,6 +53,7 @@ class DeliveryBlob:
     part: int
     count: int
     blob: bytes | None
+    members: bytes = b""
 
 
 def blobs(batches: Sequence[LogBatch], events: EventBatch, matches: Matches, types: Types) -> Iterator[DeliveryBlob]:
@@ -67,14 +73,23 @@ def blobs(batches: Sequence[LogBatch], events: EventBatch, matches: Matches, typ
                 continue
             offset = int(ends[number]) - (batch.last - batch.first + 1)
             seq = rows[begin:end] - offset + batch.first
+            receivers = subscriptions[starts[begin] : starts[end]]
             lists = pa.ListArray.from_arrays(
                 pa.array((starts[begin : end + 1] - starts[begin]).astype(np.int32)),
-                pa.array(subscriptions[starts[begin] : starts[end]]),
+                pa.array(receivers),
             )
             piece = _payload(events, rows[begin:end], visible[begin:end], types)
             piece = piece.append_column("seq", pa.array(seq)).append_column("subscriptions", lists)
-            count = int(starts[end] - starts[begin])
-            yield DeliveryBlob(batch.stream, batch.first, batch.last, batch.version, part, count, to_blob(piece))
+            yield DeliveryBlob(
+                batch.stream,
+                batch.first,
+                batch.last,
+                batch.version,
+                part,
+                len(receivers),
+                to_blob(piece),
+                pack(np.unique(receivers)),
+            )
 
 
 def _grouped(
@@ -97,7 +112,7 @@ def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, ty
     """The events with everything that is not visible made null. A slot with nothing to show has no column."""
     take = pa.array(rows)
     kinds = events.type[rows]
-    arrays = {name: events.table.column(name).take(take) for name in ("id", "type", "publisher")}
+    arrays = {name: events.table.column(name).take(take) for name in ("id", "type", "publisher", "source")}
     arrays["time"] = pa.array(events.time[rows])
     for number in np.flatnonzero((types.bits[np.unique(kinds)] >= 0).any(axis=0)).tolist():
         slot, bit = types.slots[number], types.bits[kinds, number]
@@ -116,7 +131,7 @@ def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, Place]]) -> Iter
     if blob.blob is None:
         return
     for row in from_blob(blob.blob).to_pylist():
-        view = values_of(row, layouts[row["type"]])
+        view = values_of(row, layouts[row["type"]], blob.version)
         for subscription in row["subscriptions"]:
             yield Delivered(
                 blob.stream,
@@ -128,4 +143,5 @@ def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, Place]]) -> Iter
                 row["publisher"],
                 moment(row["time"]),
                 view,
+                row["source"],
             )

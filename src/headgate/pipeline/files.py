@@ -1,37 +1,95 @@
 """Opening the embedded SQLite files, with errors that name the file and say what to do.
 
 Guarantees: WAL and full synchronous writes, so that what was acknowledged survives `kill -9` and power loss; a full
-disk, a busy file, a damaged file and a file of a newer Headgate each have their own error.
+disk, a busy file, a damaged file and a file of a newer or older Headgate each have their own error. Room that trimming
+frees is used again, and given back to the disk only when most of the file is empty.
+Threads that write through one connection take turns.
+Leaves out: reading beside a writer. On its connection one sees what is not committed yet, so readers open their own.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from headgate.model.errors import Damaged, NotFound, StorageBusy, StorageFull, TooNew
+from headgate.model.errors import Damaged, NotFound, StorageBusy, StorageFull, TooNew, TooOld
 
 BUSY_SECONDS = 30.0
 
+SHRINK_PAGES = 2_000
+"""How many empty pages are given back to the disk at a time."""
 
-def connect(path: Path, schema: str, format: int, *, create: bool = False) -> sqlite3.Connection:
+
+class Connection(sqlite3.Connection):
+    """A connection with a lock for its write transactions."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lock = threading.RLock()
+
+
+def connect(path: Path, schema: str, format: int, *, create: bool = False, read_only: bool = False) -> Connection:
     """Open a file, making its tables if `create`."""
     if not create and not path.exists():
         raise NotFound(f"there is no file `{path}`")
     with failures(path):
-        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=Connection
+        )
+        try:
+            _prepare(connection, path, schema, format, create=create, read_only=read_only)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _prepare(connection: Connection, path: Path, schema: str, format: int, *, create: bool, read_only: bool) -> None:
+    if read_only:
+        connection.execute("PRAGMA query_only=ON")
+    else:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes hold in a new file only
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        if found > format:
-            raise TooNew(f"`{path}` was written by a newer Headgate (format {found}, this one reads {format})")
-        if found == 0 and create:
-            connection.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version={format}; COMMIT;")
-        elif found == 0:
-            raise Damaged(f"`{path}` holds no Headgate data", remedy="restore it from a copy")
-    return connection
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found == 0 and create:
+        with transaction(connection, path):
+            # Asked again with the file held: another process may have been first.
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            if found == 0:
+                for statement in schema.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={format}")
+                found = format
+    if found > format:
+        raise TooNew(f"`{path}` was written by a newer Headgate (format {found}, this one reads {format})")
+    if found == 0:
+        raise Damaged(f"`{path}` holds no Headgate data", remedy="restore it from a copy")
+    if found < format:
+        raise TooOld(
+            f"`{path}` has format {found}; this Headgate reads format {format}",
+            remedy="make the domain anew: no release wrote this format",
+        )
+
+
+def changes(connection: sqlite3.Connection, path: Path) -> int:
+    """A number that changes whenever another connection has committed; asking costs next to nothing."""
+    with failures(path):
+        return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def shrink(connection: Connection, path: Path) -> None:
+    """Give some room back to the disk if more than half of the file is empty. The rest is for what comes next."""
+    with failures(path), connection.lock:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        empty = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        if empty > pages // 2:
+            # As a script, because `execute` would end it after the first page.
+            connection.executescript(f"PRAGMA incremental_vacuum({min(empty - pages // 2, SHRINK_PAGES)})")
 
 
 @contextmanager
@@ -54,9 +112,9 @@ def failures(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
+def transaction(connection: Connection, path: Path) -> Iterator[Connection]:
     """One write transaction: all of it, or nothing."""
-    with failures(path):
+    with failures(path), connection.lock:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection

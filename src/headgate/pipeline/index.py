@@ -50,6 +50,9 @@ class Subscriptions:
     opened: Ints
     closed: Ints
     history: Flags
+    since_version: Ints
+    since_time: Ints
+    """For those that ask for history: the earliest version and time (microseconds) they ask for."""
     several: Flags
     """Does the filter have several rows, so that an event may match it twice?"""
 

@@ -8,13 +8,17 @@ transaction before Spark commits its offsets, so that a crash anywhere repeats t
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
 from headgate.ledger import Ledger
+from headgate.model.values import micros
 from headgate.pipeline import SOURCE
 from headgate.pipeline.build import IndexBuilder
 from headgate.pipeline.decider import SCHEMA, decider, delivery_blobs
@@ -23,7 +27,7 @@ from headgate.pipeline.faults import strike
 from headgate.pipeline.index import PolicyIndex
 from headgate.pipeline.log import EventLog
 from headgate.pipeline.predicates import Sources
-from headgate.pipeline.store import DeliveryStore, Reached
+from headgate.pipeline.store import BatchStats, DeliveryStore, Reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,21 @@ class Paths:
 class Pipeline:
     """Runs the pipeline of one domain on a Spark session."""
 
-    def __init__(self, session: Any, paths: Paths, ledger: Ledger, log: EventLog, store: DeliveryStore) -> None:
+    def __init__(
+        self,
+        session: Any,
+        paths: Paths,
+        ledger: Ledger,
+        log: EventLog,
+        store: DeliveryStore,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self.session = session
         self.paths = paths
         self.ledger = ledger
         self.log = log
         self.store = store
+        self.clock = clock
         self.builder = IndexBuilder(ledger, Sources(paths.predicates))
         self._broadcast: tuple[PolicyIndex, Any] | None = None
 
@@ -90,11 +103,21 @@ class Pipeline:
         query.awaitTermination()
 
     def _batch(self, rows: Any, batch: int) -> None:
+        begun = time.monotonic()
         index = self.builder.index(self._since(batch), self.ledger.version)
         fault = str(self.paths.fault)
         decided = rows.mapInArrow(decider(self._share(index), fault), SCHEMA).toArrow()
         through = pc.max(decided.column("through")).as_py() or 0
-        self.store.write(batch, through, delivery_blobs(decided), lambda: strike(fault, "write"))
+        blobs = delivery_blobs(decided)
+        stats = BatchStats(
+            batch,
+            micros(self.clock()),
+            sum(b.last - b.first + 1 for b in blobs if b.part == 0),
+            sum(b.count for b in blobs),
+            round(1000 * (time.monotonic() - begun)),
+            through,
+        )
+        self.store.write(batch, through, blobs, lambda: strike(fault, "write"), stats=stats)
         strike(fault, "commit")
 
     def _since(self, batch: int) -> int:

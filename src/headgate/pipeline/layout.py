@@ -1,7 +1,8 @@
 """Where the attributes of an event type sit: typed slots, and one bit each.
 
-Guarantees: slots and bits depend only on the order of a type's attributes, and a subtype's attributes begin with its
-parent's; so an inherited attribute has the same slot and the same bit in the parent and in every subtype.
+Guarantees: a slot is the attribute's store and bit, and bits come from the catalog, which never changes one; so an
+inherited attribute has the same slot and the same bit in the parent and in every subtype, and what was stored stays
+readable when types gain attributes or retire.
 Booleans, integers and timestamps (microseconds) share the integer slots.
 """
 
@@ -53,27 +54,26 @@ PUBLISHER: Final = Slot("s", -1)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one attribute sits: its slot, its bit and its kind."""
+    """Where one attribute sits: its slot, its bit and its kind, and the version that brought it (0: with its type)."""
 
     slot: Slot
     bit: int
     kind: Kind
+    since: int = 0
 
 
-def places(attributes: Mapping[str, Kind]) -> dict[str, Place]:
+def places(catalog: Catalog, type_name: str) -> dict[str, Place]:
     """The places of a type's attributes."""
-    used: dict[Store, int] = {"i": 0, "f": 0, "s": 0, "y": 0}
-    found = {}
-    for bit, (name, kind) in enumerate(attributes.items()):
-        store = STORE[kind]
-        found[name] = Place(Slot(store, used[store]), bit, kind)
-        used[store] += 1
-    return found
+    bits, since = catalog.bits(type_name), catalog.since(type_name)
+    return {
+        name: Place(Slot(STORE[kind], bits[name]), bits[name], kind, since.get(name, 0))
+        for name, kind in catalog.ever_attributes(type_name).items()
+    }
 
 
 def layouts(catalog: Catalog) -> dict[str, dict[str, Place]]:
-    """The places of every type in a catalog."""
-    return {name: places(catalog.attributes(name)) for name in catalog}
+    """The places of every type in a catalog, retired ones included: their events are still in the log."""
+    return {name: places(catalog, name) for name in catalog.every}
 
 
 def words_for(bits: int) -> int:

@@ -2,72 +2,109 @@
 
 Guarantees (D7): an append is durable before it returns, numbered without gaps, written only by the holder of the
 stream's newest fencing token, and stamped with the newest version recorded for its stream, which must be the one the
-writer decided at. Starting points never go back. A blob that is not what was written is `damaged`, never skipped.
+writer decided at. Starting points never go back. While a lease runs, no other holder takes the stream. Events whose
+keys were appended lately, by whatever process, are held back for the writer to compare.
+Leaves out: what a lease protects. It keeps writers from fighting; the fencing token is what makes an append safe, so a
+lease that lapsed and was not taken may still append.
 """
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from headgate.model.errors import Damaged, Fenced, NotFound, StaleVersion
-from headgate.pipeline.codec import LogBatch
-from headgate.pipeline.files import connect, failures, transaction
+from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
+from headgate.model.values import moment
+from headgate.pipeline.appends import Append, Repeat, Repeats, Window
+from headgate.pipeline.files import Connection, failures, shrink, transaction
+from headgate.pipeline.holders import never
+from headgate.pipeline.logfile import BYTES, Lease, LogFile, Size, StreamTail
+from headgate.pipeline.recent import Keys
 
-FORMAT = 1
-_SCHEMA = """
-CREATE TABLE streams (stream TEXT PRIMARY KEY, token INTEGER NOT NULL, last INTEGER NOT NULL, version INTEGER NOT NULL)
-    WITHOUT ROWID;
-CREATE TABLE batches (stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, version INTEGER NOT NULL,
-    time INTEGER NOT NULL, horizon INTEGER NOT NULL, crc INTEGER NOT NULL, blob BLOB NOT NULL,
-    PRIMARY KEY (stream, first));
-CREATE TABLE starts (stream TEXT NOT NULL, version INTEGER NOT NULL, seq INTEGER NOT NULL,
-    PRIMARY KEY (stream, version)) WITHOUT ROWID;
-"""
+__all__ = ["Append", "EventLog", "Lease", "Repeat", "Repeats", "Size", "StreamTail"]
 
+Answer: TypeAlias = int | StaleVersion | Repeats | BadDefinition
+"""The first sequence number of an append, or why it was refused."""
 
-@dataclass(frozen=True, slots=True)
-class StreamTail:
-    """The end of a stream: its last event, and the newest version recorded for it."""
+MAX_GROUP = 1_024
+"""Appends written in one transaction."""
 
-    last: int
-    version: int
+TRIM_APPENDS = 200
+"""Appends deleted in one transaction, so that writers wait for no more."""
 
 
-class EventLog:
+class EventLog(LogFile):
     """The log file of one domain."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._db = connection
+    def __init__(self, path: Path, connection: Connection) -> None:
+        super().__init__(path, connection)
+        self._window = Window(path, salt=secrets.randbits(63))
 
-    @classmethod
-    def create(cls, path: Path) -> EventLog:
-        """Make an empty log, or open one that is there."""
-        return cls(path, connect(path, _SCHEMA, FORMAT, create=True))
+    # -- leases -----------------------------------------------------------------------------------------------
 
-    @classmethod
-    def open(cls, path: Path) -> EventLog:
-        """Open a log that must be there."""
-        return cls(path, connect(path, _SCHEMA, FORMAT))
+    def take(
+        self,
+        stream: str,
+        version: int,
+        *,
+        holder: str = "",
+        now: int = 0,
+        ttl: int = 0,
+        dead: Callable[[str], bool] = never,
+    ) -> int:
+        """Become the writer of a stream, from this version on, and get a fencing token; older ones stop working.
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
-
-    # -- writing ----------------------------------------------------------------------------------------------
-
-    def take(self, stream: str, version: int) -> int:
-        """Become the writer of a stream, from this version on, and get a fencing token; older ones stop working."""
+        The lease lasts `ttl` microseconds, in which no other holder may take the stream unless this one is `dead`.
+        Without it anyone may take the stream over at once.
+        """
         with transaction(self._db, self.path) as db:
-            db.execute("INSERT OR IGNORE INTO streams VALUES (?, 0, 0, 0)", (stream,))
-            db.execute("UPDATE streams SET token = token + 1 WHERE stream = ?", (stream,))
+            db.execute("INSERT OR IGNORE INTO streams VALUES (?, 0, 0, 0, '', 0, 0, 0)", (stream,))
+            db.execute("INSERT OR IGNORE INTO numbers (stream) VALUES (?)", (stream,))
+            was, expires = db.execute("SELECT holder, expires FROM streams WHERE stream = ?", (stream,)).fetchone()
+            if now < expires and was != holder and not dead(was):
+                raise StreamHeld(
+                    f"`{was}` holds the stream `{stream}` until {moment(expires).isoformat()}",
+                    holder=was,
+                    expires=expires,
+                    remedy="publish through it, or wait until its lease lapses",
+                )
+            db.execute(
+                "UPDATE streams SET token = token + 1, holder = ?, expires = ? WHERE stream = ?",
+                (holder, now + ttl if ttl else 0, stream),
+            )
             self._start(db, stream, version)
             token: int = db.execute("SELECT token FROM streams WHERE stream = ?", (stream,)).fetchone()[0]
         return token
+
+    def renew(self, stream: str, token: int, now: int, ttl: int) -> None:
+        """Hold a stream for another `ttl` microseconds. A lapsed lease that nobody took is held again."""
+        with transaction(self._db, self.path) as db:
+            self._held(db, stream, token)
+            db.execute("UPDATE streams SET expires = ? WHERE stream = ?", (now + ttl, stream))
+
+    def release(self, stream: str, token: int) -> bool:
+        """Give a stream up, so that anyone may take it at once; false if it was no longer held."""
+        with transaction(self._db, self.path) as db:
+            done = db.execute(
+                "UPDATE streams SET token = token + 1, holder = '', expires = 0 WHERE stream = ? AND token = ?",
+                (stream, token),
+            )
+            return done.rowcount == 1
+
+    def _held(self, db: sqlite3.Connection, stream: str, token: int) -> tuple[int, int]:
+        """The last event and the version of a stream that this token may write."""
+        row = db.execute("SELECT token, last, version FROM streams WHERE stream = ?", (stream,)).fetchone()
+        if row is None:
+            raise NotFound(f"no stream `{stream}`", remedy="take it first")
+        if row[0] != token:
+            raise Fenced(f"another writer holds the stream `{stream}`", remedy="take it again")
+        return row[1], row[2]
+
+    # -- writing ----------------------------------------------------------------------------------------------
 
     def start(self, version: int) -> dict[str, int]:
         """Record the starting point of a version in every stream: `{stream: first seq it applies to}`."""
@@ -75,23 +112,69 @@ class EventLog:
             streams = [row[0] for row in db.execute("SELECT stream FROM streams")]
             return {stream: self._start(db, stream, version) for stream in streams}
 
-    def append(self, stream: str, token: int, version: int, time: int, count: int, blob: bytes) -> int:
+    def append(
+        self,
+        stream: str,
+        token: int,
+        version: int,
+        time: int,
+        count: int,
+        blob: bytes,
+        *,
+        keys: Keys | None = None,
+        window: int = 0,
+        accept: frozenset[Repeat] = frozenset(),
+    ) -> int:
         """Store `count` events decided at `version`; returns the first sequence number."""
-        with transaction(self._db, self.path) as db:
-            row = db.execute("SELECT token, last, version FROM streams WHERE stream = ?", (stream,)).fetchone()
-            if row is None:
-                raise NotFound(f"no stream `{stream}`", remedy="take it first")
-            if row[0] != token:
-                raise Fenced(f"another writer holds the stream `{stream}`", remedy="take it again")
-            if row[2] != version:
-                raise StaleVersion(f"`{stream}` is at version {row[2]}, not {version}", remedy="decide again")
-            first, last = row[1] + 1, row[1] + count
-            db.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (stream, first, last, version, time, time, zlib.crc32(blob), blob),
+        (answer,) = self.append_many(stream, token, [Append(version, time, count, blob, keys, window, accept)])
+        if not isinstance(answer, int):
+            raise answer
+        return answer
+
+    def append_many(self, stream: str, token: int, appends: Sequence[Append]) -> list[Answer]:
+        """Store several appends in one durable write; each is answered on its own, by its first number or a refusal."""
+        if len(appends) > MAX_GROUP:
+            raise BadDefinition(f"`{len(appends)}` appends at once; at most {MAX_GROUP}", remedy="send fewer")
+        with self._db.lock:
+            with failures(self.path):
+                self._window.catch_up(self._db, appends)  # the long part, before other processes have to wait
+            try:
+                with transaction(self._db, self.path) as db:
+                    answers = self._append(db, stream, token, appends)
+            except BaseException:
+                self._window.settle(kept=False)
+                raise
+            self._window.settle(kept=True)
+            return answers
+
+    def _append(self, db: sqlite3.Connection, stream: str, token: int, appends: Sequence[Append]) -> list[Answer]:
+        begin, newest = self._held(db, stream, token)
+        self._window.catch_up(db, appends)
+        answers: list[Answer] = []
+        last, size = begin, 0
+        for one in appends:
+            if one.version != newest:
+                stale = StaleVersion(f"`{stream}` is at version {newest}, not {one.version}", remedy="decide again")
+                answers.append(stale)
+                continue
+            refusal = one.refusal() or self._window.repeats(db, one)
+            if refusal is not None:
+                answers.append(refusal)
+                continue
+            first, last = last + 1, last + one.count
+            keys = one.packed_keys()
+            done = db.execute(
+                "INSERT INTO batches (stream, first, last, version, time, horizon, crc, keys, blob) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (stream, first, last, one.version, one.time, one.time, zlib.crc32(one.blob), keys, one.blob),
             )
-            db.execute("UPDATE streams SET last = ? WHERE stream = ?", (last, stream))
-        return int(first)
+            assert done.lastrowid is not None
+            self._window.add(one, done.lastrowid)
+            size += len(one.blob) + len(keys or b"")
+            answers.append(first)
+        if last > begin:
+            db.execute("UPDATE streams SET last = ?, bytes = bytes + ? WHERE stream = ?", (last, size, stream))
+        return answers
 
     def _start(self, db: sqlite3.Connection, stream: str, version: int) -> int:
         known = db.execute("SELECT seq FROM starts WHERE stream = ? AND version = ?", (stream, version)).fetchone()
@@ -105,71 +188,37 @@ class EventLog:
         db.execute("UPDATE streams SET version = ? WHERE stream = ?", (version, stream))
         return int(last) + 1
 
-    # -- reading ----------------------------------------------------------------------------------------------
+    # -- trimming ---------------------------------------------------------------------------------------------
 
-    def tails(self) -> dict[str, StreamTail]:
-        """The end of every stream."""
-        with failures(self.path):
-            rows = self._db.execute("SELECT stream, last, version FROM streams ORDER BY stream")
-            return {stream: StreamTail(last, version) for stream, last, version in rows}
+    def trim(self, stream: str, through: int) -> int:
+        """Delete the whole appends that end at or before an event; returns how many events went."""
+        gone = 0
+        while True:
+            with transaction(self._db, self.path) as db:
+                count = self._trim(db, stream, through)
+            if count == 0:
+                break
+            gone += count
+        if gone:
+            shrink(self._db, self.path)
+        return gone
 
-    def ends(self, stream: str, after: int, limit: int, newest: int) -> int:
-        """How far a reader may go past `after`: whole appends, about `limit` events, none past version `newest`."""
-        with failures(self.path):
-            rows = self._db.execute(
-                "SELECT last, version FROM batches WHERE stream = ? AND first > ? ORDER BY first", (stream, after)
-            )
-            end = after
-            for last, version in rows:
-                if version > newest or (end > after and last - after > limit):
-                    break
-                end = int(last)
-            return end
-
-    def oldest_version(self, decided: Mapping[str, int], otherwise: int) -> int:
-        """The oldest version of an event after these positions."""
-        with failures(self.path):
-            found = [
-                self._db.execute(
-                    "SELECT version FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT 1",
-                    (stream, decided.get(stream, 0)),
-                ).fetchone()
-                for stream in self.tails()
-            ]
-            return min((row[0] for row in found if row is not None), default=otherwise)
-
-    def batches(self, stream: str, after: int, through: int) -> Iterator[LogBatch]:
-        """The appends with `after < first` and `last <= through`, checked as they are read."""
-        expected = after + 1
-        with failures(self.path):
-            rows = self._db.execute(
-                "SELECT first, last, version, time, crc, blob FROM batches "
-                "WHERE stream = ? AND first > ? AND last <= ? ORDER BY first",
-                (stream, after, through),
-            )
-            for first, last, version, time, crc, blob in rows:
-                if first != expected:
-                    raise Damaged(f"`{self.path}`: stream `{stream}` lacks events {expected} to {first - 1}")
-                if zlib.crc32(blob) != crc:
-                    raise Damaged(
-                        f"`{self.path}`: events {first} to {last} of stream `{stream}` are not what was written",
-                        remedy="restore the log from a copy",
-                    )
-                yield LogBatch(stream, first, last, version, time, blob)
-                expected = last + 1
-        if expected <= through:
-            raise Damaged(f"`{self.path}`: stream `{stream}` lacks events {expected} to {through}")
-
-    def append_before(self, stream: str, seq: int) -> int:
-        """The last event of the append before the one that holds an event."""
-        with failures(self.path):
-            rows = self._db.execute(
-                "SELECT first FROM batches WHERE stream = ? AND first <= ? ORDER BY first DESC LIMIT 1", (stream, seq)
-            )
-            found = rows.fetchone()
-            return int(found[0]) - 1 if found else 0
-
-    def starts(self) -> list[tuple[str, int, int]]:
-        """Every starting point: stream, version, seq."""
-        with failures(self.path):
-            return list(self._db.execute("SELECT stream, version, seq FROM starts ORDER BY stream, version"))
+    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> int:
+        """Delete some of the oldest appends, and record it; returns how many events went."""
+        row = db.execute("SELECT trimmed FROM streams WHERE stream = ?", (stream,)).fetchone()
+        if row is None:
+            raise NotFound(f"no stream `{stream}`")
+        begin = end = row[0]
+        freed = 0
+        rows = db.execute(
+            f"SELECT first, last, {BYTES} FROM batches "  # noqa: S608
+            "WHERE stream = ? AND first <= ? AND last <= ? ORDER BY first LIMIT ?",
+            (stream, through, through, TRIM_APPENDS),
+        )
+        for first, last, size in rows:
+            if first != end + 1:  # trimming past it would hide it
+                raise Damaged(f"`{self.path}`: stream `{stream}` lacks events {end + 1} to {first - 1}")
+            end, freed = last, freed + size
+        db.execute("DELETE FROM batches WHERE stream = ? AND first > ? AND first <= ?", (stream, begin, end))
+        db.execute("UPDATE streams SET trimmed = ?, bytes = bytes - ? WHERE stream = ?", (end, freed, stream))
+        return int(end - begin)

@@ -140,6 +140,8 @@ class Matcher:
         subscriptions, version = self.index.subscriptions, batch.version[events]
         opened = subscriptions.opened[owners]
         historical = subscriptions.history[owners] & (version < opened) & (opened <= window.through)
+        historical &= version >= subscriptions.since_version[owners]
+        historical &= batch.time[events] >= subscriptions.since_time[owners]
         if window.backfill:
             historical &= opened > window.after
             live = np.zeros(len(events), np.bool_)

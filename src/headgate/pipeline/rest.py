@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, assert_never
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,27 +34,11 @@ from headgate.model.conditions import (
     TextMatch,
 )
 from headgate.model.events import Event
-from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, micros, moment
+from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, moment
 from headgate.pipeline.codec import EventBatch, Flags, Ints
+from headgate.pipeline.compare import compare_columns, compare_number, compare_texts, flags, number
 from headgate.pipeline.layout import PUBLISHER, TIME, Place, Slot, Words, restored
 from headgate.pipeline.rows import Rest, RestLiteral, TermBounds, Where
-
-_NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
-_ARROW: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 @dataclass
@@ -97,14 +80,14 @@ def _bounds(term: Operand, bounds: Bounds, where: Mapping[str, Place], asked: As
     ok = np.ones(len(column), np.bool_)
     only, without, span = bounds.only, bounds.without, bounds.span
     if only is not None:
-        wanted = [n for n in map(_number, only) if column.dtype != np.int64 or INT_MIN <= n <= INT_MAX]
+        wanted = [n for n in map(number, only) if column.dtype != np.int64 or INT_MIN <= n <= INT_MAX]
         ok &= np.isin(column, np.array(wanted, column.dtype))
     for value in without:
-        ok &= ~_compare_number("=", column, _number(value))
+        ok &= ~compare_number("=", column, number(value))
     if span.low is not None:
-        ok &= _compare_number(">" if span.low_open else ">=", column, _number(span.low))
+        ok &= compare_number(">" if span.low_open else ">=", column, number(span.low))
     if span.high is not None:
-        ok &= _compare_number("<" if span.high_open else "<=", column, _number(span.high))
+        ok &= compare_number("<" if span.high_open else "<=", column, number(span.high))
     return ok
 
 
@@ -112,13 +95,13 @@ def _text_bounds(column: pa.Array, bounds: Bounds) -> Flags:
     ok = np.ones(len(column), np.bool_)
     only, without, span = bounds.only, bounds.without, bounds.span
     if only is not None:
-        ok &= _flags(pc.is_in(column, value_set=pa.array(list(only), column.type)))
+        ok &= flags(pc.is_in(column, value_set=pa.array(list(only), column.type)))
     if without:
-        ok &= ~_flags(pc.is_in(column, value_set=pa.array(list(without), column.type)))
+        ok &= ~flags(pc.is_in(column, value_set=pa.array(list(without), column.type)))
     if span.low is not None:
-        ok &= _flags(_ARROW[">" if span.low_open else ">="](column, pa.scalar(span.low, column.type)))
+        ok &= compare_texts(">" if span.low_open else ">=", column, span.low)
     if span.high is not None:
-        ok &= _flags(_ARROW["<" if span.high_open else "<="](column, pa.scalar(span.high, column.type)))
+        ok &= compare_texts("<" if span.high_open else "<=", column, span.high)
     return ok
 
 
@@ -129,12 +112,12 @@ def _literal(atom: Any, want: bool, where: Where, asked: Asked) -> Flags:
             return _predicate(name, args, want, places, asked)
         case Compare(op, left, right):
             a, b = _column(left, places, asked), _column(right, places, asked)
-            found = _flags(_ARROW[op](a, b)) if isinstance(a, pa.Array) else _compare_columns(op, a, b)
+            found = compare_texts(op, a, b) if isinstance(a, pa.Array) else compare_columns(op, a, b)
         case TextMatch(op, left, right):
             found = _text_match(op, left, right, places, asked)
         case InGroup(operand, group):
             members = pa.array(sorted(asked.facts.groups.get(group, ())), pa.string())
-            found = _flags(pc.is_in(_column(operand, places, asked), value_set=members))
+            found = flags(pc.is_in(_column(operand, places, asked), value_set=members))
         case Related(relation, args):
             rows = asked.facts.relations.get(relation, frozenset())
             found = _distinct(args, places, asked, lambda *values: related(rows, values) is True)
@@ -147,8 +130,8 @@ def _text_match(op: str, left: Operand, right: Operand, places: Mapping[str, Pla
     if isinstance(right, Constant) and op != "has token":
         column = _column(left, places, asked)
         if op == "starts with":
-            return _flags(pc.starts_with(column, str(right.value)))
-        return _flags(pc.match_substring(column, str(right.value)))
+            return flags(pc.starts_with(column, str(right.value)))
+        return flags(pc.match_substring(column, str(right.value)))
     tests: Mapping[str, Callable[[str, str], bool]] = {
         "starts with": str.startswith,
         "contains": str.__contains__,
@@ -233,7 +216,7 @@ def _slot_column(slot: Slot, asked: Asked) -> Any:
 def _constant(value: Value, size: int) -> Any:
     if isinstance(value, (str, bytes)):
         return pa.array([value] * size, pa.string() if isinstance(value, str) else pa.binary())
-    return np.full(size, _number(value))
+    return np.full(size, number(value))
 
 
 def _values(operand: Operand, places: Mapping[str, Place], asked: Asked) -> list[Any]:
@@ -255,45 +238,3 @@ def _kind(operand: Operand, places: Mapping[str, Place]) -> Kind:
             return Kind.STRING
         case _:
             return Kind.INT
-
-
-def _number(value: Value) -> Any:
-    if isinstance(value, datetime):
-        return micros(value)
-    return int(value) if isinstance(value, bool) else value
-
-
-def _compare_number(op: str, column: npt.NDArray[Any], value: Any) -> Flags:
-    """A column beside one number, compared exactly."""
-    if column.dtype == np.float64 and isinstance(value, int):
-        try:
-            if float(value) == value:
-                return np.asarray(_NUMPY[op](column, float(value)))
-        except OverflowError:
-            pass
-    elif column.dtype == np.int64 and isinstance(value, int) and -(2**63) <= value < 2**63:
-        return np.asarray(_NUMPY[op](column, np.int64(value)))
-    elif column.dtype == np.float64:
-        return np.asarray(_NUMPY[op](column, value))
-    return _exact(op, column.tolist(), [value] * len(column))
-
-
-def _compare_columns(op: str, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Flags:
-    """Two columns of numbers, compared exactly even between int and float."""
-    if a.dtype == b.dtype:
-        return np.asarray(_NUMPY[op](a, b))
-    found: Flags = np.asarray(_NUMPY[op](a.astype(np.float64), b.astype(np.float64)))
-    ints = a if a.dtype == np.int64 else b
-    large = np.flatnonzero((ints > 2**53) | (ints < -(2**53)))
-    if len(large):
-        found[large] = _exact(op, a[large].tolist(), b[large].tolist())
-    return found
-
-
-def _exact(op: str, a: list[Any], b: list[Any]) -> Flags:
-    return np.fromiter((compare(op, x, y) is True for x, y in zip(a, b, strict=True)), np.bool_, len(a))
-
-
-def _flags(array: Any) -> Flags:
-    flags: Flags = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
-    return flags

@@ -2,7 +2,8 @@
 
 Guarantees: an offset is `{"version": ledger version, "streams": {stream: seq}}`. No event is offered before the ledger
 holds its version. When the version passes a subscription that asks for history, the same micro-batch reads the earlier
-events again for it. Rows are whole appends; every micro-batch begins with one marker row that carries its window.
+events again for it, as far back as the log still goes. Rows are whole appends; every micro-batch begins with one marker
+row that carries its window.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def read_piece(log_path: str, fault: str, piece: Piece) -> Iterator[pa.RecordBat
     """The appends of a piece as Arrow rows."""
     if piece.marker:
         yield _record([LogBatch("", 0, 0, 0, 0, b"")], piece)
-    log = EventLog.open(Path(log_path))
+    log = EventLog.open(Path(log_path), read_only=True)
     try:
         strike(fault, "read")
         held: list[LogBatch] = []
@@ -102,8 +103,13 @@ def _record(appends: list[LogBatch], piece: Piece) -> pa.RecordBatch:
 def pieces(
     log: EventLog, start: dict[str, int], end: dict[str, int], parallel: int
 ) -> list[list[tuple[str, int, int]]]:
-    """The events between two offsets as at most `parallel` lists of ranges of about the same size."""
-    ranges = [(s, start.get(s, 0), last) for s, last in sorted(end.items()) if last > start.get(s, 0)]
+    """The events between two offsets as at most `parallel` lists of ranges of about the same size.
+
+    What was trimmed is not among them.
+    """
+    trimmed = log.trimmed()
+    begins = {stream: max(start.get(stream, 0), trimmed.get(stream, 0)) for stream in end}
+    ranges = [(stream, begins[stream], last) for stream, last in sorted(end.items()) if last > begins[stream]]
     total = sum(last - first for _, first, last in ranges)
     if total <= EVENTS_A_PARTITION or parallel == 1:
         return [ranges] if ranges else []
@@ -137,7 +143,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _files(self) -> tuple[EventLog, LedgerTail]:
         if self._opened is None:
-            self._opened = EventLog.open(Path(self.log_path)), open_tail(self.ledger_url)
+            self._opened = EventLog.open(Path(self.log_path), read_only=True), open_tail(self.ledger_url)
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,7 +222,7 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Everything, decided through one version."""
-        log = EventLog.open(Path(self.log_path))
+        log = EventLog.open(Path(self.log_path), read_only=True)
         try:
             cut = pieces(log, {}, self.end["streams"], self.parallel)
         finally:

@@ -2,13 +2,14 @@
 
 Guarantees: every difference is found and named by stream, event and subscription. What is compared is what was
 delivered, not its bytes: an append decided in other company may be encoded otherwise and say the same. Events that the
-pipeline has not come to yet are counted, and are no differences. A damaged file is an error that names it.
+pipeline has not come to yet, and those that were trimmed from the log or the deliveries, are counted, and are no
+differences. A damaged file is an error that names it.
 Leaves out: the floats 0.0 and -0.0 are the same value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -28,7 +29,7 @@ Key: TypeAlias = tuple[str, int, int]
 """Stream, first event of the append, and part: what a blob is kept under."""
 
 Layouts: TypeAlias = Mapping[str, Mapping[str, Place]]
-_OWN = ("id", "publisher", "seq", "subscriptions", "time", "type")
+_OWN = ("id", "publisher", "seq", "source", "subscriptions", "time", "type")
 
 
 class Kind(Enum):
@@ -51,6 +52,7 @@ class Copy:
     publisher: str
     time: int
     view: Mapping[str, Value]
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Report:
     version: int
     differences: tuple[Difference, ...] = ()
     undecided: Mapping[str, int] = field(default_factory=dict)
+    trimmed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sound(self) -> bool:
@@ -97,21 +100,35 @@ def verify(pipeline: Pipeline, progress: Callable[[str], None] = lambda _: None)
     reached = pipeline.store.reached()
     tails = {stream: tail.last for stream, tail in pipeline.log.tails().items()}
     _check_reach(pipeline, reached, tails)
-    progress(f"recomputing the deliveries of {sum(reached.streams.values())} events")
-    should = _recompute(pipeline, reached)
+    trimmed = _trimmed(pipeline, reached)
+    events = sum(reached.streams.values()) - sum(trimmed.values())
+    progress(f"recomputing the deliveries of {events} events")
+    should = _there(_recompute(pipeline, reached).values(), trimmed)
     progress("comparing")
-    held: dict[Key, DeliveryBlob] = {(b.stream, b.first, b.part): b for b in pipeline.store.blobs()}
+    held = _there(pipeline.store.blobs(), trimmed)
     version = pipeline.ledger.version
     names = [subscription.id for subscription, _ in pipeline.ledger.all_subscriptions(version)]
     comparison = _Comparison(pipeline.store.path, layouts(pipeline.ledger.state(version).types), names)
     return Report(
-        sum(reached.streams.values()),
+        events,
         sum(b.count for b in should.values()),
         sum(b.count for b in held.values()),
         reached.version,
         tuple(comparison.differences(should, held)),
         {s: last - reached.streams.get(s, 0) for s, last in tails.items() if last > reached.streams.get(s, 0)},
+        {stream: through for stream, through in trimmed.items() if through},
     )
+
+
+def _trimmed(pipeline: Pipeline, reached: Reached) -> dict[str, int]:
+    """Up to which event of each stream there is nothing to compare: the log or the deliveries are gone."""
+    gone = [pipeline.log.trimmed(), pipeline.store.trimmed()]
+    return {s: min(last, max(one.get(s, 0) for one in gone)) for s, last in reached.streams.items()}
+
+
+def _there(blobs: Iterable[DeliveryBlob], trimmed: Mapping[str, int]) -> dict[Key, DeliveryBlob]:
+    """The blobs that have not been trimmed, by what they are kept under."""
+    return {(b.stream, b.first, b.part): b for b in blobs if b.last > trimmed.get(b.stream, 0)}
 
 
 def replay(pipeline: Pipeline, into: Path) -> int:
@@ -207,6 +224,9 @@ class _Comparison:
                 f"of events {mine.first} to {mine.last}"
             )
             yield Difference(Kind.LABEL, mine.stream, mine.first, "", words=words)
+        if mine.members != theirs.members:
+            words = f"the deliveries of events {theirs.first} to {theirs.last} are marked for other subscriptions"
+            yield Difference(Kind.LABEL, mine.stream, mine.first, "", words=words)
 
     def _compare(self, place: tuple[str, int, int], should: Copy | None, found: list[Copy]) -> Iterator[Difference]:
         stream, seq, number = place
@@ -227,8 +247,8 @@ class _Comparison:
 
     def _copies(self, blob: DeliveryBlob) -> Iterator[tuple[tuple[str, int, int], Copy]]:
         for row in self._table(blob).to_pylist():
-            view = values_of(row, self.layouts.get(row["type"], {}))
-            copy = Copy(blob.version, row["id"], row["type"], row["publisher"], row["time"], view)
+            view = values_of(row, self.layouts.get(row["type"], {}), blob.version)
+            copy = Copy(blob.version, row["id"], row["type"], row["publisher"], row["time"], view, row["source"])
             for subscription in row["subscriptions"]:
                 yield (blob.stream, row["seq"], subscription), copy
 

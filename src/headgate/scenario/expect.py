@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.model.errors import TypeMismatch
-from headgate.model.state import State
+from headgate.model.types import Catalog
 from headgate.model.values import brief, conform
 from headgate.scenario.steps import Names, read_reason
 from headgate.scenario.story import Expect, Expected
 from headgate.scenario.yamlfile import Node
 
 
-def read_expect(node: Node | None, names: Names, state: State) -> Expect:
+def read_expect(node: Node | None, names: Names) -> Expect:
     """The `expect` of a file; without one, nothing is delivered and nothing refused."""
     if node is None:
         return Expect()
@@ -25,7 +25,7 @@ def read_expect(node: Node | None, names: Names, state: State) -> Expect:
     for id, events in fields["deliveries"].mapping().items() if "deliveries" in fields else ():
         if id not in names.subscriptions:
             events.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
-        deliveries[id] = tuple(_expected(one, names, state) for one in events.sequence())
+        deliveries[id] = tuple(_expected(one, names) for one in events.sequence())
     rejected: dict[str, str] = {}
     for id, reason in fields["rejected"].mapping().items() if "rejected" in fields else ():
         if id not in names.events and id not in names.subscriptions:
@@ -44,7 +44,7 @@ def _event(id: str, node: Node, names: Names) -> str:
     return id
 
 
-def _expected(node: Node, names: Names, state: State) -> Expected:
+def _expected(node: Node, names: Names) -> Expected:
     """A bare id, or one id with the whole view."""
     if not isinstance(node.data, dict):
         return Expected(_event(node.text(), node, names))
@@ -52,14 +52,14 @@ def _expected(node: Node, names: Names, state: State) -> Expected:
     if len(fields) != 1:
         node.refuse("an expected delivery is an event id, or one id with its view", "write `{e1: {attribute: value}}`")
     ((id, view),) = fields.items()
-    return Expected(_event(id, view, names), _view(view, names.events[id], state))
+    return Expected(_event(id, view, names), _view(view, names.events[id], names.types))
 
 
-def _view(node: Node, type_name: str, state: State) -> Mapping[str, object]:
+def _view(node: Node, type_name: str, types: Catalog) -> Mapping[str, object]:
     found: dict[str, object] = {}
-    if type_name not in state.types:
+    if type_name not in types:
         return {name: value.plain() for name, value in node.mapping().items()}
-    kinds = state.types.attributes(type_name)
+    kinds = types.attributes(type_name)
     for name, value in node.mapping().items():
         if name not in kinds:
             known = ", ".join(f"`{a}`" for a in kinds) or "none"

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, assert_never
 
+from headgate.decide.views import may_connect
 from headgate.model.changes import Batch
-from headgate.model.errors import GovernDenied, HeadgateError
+from headgate.model.errors import ConnectDenied, GovernDenied, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -22,6 +23,7 @@ from headgate.scenario.story import (
     CommitStep,
     CrashStep,
     DeniedStep,
+    OtherStep,
     PublishStep,
     Scenario,
     Step,
@@ -29,6 +31,7 @@ from headgate.scenario.story import (
     UnsubscribeStep,
     batch_of,
     named,
+    who_connects,
 )
 
 
@@ -92,7 +95,7 @@ def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> Non
             refusal = _try(step, world, outcome)
             if refusal is not None:
                 outcome.rejected[step.draft.id] = refusal.code
-        case SubscribeStep() | UnsubscribeStep() | ChangeStep():
+        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep():
             refusal = _try(step, world, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
@@ -112,6 +115,7 @@ def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> Non
 def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
+        _check_connected(step, world.state())
         if isinstance(step, PublishStep):
             event = world.publish(step.draft, step.stream, step.at)
             outcome.versions[event.id] = event.version
@@ -122,6 +126,13 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> Head
     return None
 
 
+def _check_connected(step: CommitStep | PublishStep, state: State) -> None:
+    """Refuse a step by someone whom the gateway would not let in."""
+    for principal in who_connects(step, state):
+        if not may_connect(state, principal):
+            raise ConnectDenied(f"`{principal}` may not connect", remedy="a rule with `may: connect` lets it in")
+
+
 def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: Outcome) -> None:
     """A change that was refused is a difference, unless `expect.rejected` says so of a subscription.
 
@@ -129,7 +140,8 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     to list it under, so it is noted, and what it does not change shows in the deliveries and versions.
     """
     said = f"{step.place}: {named(step)} was refused: {refusal}"
-    if isinstance(step, ChangeStep) and step.by != scenario.policy.author and isinstance(refusal, GovernDenied):
+    by_another = isinstance(step, ChangeStep) and step.by != scenario.policy.author
+    if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
         outcome.notes.append(said)
         return
     ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []

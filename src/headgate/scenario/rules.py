@@ -6,6 +6,8 @@ without an id gets one that no other rule of the file has.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Final
 
 from headgate.model.rights import Action, Effect
@@ -41,12 +43,27 @@ class RuleIds:
                     if key != "event":
                         self._collect(inner)
 
-    def make(self) -> str:
-        """An id that is not taken."""
+    def make(self, rule: Node) -> str:  # noqa: ARG002
+        """An id for a rule that is not taken."""
         self._made += 1
         while f"rule-{self._made}" in self.declared:
             self._made += 1
         return f"rule-{self._made}"
+
+
+class LastingIds(RuleIds):
+    """Ids made of what the rules say, which stay while others come and go around them."""
+
+    def make(self, rule: Node) -> str:
+        """An id for a rule that is not taken: the same rule gets the same."""
+        text = json.dumps(rule.plain(), sort_keys=True, default=str)
+        made = f"rule-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+        found, number = made, 1
+        while found in self.declared:
+            number += 1
+            found = f"{made}-{number}"
+        self.declared.add(found)
+        return found
 
 
 def read_rules(node: Node, ids: RuleIds) -> list[RuleText]:
@@ -74,7 +91,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
     attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     return RuleText(
         node.place,
-        fields["id"].name() if "id" in fields else ids.make(),
+        fields["id"].name() if "id" in fields else ids.make(node),
         fields["who"].text(),
         actions,
         fields["type"].text() if "type" in fields else "*",

@@ -7,16 +7,28 @@ step inside `assert: {denied: ...}` may name types and attributes that do not ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from headgate.model.changes import AddMember, AddRow, Change, RemoveMember, RemoveRow, SetAttribute
-from headgate.model.errors import HeadgateError, TypeMismatch
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    Advertise,
+    Change,
+    RemoveMember,
+    RemoveRow,
+    RetireType,
+    SetAttribute,
+    Unadvertise,
+)
+from headgate.model.errors import BadScenario, HeadgateError, TypeMismatch
 from headgate.model.events import Draft
 from headgate.model.state import State
-from headgate.model.types import is_pattern
+from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import EPOCH, Kind, brief, conform
+from headgate.scenario.declared import read_type
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.story import (
     ADMINISTRATOR,
@@ -24,6 +36,7 @@ from headgate.scenario.story import (
     CommitStep,
     CrashStep,
     DeniedStep,
+    OtherStep,
     PublishStep,
     RuleText,
     Step,
@@ -34,9 +47,7 @@ from headgate.scenario.story import (
 from headgate.scenario.yamlfile import Node
 
 _LATER: Final = ("connect", "grant", "enter", "elect", "revoke", "reinstate", "advance", "heartbeat", "detect")
-_REASONS_LATER: Final = frozenset(
-    {"connect-denied", "policy-rule", "chain-invalid", "expired", "revoked", "role-denied"}
-)
+_REASONS_LATER: Final = frozenset({"policy-rule", "chain-invalid", "expired", "revoked", "role-denied"})
 
 
 def _codes(root: type[HeadgateError]) -> set[str]:
@@ -45,8 +56,9 @@ def _codes(root: type[HeadgateError]) -> set[str]:
 
 @dataclass(slots=True)
 class Names:
-    """What the steps declare: events with their types, and subscriptions."""
+    """What the steps declare: events with their types, subscriptions, and every type that ever was."""
 
+    types: Catalog
     events: dict[str, str] = field(default_factory=dict)
     subscriptions: set[str] = field(default_factory=set)
 
@@ -73,7 +85,7 @@ class _Steps:
     def __init__(self, state: State, ids: RuleIds) -> None:
         self.state = state
         self.ids = ids
-        self.names = Names()
+        self.names = Names(state.types)
         self.unsubscribed: list[tuple[Node, str]] = []
         self.denying = False
         self.readers: Mapping[str, Callable[[Node], Step]] = {
@@ -81,6 +93,10 @@ class _Steps:
             "unsubscribe": self.unsubscribe,
             "publish": self.publish,
             "change": self.change,
+            "type": self.declare,
+            "retire": self.retire,
+            "advertise": self.advertise,
+            "unadvertise": self.unadvertise,
             "crash": self.crash,
             "assert": self.claim,
         }
@@ -104,9 +120,7 @@ class _Steps:
     def _subscription(self, node: Node) -> SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
         fields = node.fields(("id", "as", "type", "where", "from"), required, later=("requires", "with"))
-        start = fields.get("from")
-        if start is not None and start.data != "start":
-            start.refuse(f"`{brief(start.plain())}` is not where to begin", "write `from: start`, or leave it out")
+        start = _beginning(fields["from"]) if "from" in fields else {}
         id = fields["id"].name() if "id" in fields else "(denied)"
         if not self.denying:
             self.names.subscriptions.add(id)
@@ -116,7 +130,7 @@ class _Steps:
             self._principal(fields["as"]),
             self._type(fields["type"]),
             where(fields["where"]) if "where" in fields else None,
-            start is not None,
+            **start,
         )
 
     def unsubscribe(self, node: Node) -> UnsubscribeStep:
@@ -157,6 +171,41 @@ class _Steps:
             self._check_rule(rule, one)
         return ChangeStep(node.place, by, removed, tuple(changes), tuple(added))
 
+    def declare(self, node: Node) -> OtherStep:
+        """Types that are declared, or grow."""
+        made = [read_type(name, inner) for name, inner in node.mapping().items()]
+        if not made:
+            node.refuse("no type to declare", "write `type: {name: {owner: ..., attributes: {...}}}`")
+        for change in made:
+            self._principal_or_group(node.mapping()[change.type.name].mapping()["owner"])
+            if not self.denying:
+                self._learn(change.type)
+        words = f"type {', '.join(f'`{change.type.name}`' for change in made)}"
+        return OtherStep(node.place, ADMINISTRATOR, tuple(made), words)
+
+    def _learn(self, new: EventType) -> None:
+        """Later steps and expectations may name the type; whether it can be declared shows when it is."""
+        types = self.names.types
+        with suppress(HeadgateError):
+            self.names.types = types.grow(new, 0) if new.name in types else types.declare(new)
+
+    def retire(self, node: Node) -> OtherStep:
+        """A type ends."""
+        return OtherStep(node.place, ADMINISTRATOR, (RetireType(self._type(node)),), f"retire `{node.text()}`")
+
+    def advertise(self, node: Node) -> OtherStep:
+        """A principal says what it will publish."""
+        return self._advertisement(node, Advertise, "advertise")
+
+    def unadvertise(self, node: Node) -> OtherStep:
+        """A principal will publish it no more."""
+        return self._advertisement(node, Unadvertise, "unadvertise")
+
+    def _advertisement(self, node: Node, change: type[Advertise | Unadvertise], words: str) -> OtherStep:
+        fields = node.fields(("as", "type"), required=("as", "type"))
+        principal, type_name = self._principal(fields["as"]), self._type(fields["type"])
+        return OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
+
     def crash(self, node: Node) -> CrashStep:
         if node.data != "pipeline":
             node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
@@ -171,7 +220,7 @@ class _Steps:
         finally:
             self.denying = False
         if not isinstance(step, CommitStep | PublishStep):
-            denied["step"].refuse("only `publish`, `subscribe`, `unsubscribe` and `change` can be denied")
+            denied["step"].refuse("a crash or another `assert` cannot be denied", "name a step that can be refused")
         return DeniedStep(node.place, step, read_reason(denied["reason"]))
 
     # -- parts ------------------------------------------------------------------------------------------------
@@ -212,7 +261,7 @@ class _Steps:
         if self.denying or is_pattern(rule.type):
             return
         self._type(fields["type"])
-        known = self.state.types.attributes(rule.type)
+        known = self.names.types.attributes(rule.type)
         for attribute in rule.attributes or ():
             if attribute not in known:
                 fields["attributes"].refuse(
@@ -231,7 +280,7 @@ class _Steps:
         return node.text()
 
     def _type(self, node: Node) -> str:
-        if not self.denying and node.text() not in self.state.types:
+        if not self.denying and node.text() not in self.names.types:
             node.refuse(f"no type `{brief(node.data)}`", "declare it in `types`")
         return node.text()
 
@@ -239,6 +288,28 @@ class _Steps:
         if node.text() not in self.ids.declared and not self.denying:
             node.refuse(f"no rule `{brief(node.data)}`", "give the rule an `id`")
         return node.text()
+
+
+def _beginning(node: Node) -> dict[str, Any]:
+    """Where a subscription begins: `now`, `start`, a version or a time."""
+    if node.data == "now":
+        return {}
+    if node.data == "start":
+        return {"history": True}
+    remedy = "write `now`, `start`, `{version: 3}`, `{time: ...}` or a time: seconds, or ISO 8601 with a zone"
+    if isinstance(node.data, dict):
+        fields = node.fields(("version", "time"))
+        if len(fields) != 1:
+            node.refuse("a subscription begins at a version or at a time", remedy)
+        if "time" in fields:
+            return {"history": True, "since_time": _time(fields["time"])}
+        if fields["version"].integer() < 0:
+            fields["version"].refuse(f"`{fields['version'].data}` is not a version", "versions count from 0")
+        return {"history": True, "since_version": fields["version"].integer()}
+    try:
+        return {"history": True, "since_time": _time(node)}
+    except BadScenario:
+        node.refuse(f"`{brief(node.plain())}` is not where to begin", remedy)
 
 
 def _time(node: Node) -> datetime:

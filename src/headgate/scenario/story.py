@@ -64,11 +64,23 @@ class SubscriptionText:
     type: str
     where: str | None = None
     history: bool = False
+    since_version: int = 0
+    since_time: datetime | None = None
 
     def change(self) -> Subscribe:
         """The change that opens it, or why it cannot be."""
         try:
-            return Subscribe(Subscription(self.id, self.principal, self.type, condition(self.where), self.history))
+            return Subscribe(
+                Subscription(
+                    self.id,
+                    self.principal,
+                    self.type,
+                    condition(self.where),
+                    self.history,
+                    since_version=self.since_version,
+                    since_time=self.since_time,
+                )
+            )
         except HeadgateError as error:
             raise error.at(f"subscription `{self.id}`") from None
 
@@ -101,6 +113,16 @@ class ChangeStep:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherStep:
+    """Changes of another sort, in a few words: types that are declared, grown or retired, and advertisements."""
+
+    place: Place
+    by: str
+    changes: tuple[Change, ...]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublishStep:
     """An event is sent, at a time on the gateway's clock."""
 
@@ -126,7 +148,7 @@ class DeniedStep:
     reason: str
 
 
-CommitStep: TypeAlias = SubscribeStep | UnsubscribeStep | ChangeStep
+CommitStep: TypeAlias = SubscribeStep | UnsubscribeStep | ChangeStep | OtherStep
 Step: TypeAlias = CommitStep | PublishStep | CrashStep | DeniedStep
 
 
@@ -179,6 +201,23 @@ def batch_of(step: CommitStep, state: State) -> Batch:
             in_force = {rule.id for rule in state.rules}
             removed = tuple(RemoveRule(id) for id in dict.fromkeys(remove) if id in in_force)
             return Batch(by, (*removed, *changes, *(rule.change() for rule in add)))
+        case OtherStep(_, by, changes):
+            return Batch(by, changes)
+        case _:
+            assert_never(step)
+
+
+def who_connects(step: CommitStep | PublishStep, state: State) -> tuple[str, ...]:
+    """The principals that a step is taken by, and that must be connected for it."""
+    match step:
+        case SubscribeStep(_, subscriptions):
+            return tuple(dict.fromkeys(s.principal for s in subscriptions))
+        case UnsubscribeStep(_, id):
+            return (state.subscriptions[id].principal,) if id in state.subscriptions else ()
+        case ChangeStep(_, by) | OtherStep(_, by):
+            return (by,)
+        case PublishStep(_, draft):
+            return (draft.publisher,)
         case _:
             assert_never(step)
 
@@ -192,6 +231,8 @@ def named(step: CommitStep | PublishStep) -> str:
             return f"unsubscribe `{id}`"
         case ChangeStep(_, by):
             return "change" if by == ADMINISTRATOR else f"change by `{by}`"
+        case OtherStep(_, _, _, words):
+            return words
         case PublishStep(_, draft):
             return f"publish `{draft.id}`"
         case _:

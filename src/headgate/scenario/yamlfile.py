@@ -8,6 +8,7 @@ Leaves out: merge keys, tags other than the core schema's, several documents in 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -129,7 +130,7 @@ class Node:
             if key in later:
                 node.not_yet(key)
             if key not in known:
-                node.refuse(f"unknown key `{brief(key)}`", f"known keys: {', '.join(f'`{k}`' for k in known)}")
+                node.refuse(f"unknown key `{brief(key)}`", nearest(key, known))
         for key in required:
             if key not in found:
                 self.refuse(f"the key `{key}` is missing")
@@ -157,6 +158,13 @@ class Node:
                 return f"`{str(self.data).lower()}`"
             case _:
                 return f"`{brief(self.data)}`"
+
+
+def nearest(key: str, known: Collection[str]) -> str:
+    """The known key that was perhaps meant, and all of them."""
+    near = difflib.get_close_matches(key, known, n=1)
+    every = f"known keys: {', '.join(f'`{k}`' for k in known)}"
+    return f"perhaps `{near[0]}`; {every}" if near else every
 
 
 def load_yaml(path: Path) -> Node:

@@ -36,6 +36,7 @@ from headgate.model.errors import BadExpression
 from headgate.model.events import Event
 from headgate.model.limits import MAX_CLAUSES
 from headgate.model.state import State
+from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
 from headgate.pipeline.codec import LogBatch, encode, event_batch
 from headgate.pipeline.layout import places
@@ -113,7 +114,7 @@ def test_a_type_with_other_kinds_makes_comparisons_unknown(
         some = normalised(bound, OTHER_KINDS, want)
         assert any(clause_holds(c, other, world) for c in some) is (found is want)
         for clause in some:
-            lower(clause, places(OTHER_KINDS), 1)
+            lower(clause, places(Catalog().declare(EventType("T", "o", OTHER_KINDS)), "T"), 1)
 
 
 def normalised(condition: Condition, kinds: Mapping[str, Kind], want: bool) -> tuple[Clause, ...]:
@@ -151,7 +152,7 @@ def test_rows_hold_exactly_where_the_truth_is_wanted(
 
 def rows_hold(found: tuple[Clause, ...], events: list[Event]) -> list[bool]:
     """Which events meet the lowered rows of some clauses?"""
-    layout = places(KINDS)
+    layout = places(Catalog().declare(EventType("T", "o", KINDS)), "T")
     layouts = {"t": layout}
     appends = [LogBatch("m", n, n, 1, micros(e.time), encode([e], layouts)) for n, e in enumerate(events, 1)]
     batch = event_batch(appends, {"t": 0}, layouts, 1)

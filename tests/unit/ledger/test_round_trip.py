@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from headgate.decide.apply import apply
 from headgate.decide.views import entries
 from headgate.ledger import Ledger
+from headgate.ledger.preview import preview
 from headgate.model.changes import (
     AddMember,
     AddRow,
     AddRule,
+    Advertise,
     Batch,
     Change,
     DeclareGroup,
@@ -24,12 +26,22 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RegisterPredicate,
+    RemoveGroup,
     RemoveMember,
+    RemovePredicate,
+    RemovePrincipal,
+    RemoveRelation,
     RemoveRow,
     RemoveRule,
+    RetireType,
     SetAttribute,
+    SetConnect,
+    SetKey,
+    SetOpen,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
+    Withdraw,
 )
 from headgate.model.errors import HeadgateError
 from headgate.model.rights import Action, Effect, Rule, Subscription
@@ -40,6 +52,7 @@ from strategies.conditions import conditions, values
 
 KINDS = {kind.value: kind for kind in Kind}
 PRINCIPALS = ["ann", "bob", "été"]
+DIDS = [f"did:key:z6Mk{'a' * 43}{n}" for n in "123"]
 GROUPS = ["g1", "g2", "g3"]
 SETTING = Batch(
     ADMINISTRATOR,
@@ -101,6 +114,16 @@ def changes() -> st.SearchStrategy[Change]:
         where=FILTER,
         history=st.booleans(),
     )
+    reaching = st.builds(
+        Subscription,
+        id=st.sampled_from(["s1", "s2", "s3"]),
+        principal=st.sampled_from(PRINCIPALS),
+        type=st.just("t.Top"),
+        history=st.just(True),
+        since_version=st.integers(0, 3),
+        since_time=st.none() | values(Kind.TIMESTAMP),
+    )
+    said = st.tuples(st.sampled_from(PRINCIPALS), st.sampled_from(["t.Top", "t.Under"]))
     member = st.tuples(st.sampled_from(GROUPS), WHO)
     return st.one_of(
         st.sampled_from(
@@ -110,8 +133,29 @@ def changes() -> st.SearchStrategy[Change]:
                 DeclareGroup("g3"),
                 DeclareRelation("S"),
                 DeclareRelation("T", open=True),
+                DeclareType(EventType("t.Top", ADMINISTRATOR, {**KINDS, "gained": Kind.INT})),
+                DeclareType(
+                    EventType(
+                        "t.Under", ADMINISTRATOR, {"more": Kind.INT, "late": Kind.BYTES}, "t.Top", ("more", "int")
+                    )
+                ),
+                RetireType("t.Under"),
+                RetireType("a.Other"),
+                RemovePrincipal("été"),
+                DeclarePrincipal("été"),
+                RemoveGroup("g3"),
+                RemoveRelation("S"),
+                RemovePredicate("p"),
+                SetConnect(True),
+                SetConnect(False),
             ]
         ),
+        st.builds(SetKey, st.sampled_from([*PRINCIPALS, ADMINISTRATOR]), st.none() | st.sampled_from(DIDS)),
+        st.builds(SetOpen, st.sampled_from(["g1", "g2", "R"]), st.booleans()),
+        said.map(lambda pair: Advertise(*pair)),
+        said.map(lambda pair: Unadvertise(*pair)),
+        st.builds(Withdraw, st.sampled_from(PRINCIPALS)),
+        reaching.map(Subscribe),
         st.builds(DeclarePrincipal, st.just("été"), st.dictionaries(st.sampled_from(["rank", "x y"]), VALUE)),
         st.builds(SetAttribute, st.sampled_from(PRINCIPALS), st.sampled_from(["rank", "age"]), st.none() | VALUE),
         member.map(lambda pair: AddMember(*pair)),
@@ -145,7 +189,13 @@ def exact(state: State) -> list[str]:
     lines += sorted(repr((name, sorted(map(repr, of.items())))) for name, of in state.principals.items())
     lines += sorted(repr((name, sorted(of))) for name, of in state.groups.items())
     lines += sorted(repr((name, sorted(map(repr, of)))) for name, of in state.relations.items())
+    lines += [
+        repr((t.name, t.owner, list(t.attributes.items()), t.parent, t.key, t.bits, t.since, t.retired))
+        for t in state.types.every.values()
+    ]
     lines += sorted(state.open_names)
+    lines += sorted(map(repr, state.keys.items())) + [f"connect {state.connect_open}"]
+    lines += sorted(map(repr, state.advertisements)) + sorted(map(repr, state.withdrawals.items()))
     lines += sorted(map(repr, state.predicates.values()))
     return lines + sorted(map(repr, state.subscriptions.values()))
 
@@ -177,7 +227,9 @@ def attempts(ledger: Ledger, batches: Sequence[Batch]) -> Iterator[State]:
             assert str(refused.value) == refusal
             assert ledger.version == state.version
             accepted, after = salvaged(state, batch)
+        said = preview(state, after, accepted)
         assert ledger.commit(accepted) == after.version
+        assert said == ledger.difference(state.version, after.version)
         state = after
         yield after
 

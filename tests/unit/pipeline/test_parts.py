@@ -11,6 +11,7 @@ import pytest
 from headgate.decide.normal import clauses
 from headgate.lang import parse_condition
 from headgate.model.errors import BadDefinition, BadEnvironment, Damaged
+from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
 from headgate.pipeline import predicates
 from headgate.pipeline.faults import Struck, strike
@@ -20,13 +21,14 @@ from headgate.pipeline.session import check_java
 from headgate.pipeline.shapes import Access, _dyadic, _node, expand, mix
 
 KINDS = {"a": Kind.INT, "b": Kind.STRING, "c": Kind.FLOAT, "d": Kind.BOOL, "e": Kind.TIMESTAMP, "f": Kind.BYTES}
-LAYOUT = places(KINDS)
+CATALOG = Catalog().declare(EventType("T", "o", KINDS))
+LAYOUT = places(CATALOG, "T")
 
 
 def test_a_subtype_keeps_its_parents_places() -> None:
-    longer = places({**KINDS, "g": Kind.INT, "h": Kind.STRING})
+    longer = places(CATALOG.declare(EventType("T.U", "o", {"g": Kind.INT, "h": Kind.STRING}, "T")), "T.U")
     assert {name: longer[name] for name in KINDS} == LAYOUT
-    assert longer["g"].slot == Slot("i", 3)
+    assert longer["g"].slot == Slot("i", 6)
     assert words_for(0) == words_for(64) == 1
     assert words_for(65) == 2
     assert mask_of([0, 63, 64], 2) == [1 | 1 << 63, 1]
@@ -37,14 +39,14 @@ def test_a_subtype_keeps_its_parents_places() -> None:
     [
         ("a = 3.0", ((Slot("i", 0), 3),), ()),
         ("a > 3.5 and a < 6", (), ((Slot("i", 0), 4, 5),)),
-        ("c = 1", ((Slot("f", 0), 1.0),), ()),
-        ("c < 9007199254740993", (), ((Slot("f", 0), -math.inf, 9007199254740992.0),)),
-        ("c > 9007199254740993", (), ((Slot("f", 0), 9007199254740994.0, math.inf),)),
-        ("d = true", ((Slot("i", 1), 1),), ()),
+        ("c = 1", ((Slot("f", 2), 1.0),), ()),
+        ("c < 9007199254740993", (), ((Slot("f", 2), -math.inf, 9007199254740992.0),)),
+        ("c > 9007199254740993", (), ((Slot("f", 2), 9007199254740994.0, math.inf),)),
+        ("d = true", ((Slot("i", 3), 1),), ()),
         (
             "e >= timestamp '1970-01-01T00:00:01Z' and e < timestamp '1970-01-01T00:00:02Z'",
             (),
-            ((Slot("i", 2), 10**6, 2 * 10**6 - 1),),
+            ((Slot("i", 4), 10**6, 2 * 10**6 - 1),),
         ),
         ("@publisher = 'x'", ((Slot("s", -1), "x"),), ()),
     ],

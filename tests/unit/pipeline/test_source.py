@@ -122,3 +122,24 @@ def test_the_work_is_cut_into_about_equal_pieces(log: EventLog, monkeypatch: pyt
     assert pieces(log, {"north": 50, "south": 45}, {"north": 50, "south": 50}, 2) == [[("south", 45, 50)]]
     assert pieces(log, {"north": 50}, {"north": 50}, 2) == []
     assert Piece([], 0, 1).ranges == []
+
+
+def test_reading_begins_where_the_log_was_trimmed(
+    ledger: Ledger, log: EventLog, stream: LogStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = log.take("main", 1)
+    for _ in range(5):
+        log.append("main", token, 1, 0, 10, b"x")
+    log.trim("main", 25)
+    assert stream.latestOffset(START, ReadMaxRows(15))["streams"] == {"main": 30}
+    end = stream.latestOffset(START, ALL)
+    assert [first for _, first, _, _ in rows(stream, START, end)] == [0, 21, 31, 41]
+    ledger.commit(Batch("p", (Subscribe(Subscription("past", "p", "a.T", history=True)),)))
+    again = rows(stream, end, stream.latestOffset(end, ALL))
+    assert sorted(again) == [("", 0, True, 2), *(("main", first, True, 2) for first in (21, 31, 41))]
+    monkeypatch.setattr(source, "EVENTS_A_PARTITION", 10)
+    assert pieces(log, {}, {"main": 50}, 2) == [[("main", 20, 30), ("main", 30, 40)], [("main", 40, 50)]]
+    assert pieces(log, {}, {"main": 20}, 2) == []
+    log.trim("main", 50)
+    assert stream.latestOffset(START, ALL)["streams"] == {"main": 50}
+    assert rows(stream, START, {"version": 1, "streams": {"main": 50}}) == [("", 0, False, 1)]

@@ -1,11 +1,16 @@
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from headgate.decide.apply import apply
+from headgate.model.changes import SetConnect, SetKey
 from headgate.model.errors import BadExpression, BadScenario, HeadgateError, NotSupportedYet
 from headgate.model.rights import Action, Effect
+from headgate.model.state import State
+from headgate.model.values import EPOCH
 from headgate.scenario.file import load
-from headgate.scenario.story import ADMINISTRATOR, ChangeStep, PublishStep, Scenario
+from headgate.scenario.story import ADMINISTRATOR, ChangeStep, PublishStep, Scenario, SubscribeStep
 
 BASE = """\
 headgate: 1
@@ -46,6 +51,7 @@ def test_the_policy_is_one_batch_of_the_administrator(tmp_path: Path) -> None:
     assert found.policy.author == ADMINISTRATOR
     kinds = [type(change).__name__ for change in found.policy.changes]
     assert kinds == [
+        "SetConnect",
         *["DeclarePrincipal"] * 2,
         *["DeclareGroup"] * 2,
         *["AddMember"] * 2,
@@ -111,7 +117,11 @@ def test_a_change_keeps_its_order(tmp_path: Path) -> None:
         ("headgate: 1", "headgate: '1'", "is not a format version"),
         ("headgate: 1\n", "", "f.yaml:1: it is not a scenario"),
         ("title: a test", "title: 7", "f.yaml:2: key `title`: `7` is not text; put it in quotes"),
-        ("title: a test", "titel: x", "f.yaml:2: key `titel`: unknown key `titel`; known keys: `headgate`, `title`"),
+        (
+            "title: a test",
+            "titel: x",
+            "f.yaml:2: key `titel`: unknown key `titel`; perhaps `title`; known keys: `headgate`, `title`",
+        ),
         ("title: a test", "connect: maybe", "f.yaml:2: key `connect`: `maybe` is neither `open` nor `closed`"),
         ("{owner: o, attributes", "{attributes", "f.yaml:4: key `types.a.T`: the key `owner` is missing"),
         ("owner: o", "owner: x", "f.yaml:4: key `types.a.T`: no principal or group `x`"),
@@ -144,6 +154,25 @@ def test_a_change_keeps_its_order(tmp_path: Path) -> None:
         ("as: p, type: a.T", "as: g, type: a.T", "f.yaml:13: key `steps[0].subscribe.as`: no principal `g`"),
         ("as: p, type: a.T", "as: p, type: a.U", "f.yaml:13: key `steps[0].subscribe.type`: no type `a.U`"),
         ("as: p, type: a.T", "as: p, type: a.T, from: end", "`end` is not where to begin"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: true", "`True` is not where to begin"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: '2026-01-01T00:00:00'", "is not where to begin"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: {}", "a subscription begins at a version or at a time"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: {version: -1}", "`-1` is not a version"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: {version: 1.5}", "`1.5` is not a whole number"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: {time: soon}", "key `steps[0].subscribe.from.time`"),
+        ("as: p, type: a.T", "as: p, type: a.T, from: {version: 1, time: 2}", "at a version or at a time"),
+        ("{o: {}", "{o: {key: did:key:z6Mkshort}", "f.yaml:5: key `principals.o.key`: `did:key:z6Mkshort` is not a"),
+        ("{o: {}", "{o: {key: 7}", "f.yaml:5: key `principals.o.key`: `7` is not text"),
+        ("  - subscribe", "  - type: {}\n  - subscribe", "f.yaml:13: key `steps[0].type`: no type to declare"),
+        ("  - subscribe", "  - type: {a.U: {owner: x}}\n  - subscribe", "no principal or group `x`"),
+        ("  - subscribe", "  - type: {a.U: {}}\n  - subscribe", "key `steps[0].type.a.U`: the key `owner` is missing"),
+        ("  - subscribe", "  - retire: a.U\n  - subscribe", "f.yaml:13: key `steps[0].retire`: no type `a.U`"),
+        ("  - subscribe", "  - advertise: {as: o, type: a.U}\n  - subscribe", "no type `a.U`"),
+        (
+            "  - subscribe",
+            "  - assert: {denied: {step: {crash: pipeline}, reason: error}}\n  - subscribe",
+            "a crash or",
+        ),
         ("subscribe: {id: s1, as", "subscribe: {as", "f.yaml:13: key `steps[0].subscribe`: the key `id` is missing"),
         (
             "  - subscribe",
@@ -194,7 +223,6 @@ def test_errors_name_the_file_the_line_and_the_key(tmp_path: Path, old: str, new
         ("title: a test", "roles: {}", "roles"),
         ("title: a test", "events: ''", "events"),
         ("title: a test", "representatives: {}", "representatives"),
-        ("title: a test", "connect: closed", "connect: closed"),
         ("{o: {}", "{o: {policy_rule: 'true'}", "policy_rule"),
         ("{id: r1, who: o", "{id: r1, role: S.R(a)", "role"),
         ("as: p, type: a.T", "as: p, type: a.T, requires: 'true'", "requires"),
@@ -222,8 +250,49 @@ def test_a_bad_expression_in_the_policy_has_both_places(tmp_path: Path) -> None:
     assert said.startswith("f.yaml:11: key `policy[1]`, rule `rule-1`, line 1, column")
 
 
-def test_connect_open_is_what_there_is(tmp_path: Path) -> None:
-    scenario(tmp_path, BASE.replace("title: a test", "connect: open"))
+def test_a_scenario_is_open_unless_it_says_that_it_is_closed(tmp_path: Path) -> None:
+    for text, is_open in (("title: x", True), ("connect: open", True), ("connect: closed", False)):
+        found = scenario(tmp_path, BASE.replace("title: a test", text))
+        assert (SetConnect(True) in found.policy.changes) is is_open
+        assert apply(State(administrator=ADMINISTRATOR), found.policy).connect_open is is_open
+
+
+def test_a_principal_has_a_key(tmp_path: Path) -> None:
+    key = "did:key:z6Mk" + "a" * 44
+    found = scenario(tmp_path, BASE.replace("{o: {}", f"{{o: {{key: '{key}'}}"))
+    assert SetKey("o", key) in found.policy.changes
+
+
+@pytest.mark.parametrize(
+    ("text", "history", "version", "seconds"),
+    [
+        ("now", False, 0, None),
+        ("start", True, 0, None),
+        ("{version: 3}", True, 3, None),
+        ("3", True, 0, 3),
+        ("{time: 2.5}", True, 0, 2.5),
+        ("'1970-01-01T01:00:04+01:00'", True, 0, 4),
+    ],
+)
+def test_where_a_subscription_begins(
+    tmp_path: Path, text: str, history: bool, version: int, seconds: float | None
+) -> None:
+    step = scenario(tmp_path, BASE.replace("as: p, type: a.T", f"as: p, type: a.T, from: {text}")).steps[0]
+    assert isinstance(step, SubscribeStep)
+    found = step.subscriptions[0].change().subscription
+    assert (found.history, found.since_version) == (history, version)
+    assert found.since_time == (None if seconds is None else EPOCH + timedelta(seconds=seconds))
+
+
+def test_later_steps_and_expectations_know_the_types_of_earlier_steps(tmp_path: Path) -> None:
+    text = BASE.replace(
+        "  - publish",
+        "  - type: {a.T: {owner: o, attributes: {i: int, s: string, at: timestamp, j: int}}}"
+        "\n  - change: {add: [{who: p, may: subscribe, type: a.T, attributes: [j]}]}\n  - publish",
+    )
+    found = scenario(tmp_path, text.replace("at: null}", "at: null, j: 2}"))
+    assert found.expect.deliveries["s1"][0].view == {"i": 2, "s": None, "at": None, "j": 2}
+    assert "`a.T` has no attribute `k`" in refused(tmp_path, text.replace("[j]", "[k]"))
 
 
 def test_a_predicate_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:

@@ -3,11 +3,16 @@
 import re
 from pathlib import Path
 
-from headgate.scenario import file, rules, steps
+from headgate.model.rights import Action
+from headgate.scenario import declared, file, rules, steps
 from headgate.scenario.engines import run_decide
 from headgate.scenario.report import judge
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenario-format.md").read_text("utf-8")
+
+STEPS = (
+    *("subscribe", "unsubscribe", "publish", "change", "type", "retire", "advertise", "unadvertise", "crash", "assert"),
+)
 
 
 def test_the_example_passes(tmp_path: Path) -> None:
@@ -19,7 +24,9 @@ def test_the_example_passes(tmp_path: Path) -> None:
 
 def test_every_key_is_described() -> None:
     supported, _, later = PAGE.partition("## Not supported yet")
-    for key in (*file._KEYS, *rules._KEYS, "subscribe", "unsubscribe", "publish", "change", "crash", "assert"):
+    for key in (*file._KEYS, *rules._KEYS, *STEPS):
         assert f"| `{key}` |" in supported
-    for key in (*file._LATER, *steps._LATER, "policy_rule", "role", "requires", "with", "signals", "holds", "lacks"):
+    for action in Action:
+        assert f"`{action.value}`" in supported
+    for key in (*declared.LATER, *steps._LATER, "policy_rule", "role", "requires", "with", "signals", "holds", "lacks"):
         assert f"`{key}`" in later

@@ -1,0 +1,90 @@
+"""How commands connect to a node: the options that they share, and what is taken from a domain's directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.cli.shown import check_text
+from headgate.client import Client, connect
+from headgate.client.place import Place, place_of
+from headgate.gateway.config import Files
+from headgate.model.errors import NotFound
+
+NodeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node",
+        metavar="URL",
+        envvar="HEADGATE_NODE",
+        help="A gateway, such as `https://gate.example.org:8443`; may be repeated.",
+        show_default="as the domain's settings say",
+    ),
+]
+WhoOption = Annotated[
+    str | None, typer.Option("--as", metavar="NAME", help="Act as this principal: `keys/NAME.pem` of the domain.")
+]
+KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The principal's private key instead.")]
+BrokerOption = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="DID", help="The broker to trust.", show_default="the domain's"),
+]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option("--certificate", metavar="FILE", help="The certificate to trust.", show_default="the domain's"),
+]
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--domain",
+        metavar="DIR",
+        envvar="HEADGATE_DOMAIN",
+        help="The domain's directory.",
+        show_default="the current one, if it is a domain",
+    ),
+]
+
+
+def connected(
+    node: Sequence[str] | None,
+    who: str | None,
+    key: Path | None,
+    broker: str | None,
+    certificate: Path | None,
+    domain: Path | None,
+) -> Client:
+    """A client as the options say.
+
+    A domain's directory gives addresses, certificate and broker that are not given, and the keys of `--as`. With
+    `--node` and `--key` it is looked at only if it is named.
+    """
+    check_text(who, broker, *(node or ()))
+    if (who is None) == (key is None):
+        raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
+    place = _place(domain, needed=who is not None or not node)
+    urls = list(node or ()) or (place.urls if place else [])
+    if place is not None:
+        broker = broker or place.broker
+        certificate = certificate or place.certificate
+    if who is not None:
+        assert place is not None, "a name needs a domain"
+        key = place.key(who)
+    assert key is not None, "either of the two is given"
+    return connect(urls, key, broker=broker, certificate=certificate)
+
+
+def _place(domain: Path | None, *, needed: bool) -> Place | None:
+    if domain is None and not needed:
+        return None
+    directory = domain or Path()
+    if not Files(directory).config.is_file() and Files(directory.parent).config.is_file() and domain is not None:
+        directory = directory.parent  # its data directory was named
+    if domain is None and not Files(directory).config.is_file():
+        raise NotFound(
+            "the current directory is not a domain", remedy="give `--domain DIR`, or `--node URL` and `--key FILE`"
+        )
+    return place_of(directory, os.environ)

@@ -1,0 +1,292 @@
+"""`headgate policy`: a directory of files is the policy, and the ledger is made to say the same.
+
+Guarantees: `plan` changes nothing. `apply` commits exactly the plan that it shows, as one batch at the version it was
+made for, or nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from headgate.cli.common import data_directory, err, out, shows_errors
+from headgate.cli.shown import cells, check_text, names, print_json, say, table
+from headgate.decide.advice import Advice, Concern, advise
+from headgate.decide.effects import ALWAYS, Affected, Gain, Turn, effects
+from headgate.decide.plan import Plan
+from headgate.gateway import Domain
+from headgate.gateway.config import Files
+from headgate.ledger import Difference, Ledger, StartingPoint
+from headgate.ledger.preview import preview
+from headgate.model.errors import VersionConflict
+from headgate.model.rights import Action
+from headgate.model.state import State
+from headgate.pipeline.jobs import Paths
+from headgate.scenario.policy import Desired, plan_policy, read_policy
+
+_MOST: Final = 50
+"""Lines shown of one kind; `--json` has them all."""
+
+_FEW: Final = 3
+"""Principals that are named one by one."""
+
+app = typer.Typer(
+    help="Keep the policy in files: show what they would change, and make it so.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The policy: a directory of YAML files.")]
+DomainOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--domain",
+        metavar="DIR",
+        help="The domain, or its data directory.",
+        envvar="HEADGATE_DOMAIN",
+        show_default="the one the policy stands in, or the current directory",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something odd about the policy, and that in words."""
+
+    concern: Concern
+    names: tuple[str, ...]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A plan with all that is said about it."""
+
+    version: int
+    changes: tuple[Difference, ...]
+    effects: tuple[Affected, ...]
+    warnings: tuple[Warned, ...]
+
+
+def plan(
+    directory: Directory,
+    domain: DomainOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Leave with status 1 if anything would change.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Show what a policy directory would change: who gains and who loses what, and then the changes themselves.
+
+    The files (`*.yaml`, in order of their names, also one directory down) have the keys of scenario files without
+    `steps` and `expect`. The directory is the whole policy: what it does not say would end.
+
+    For example:
+
+    `headgate policy plan policy`
+
+    `headgate policy plan policy --domain /srv/headgate --check`
+
+    Exit status: 0 with or without a difference, 1 with `--check` if there is one, 2 if the policy is refused.
+    """
+    check_text(str(directory))
+    with Ledger.open(Paths(_data(domain, directory)).ledger) as ledger:
+        now = ledger.state()
+    made = plan_policy(now, read_policy(directory, now.administrator))
+    shown = describe(made)
+    if json:
+        print_json(shown)
+    else:
+        _show(shown, made)
+    raise typer.Exit(int(check and not made.empty))
+
+
+def apply(
+    directory: Directory,
+    domain: DomainOption = None,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the history.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Make the ledger say what a policy directory says, as one new version; shows the plan and asks first.
+
+    Rules, groups and all the rest become exactly those of the files. Subscriptions stay, except where their type or
+    principal ends, or their filter names something that no filter may name any more. A running node follows at once.
+
+    For example:
+
+    `headgate policy apply policy`
+
+    `headgate policy apply policy --domain /srv/headgate --note 'the new season' --yes`
+
+    Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
+    """
+    check_text(str(directory), note)
+    with Domain.open(_data(domain, directory)) as opened:
+        now = opened.ledger.state()
+        desired = read_policy(directory, now.administrator)
+        made = plan_policy(now, desired)
+        _show(describe(made), made)
+        if made.empty:
+            return
+        if not yes and not _confirmed(made):
+            say("nothing was changed")
+            raise typer.Exit(1)
+        version = _commit(opened, made, desired, note)
+        starts = opened.ledger.starting_points(version=version)
+    _applied(version, starts)
+
+
+def _data(domain: Path | None, directory: Path) -> Path:
+    """The data directory: of `--domain`, or of the domain that the policy stands in, or of the current directory."""
+    beside = directory.resolve().parent
+    return data_directory(beside if domain is None and Files(beside).config.is_file() else domain or Path())
+
+
+def _confirmed(made: Plan) -> bool:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
+    err.print()
+    return typer.confirm(f"Apply this as version {made.expect + 1}?", err=True)
+
+
+def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
+    for one, beside in desired.predicates:
+        domain.register_predicate(one.name, one.target, beside)
+    try:
+        return domain.commit(replace(made.batch, note=note), expect=made.expect)
+    except VersionConflict as error:
+        raise VersionConflict(
+            f"{error.message}: the policy was changed meanwhile, and this plan was not applied", remedy="plan again"
+        ) from None
+
+
+# -- in words -------------------------------------------------------------------------------------------------
+
+
+def describe(made: Plan) -> Shown:
+    """Everything there is to say about a plan."""
+    found = () if made.empty else tuple(effects(made.before, made.after))
+    warned = tuple(
+        Warned(one.concern, one.names, _concern_words(one, made.before, made.after)) for one in advise(made.after)
+    )
+    changes = () if made.empty else tuple(preview(made.before, made.after, made.batch))
+    return Shown(made.expect, changes, found, warned)
+
+
+def whom(who: Sequence[str], *states: State) -> str:
+    """Principals in a few words: by name if they are few, by their group if they have one, or by number."""
+    if len(who) <= _FEW:
+        return names(who)
+    members = frozenset(who)
+    for state in states:
+        inside = [(len(found), group) for group in state.groups if members <= (found := state.members_of(group))]
+        if inside:
+            size, group = min(inside)
+            return f"the {size:,} members of `{group}`" if size == len(who) else f"{len(who):,} members of `{group}`"
+    return f"{names(who[:2])} and {len(who) - 2:,} more"
+
+
+def gain_words(gain: Gain) -> str:
+    """One gain or loss in words."""
+    no_longer = "no longer " if gain.turn is Turn.LOSES else ""
+    what = f"`{gain.type}`"
+    match gain.action:
+        case Action.CONNECT:
+            return "may no longer connect" if no_longer else "may connect"
+        case Action.SUBSCRIBE:
+            part = f"{names(gain.attributes)} of {what}" if gain.attributes else f"that there is a {what}"
+            if gain.turn is Turn.OTHERWISE:
+                return f"sees {part}{_where(gain.after) or ' always'}; before:{_where(gain.before) or ' always'}"
+            return f"{no_longer}sees {part}{_where(gain.before if no_longer else gain.after)}"
+        case Action.PUBLISH if gain.turn is Turn.OTHERWISE:
+            return f"may publish of {what}: {gain.after}; before: {gain.before}"
+        case Action.PUBLISH:
+            terms = f": {gain.after}" if gain.after not in (None, "everything") else ""
+            return f"may {no_longer}publish {what}{terms}"
+        case _:
+            return f"may {no_longer}{gain.action.value} {what}"
+
+
+def _where(condition: str | None) -> str:
+    return "" if condition in (None, ALWAYS) else f" where {condition}"
+
+
+def _concern_words(one: Advice, *states: State) -> str:
+    rules = names(one.names[:_FEW]) + (f" and {len(one.names) - _FEW:,} more" if len(one.names) > _FEW else "")
+    people, many = whom(one.names, *states), len(one.names) > 1
+    match one.concern:
+        case Concern.IDLE_FORBID:
+            return f"the forbid {rules} takes nothing away: those it speaks to have no right that it would limit"
+        case Concern.IDLE_GRANT:
+            return f"the grant {rules} gives nothing: rules before it decide all it speaks of, or it is never true"
+        case Concern.EMPTY_GROUP:
+            return f"`{one.group}` has no members, so {rules} {'speak' if many else 'speaks'} to nobody"
+        case Concern.NO_KEY:
+            return f"{people} {'have' if many else 'has'} no key, and cannot connect"
+        case Concern.NOT_LET_IN:
+            return f"{people} {'have' if many else 'has'} a key, but no rule lets {'them' if many else 'it'} connect"
+
+
+# -- on the screen --------------------------------------------------------------------------------------------
+
+_MARKS: Final = {Turn.GAINS: ("+", "green"), Turn.LOSES: ("-", "red"), Turn.OTHERWISE: ("~", "yellow")}
+
+
+def _show(shown: Shown, made: Plan) -> None:
+    if made.empty:
+        say(f"nothing to change: version {shown.version} is this policy")
+    else:
+        say(("Who gains and who loses", "bold"), f" (from version {shown.version} to {shown.version + 1})")
+        _show_effects(shown.effects, made)
+        say()
+        say(("Changes", "bold"))
+        _show_lines(one.words for one in shown.changes)
+    if shown.warnings:
+        say()
+        say(("Warnings", "bold yellow"))
+        _show_lines(one.words for one in shown.warnings)
+
+
+def _show_effects(found: Sequence[Affected], made: Plan) -> None:
+    if not found:
+        say("  nobody: every principal may do and see what it could before")
+        return
+    made_table = table("", "", "")
+    left = _MOST
+    for one in found:
+        who = whom(one.who, made.after, made.before)
+        for gain in one.gains[:left]:
+            mark, style = _MARKS[gain.turn]
+            made_table.add_row(*cells(f"  {who}", Text(mark, style=style), gain_words(gain)))
+            who = ""
+        left -= min(left, len(one.gains))
+    made_table.show_header = False
+    out.print(made_table)
+    more = sum(len(one.gains) for one in found) - _MOST
+    if more > 0:
+        say(f"  and {more:,} more; `--json` has them all")
+
+
+def _show_lines(lines: Iterable[str]) -> None:
+    every = list(lines)
+    for line in every[:_MOST]:
+        say(f"  {line}")
+    if len(every) > _MOST:
+        say(f"  and {len(every) - _MOST:,} more; `--json` has them all")
+
+
+def _applied(version: int, starts: Sequence[StartingPoint]) -> None:
+    say()
+    say(("applied", "bold green"), f" as version {version}")
+    for point in starts:
+        say(f"  from event {point.seq} of stream `{point.stream}` on")
+    if not starts:
+        say("  from the first event on: there is no stream yet")
+
+
+app.command("plan")(shows_errors(plan))
+app.command("apply")(shows_errors(apply))

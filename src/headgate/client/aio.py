@@ -1,0 +1,355 @@
+"""The asynchronous client: everything a principal can do at a domain.
+
+Guarantees: `connect` returns only after the broker has proven itself and a session was opened. Every method may be
+repeated by the client itself without harm, except `change`, which is sent again only if it never arrived. A refusal is
+raised as the class with its code.
+Leaves out: running without an event loop (`sync`).
+
+    async with connect("https://localhost:8443", Path("keys/ann.pem"), certificate=Path("tls/tls.crt")) as client:
+        async for delivery in await client.subscribe("sales", "shop.Sale"):
+            print(delivery.data)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+
+from headgate.client.channel import Channel
+from headgate.client.gateways import Ring
+from headgate.client.inbox import WINDOW, DeliveredEvent, Delivery, delivery
+from headgate.client.place import place_of
+from headgate.client.publishing import (
+    BATCH,
+    Bulk,
+    Item,
+    Publisher,
+    Result,
+    chunks,
+    encode,
+    encode_item,
+    send_many,
+    send_one,
+    send_table,
+)
+from headgate.client.retry import Patience, Timing
+from headgate.client.session import Session
+from headgate.client.subscription import Ack, Subscription, Watch
+from headgate.gateway import wire
+from headgate.model.errors import BadDefinition, NotFound
+from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
+from headgate.model.values import Kind, brief
+from headgate.trust.keys import PrivateKey, PublicKey
+
+Start: TypeAlias = "str | int | datetime"
+"""`"now"`, `"start"`, a version, or a time with a zone."""
+
+REQUESTS: Final = Patience(seconds=30.0)
+"""How long a request is tried."""
+SOCKETS: Final = Patience(seconds=300.0, most=5.0)
+"""How long a broken WebSocket is tried before its readers are told."""
+
+
+class Client:
+    """A principal connected to a domain."""
+
+    def __init__(self, session: Session, sockets: Patience = SOCKETS) -> None:
+        self._session = session
+        self._channel = Channel(session, sockets)
+
+    # -- connecting -------------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Prove the key and open the session."""
+        try:
+            await self._session.open()
+        except BaseException:
+            await self._session.ring.close()
+            raise
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, *, end_session: bool = True) -> None:
+        """End everything that was opened, and the session, unless its token is still needed elsewhere."""
+        await self._channel.close()
+        await self._session.close(end=end_session)
+
+    @property
+    def principal(self) -> str:
+        """The principal's name in the domain."""
+        return self._session.principal
+
+    @property
+    def broker(self) -> str:
+        """The broker that has proven itself."""
+        return self._session.ring.broker or ""
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the gateways."""
+        return [one.address.http for one in self._session.ring.gateways]
+
+    async def about(self) -> wire.AboutAnswer:
+        """What the domain and the gateway are called."""
+        return await self._session.ask(wire.AboutAnswer, "GET", "/v1")
+
+    async def token(self) -> str:
+        """The session's token, for use with other programs; whoever has it acts as this principal."""
+        await self._session.open()
+        return await self._session.token(self._session.ring.current)
+
+    async def whoami(self) -> wire.WhoAnswer:
+        """Who this is, by the gateway's word."""
+        return await self._session.ask(wire.WhoAnswer, "GET", "/v1/sessions/current")
+
+    # -- types ------------------------------------------------------------------------------------------------
+
+    async def types(self) -> list[wire.TypeAnswer]:
+        """Every event type."""
+        return (await self._session.ask(wire.TypesAnswer, "GET", "/v1/types")).types
+
+    async def type(self, name: str) -> wire.TypeAnswer:
+        """One event type."""
+        return await self._session.ask(wire.TypeAnswer, "GET", f"/v1/types/{_in_path(name)}")
+
+    async def declare_type(
+        self,
+        name: str,
+        attributes: Mapping[str, Kind | str],
+        *,
+        extends: str | None = None,
+        key: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> wire.TypeAnswer:
+        """Declare an event type, or a new version of it with more attributes."""
+        kinds = {a: kind.value if isinstance(kind, Kind) else kind for a, kind in attributes.items()}
+        body = {"attributes": kinds, "extends": extends, "key": list(key), "owner": owner}
+        return await self._session.ask(wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body=body)
+
+    async def retire_type(self, name: str) -> None:
+        """Remove an event type, with the rules, subscriptions and advertisements that name it."""
+        await self._session.request("DELETE", f"/v1/types/{_in_path(name)}")
+
+    # -- publishing -------------------------------------------------------------------------------------------
+
+    @property
+    def _source(self) -> str:
+        return self._session.key.public.did
+
+    async def publish(
+        self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None
+    ) -> Result:
+        """Publish an event, once, however often it has to be sent. A refusal is raised."""
+        return await send_one(self._session, encode(type, data, id, source or self._source))
+
+    async def publish_many(self, events: Iterable[Item], *, size: int = BATCH) -> list[Result]:
+        """Publish events and tell what became of each, in order. For more than fit in memory use `batch`."""
+        results: list[Result] = []
+        for chunk in chunks((encode_item(one, self._source) for one in events), size):
+            results += await send_many(self._session, chunk)
+        return results
+
+    async def publish_arrow(self, type: str, table: pa.Table, *, source: str | None = None) -> Bulk:
+        """Publish the rows of a table: attributes as columns, and perhaps `id` and `source`."""
+        return await send_table(self._session, type, table, source or self._source)
+
+    def batch(
+        self, size: int = BATCH, linger: float = 0.05, *, on_refused: Callable[[Result], None] | None = None
+    ) -> Publisher:
+        """A context in which events are gathered and published in batches, in order."""
+        return Publisher(self._session, self._source, size, linger, on_refused)
+
+    async def advertise(self, type: str) -> wire.AdvertisementAnswer:
+        """Say that one will publish a type."""
+        return await self._session.ask(wire.AdvertisementAnswer, "PUT", f"/v1/advertisements/{_in_path(type)}")
+
+    async def unadvertise(self, type: str) -> None:
+        """Take that back."""
+        await self._session.request("DELETE", f"/v1/advertisements/{_in_path(type)}")
+
+    async def advertisements(self) -> list[wire.AdvertisementAnswer]:
+        """What one has said that one will publish."""
+        return (await self._session.ask(wire.AdvertisementsAnswer, "GET", "/v1/advertisements")).advertisements
+
+    async def restriction_publish(self, type: str) -> dict[str, Any]:
+        """What publishing a type comes to under one's rights."""
+        return await self._facts(f"/v1/advertisements/{_in_path(type)}/restriction")
+
+    def watch(self, types: Sequence[str]) -> Watch:
+        """Hear for these advertised types whether anybody may and wants to receive them, now and when it changes."""
+        return Watch(self._channel, types)
+
+    # -- subscribing ------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        id: str | None,
+        type: str,
+        where: str | None = None,
+        from_: Start = "now",
+        temporary: bool = False,
+        *,
+        ack: Ack = "auto",
+        window: int = WINDOW,
+    ) -> Subscription:
+        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up."""
+        chosen = f"t-{uuid4().hex}" if id is None else id
+        path = f"/v1/subscriptions/{_in_path(chosen)}"
+        body: dict[str, Any] = {"type": type, "from": _since(from_), "temporary": temporary}
+        if where is not None:
+            body["where"] = where
+
+        async def make() -> wire.SubscriptionAnswer:
+            return await self._session.ask(wire.SubscriptionAnswer, "PUT", path, body=body)
+
+        async def remove() -> None:
+            await self._session.request("DELETE", path)
+
+        await make()
+        return Subscription(
+            self._channel,
+            chosen,
+            type,
+            ack=ack,
+            window=window,
+            remake=make if temporary else None,
+            remove=remove if temporary else None,
+        )
+
+    async def resume(self, id: str, *, ack: Ack = "auto", window: int = WINDOW) -> Subscription:
+        """Read on in a subscription that is there."""
+        found = await self._session.ask(wire.SubscriptionAnswer, "GET", f"/v1/subscriptions/{_in_path(id)}")
+        return Subscription(self._channel, id, found.type, ack=ack, window=window)
+
+    async def subscriptions(self) -> list[wire.SubscriptionAnswer]:
+        """One's own subscriptions."""
+        return (await self._session.ask(wire.SubscriptionsAnswer, "GET", "/v1/subscriptions")).subscriptions
+
+    async def unsubscribe(self, id: str) -> None:
+        """End a subscription."""
+        await self._session.request("DELETE", f"/v1/subscriptions/{_in_path(id)}")
+
+    async def restriction(self, id: str) -> dict[str, Any]:
+        """What a subscription loses to one's rights."""
+        return await self._facts(f"/v1/subscriptions/{_in_path(id)}/restriction")
+
+    async def restriction_subscribe(self, type: str) -> dict[str, Any]:
+        """What a subscription to a type would come to under one's rights."""
+        return await self._facts(f"/v1/types/{_in_path(type)}/restriction")
+
+    async def lookup(
+        self, id: str, type: str, where: str | None = None, *, ack: Ack = "auto", window: int = WINDOW
+    ) -> tuple[list[Delivery], Subscription]:
+        """The current entries of a type with a key, and a subscription to every change from there on."""
+        body = {"type": type} if where is None else {"type": type, "where": where}
+        told = await self._session.ask(wire.LookupAnswer, "PUT", f"/v1/lookups/{_in_path(id)}", body=body)
+        entries = [msgspec.json.decode(raw, type=DeliveredEvent) for raw in told.entries]
+        found = [delivery(one, 0, lambda _: None) for one in entries]
+        return found, Subscription(self._channel, id, type, ack=ack, window=window)
+
+    async def reserve(self, id: str, type: str, seconds: float, where: str | None = None) -> wire.ReservationAnswer:
+        """Keep what is published from now on for a subscription made later."""
+        body = {"type": type, "seconds": seconds} | ({} if where is None else {"where": where})
+        return await self._session.ask(wire.ReservationAnswer, "PUT", f"/v1/reservations/{_in_path(id)}", body=body)
+
+    async def release(self, id: str) -> None:
+        """End a reservation."""
+        await self._session.request("DELETE", f"/v1/reservations/{_in_path(id)}")
+
+    # -- policy -----------------------------------------------------------------------------------------------
+
+    async def change(self, changes: Sequence[Mapping[str, Any]], *, expect: int | None = None, note: str = "") -> int:
+        """Commit changes of the policy together; the version that they made, in force in every stream."""
+        body: dict[str, Any] = {"changes": list(changes), "note": note}
+        if expect is not None:
+            body["expect"] = expect
+        return (await self._session.ask(wire.BatchAnswer, "POST", "/v1/batches", body=body, repeat=False)).version
+
+    async def versions(self, after: int | None = None) -> list[wire.VersionAnswer]:
+        """Versions, oldest first: those after one, or the newest."""
+        params = None if after is None else {"after": str(after)}
+        return (await self._session.ask(wire.VersionsAnswer, "GET", "/v1/versions", params=params)).versions
+
+    async def _facts(self, path: str) -> dict[str, Any]:
+        return await self._session.ask(dict[str, Any], "GET", path)
+
+
+def _in_path(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _since(from_: Start) -> object:
+    match from_:
+        case "now" | "start":
+            return from_
+        case bool():
+            pass
+        case int():
+            return {"version": from_}
+        case datetime() if from_.tzinfo is not None:
+            return {"time": from_}
+    raise BadDefinition(
+        f"`{brief(from_)}` is no place to begin", remedy='"now", "start", a version, or a time with a zone'
+    )
+
+
+class Connect:
+    """How clients are made: from addresses and a key, or from a domain's directory on this machine."""
+
+    def __call__(
+        self,
+        url: str | Sequence[str],
+        key: Path | PrivateKey,
+        *,
+        broker: str | None = None,
+        certificate: Path | None = None,
+        timing: Timing | None = None,
+        requests: Patience = REQUESTS,
+        sockets: Patience = SOCKETS,
+    ) -> Client:
+        """A client of the gateways at one or several addresses; await it, or enter it.
+
+        With a `certificate` only that one is trusted, without one what this machine trusts. With a `broker`, its
+        `did:key:...`, only that one is; without one the first that proves itself.
+        """
+        if broker is not None:
+            PublicKey.from_did(broker)
+        private = key if isinstance(key, PrivateKey) else PrivateKey.load(key)
+        pinned = None if certificate is None else _pem(certificate)
+        session = Session(Ring(url, pinned, broker), private, requests, timing or Timing())
+        return Client(session, sockets)
+
+    def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
+        """A client of the domain in a directory of this machine, as one of the principals whose keys are there."""
+        place = place_of(Path(directory), os.environ)
+        return self(place.urls, place.key(principal), broker=place.broker, certificate=place.certificate, **settings)
+
+
+def _pem(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
+    except OSError as error:
+        raise NotFound(f"the certificate `{path}` cannot be read ({error.strerror})") from None
+
+
+connect: Final = Connect()

@@ -1,0 +1,293 @@
+"""One WebSocket for all subscriptions of a client, made again whenever it breaks.
+
+Guarantees: after any disconnection the readers are opened again, at another gateway if need be, and resume where they
+have acknowledged. What is waiting to be sent is not queued but asked of the readers when the socket has room, so memory
+stays bounded. What cannot be mended (the right to connect is lost, no gateway answers in time) reaches every reader.
+Leaves out: what the frames of a subscription mean to its reader (`inbox`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import Struct
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as dial
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from headgate.client.errors import ClientClosed, Refused, Unreachable, refusal, unexpected
+from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, Gateway, Trouble
+from headgate.client.inbox import DeliveredEvent
+from headgate.client.retry import Patience, Tries
+from headgate.client.session import Session
+from headgate.model.errors import ConnectDenied, HeadgateError
+
+SUBPROTOCOL: Final = "headgate.v1"
+MAX_FRAME_BYTES: Final = 64 * 2**20
+"""Bytes of one frame from a gateway."""
+MAX_WAITING_FRAMES: Final = 16
+"""Frames that the socket reads ahead."""
+LINGER: Final = 0.01
+"""Seconds for which acknowledgements are gathered before they are sent."""
+
+
+class _Codes(IntEnum):
+    """Why a gateway closes a socket."""
+
+    MALFORMED = 4400
+    SESSION_ENDED = 4401
+    MAY_NOT_CONNECT = 4403
+
+
+class Frame(Struct):
+    """Anything that a gateway says; `op` tells which of the rest is there."""
+
+    op: str
+    subscription: str | None = None
+    events: list[DeliveredEvent] = []
+    type: str | None = None
+    wanted: bool | None = None
+    code: str | None = None
+    detail: str | None = None
+    remedy: str | None = None
+    place: str | None = None
+    status: int | None = None
+
+
+_FRAMES: Final = msgspec.json.Decoder(Frame)
+
+
+class Reader(Protocol):
+    """Whoever hears of a subscription, or of what is wanted."""
+
+    def begin(self) -> None:
+        """There is a new connection."""
+
+    def hear(self, frame: Frame) -> None:
+        """A frame for this reader came."""
+
+    def frames(self) -> list[dict[str, Any]]:
+        """What is to be said now."""
+
+    def fail(self, error: HeadgateError) -> None:
+        """There will be no more."""
+
+
+class _Dial(dial):
+    """Connecting without following redirects, which could lead the token elsewhere."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Take a redirect for the failure that it is."""
+        return exc
+
+
+class Channel:
+    """The socket, its readers, and the task that keeps it open while there are any."""
+
+    def __init__(self, session: Session, patience: Patience) -> None:
+        self._session = session
+        self._patience = patience
+        self._readers: dict[str, Reader] = {}
+        self._parting: list[dict[str, Any]] = []  # what detached readers leave to be said
+        self._ready = asyncio.Event()  # a reader has something to say
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def attach(self, key: str, reader: Reader) -> None:
+        """Open a reader, now and on every later connection."""
+        if self._closed:
+            raise ClientClosed("the client is closed", remedy="connect again")
+        if key in self._readers:
+            raise Refused(f"`{key}` is being read already by this client", code="already-read", remedy="close it first")
+        self._readers[key] = reader
+        reader.begin()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep())
+            self._task.add_done_callback(self._ended)
+        self.wake()
+
+    def watched(self) -> list[str]:
+        """Every type that a reader watches."""
+        return list(dict.fromkeys(name for one in self._readers.values() for name in getattr(one, "types", ())))
+
+    def detach(self, key: str, parting: dict[str, Any] | None = None) -> None:
+        """Forget a reader; on this connection its last words are still said."""
+        if self._readers.pop(key, None) is not None and parting is not None:
+            self._parting.append(parting)
+            self.wake()
+        if not self._readers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def wake(self) -> None:
+        """A reader has something to say."""
+        self._ready.set()
+
+    async def close(self) -> None:
+        """Close the socket; readers are told that it is over."""
+        self._closed = True
+        self._fail(ClientClosed("the client is closed", remedy="connect again"))
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _fail(self, error: HeadgateError) -> None:
+        readers, self._readers = self._readers, {}
+        for reader in readers.values():
+            reader.fail(error)
+
+    # -- keeping it open --------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Connect, and connect again, until there is no reader or no hope."""
+        tries = self._tries()
+        try:
+            while self._readers:
+                socket, gateway = await self._connect(tries)
+                try:
+                    heard = await self._serve(socket)
+                finally:
+                    await _hang_up(socket)
+                self._judge(socket, gateway)
+                if heard:
+                    tries = self._tries()
+                elif not await tries.again():
+                    raise Unreachable("no gateway keeps a WebSocket open", [f"{gateway.address.http}: {_end(socket)}"])
+        except HeadgateError as error:
+            self._fail(error)
+
+    def _tries(self) -> Tries:
+        return Tries(self._patience, self._session.timing)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What nobody foresaw must not leave readers waiting."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(Unreachable("the WebSocket failed", [repr(error)]))
+
+    async def _connect(self, tries: Tries) -> tuple[ClientConnection, Gateway]:
+        tried: list[str] = []
+        renewed = False
+        while True:
+            gateway = self._session.ring.current
+            last: HeadgateError | None = None
+            try:
+                token = await self._session.token(gateway)
+                return await _open(gateway, token), gateway
+            except Trouble as trouble:
+                tried.append(str(trouble))
+            except InvalidStatus as refused:
+                last = _refusal(gateway, refused)
+                tried.append(f"{gateway.address.http}: {last.message}")
+                status = refused.response.status_code
+                if status == 401 and not renewed:
+                    renewed = True
+                    self._session.refuse(token)
+                    continue
+                if status < 500:
+                    raise last from None
+            except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed, EOFError) as error:
+                tried.append(f"{gateway.address.http}: {str(error) or type(error).__name__}")
+            self._session.ring.leave(gateway)
+            if not await tries.again():
+                raise last or Unreachable("no gateway takes a WebSocket", tried)
+
+    async def _serve(self, socket: ClientConnection) -> bool:
+        """Say what readers have to say and tell them what comes, until the socket closes. Did anything come?"""
+        self._parting = []
+        for reader in self._readers.values():
+            reader.begin()
+        self._ready.set()
+        speaking = asyncio.create_task(self._speak(socket))
+        heard = False
+        try:
+            while True:
+                self._hear(await socket.recv())
+                heard = True
+                await asyncio.sleep(0)  # frames that are there already must not keep readers from their turn
+        except ConnectionClosed:
+            return heard
+        finally:
+            speaking.cancel()
+            with suppress(asyncio.CancelledError, ConnectionClosed):
+                await speaking
+
+    async def _speak(self, socket: ClientConnection) -> None:
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            parting, self._parting = self._parting, []
+            for frame in parting:
+                await socket.send(msgspec.json.encode(frame).decode())
+            for reader in list(self._readers.values()):
+                for frame in reader.frames():
+                    await socket.send(msgspec.json.encode(frame).decode())
+            await asyncio.sleep(LINGER)
+
+    def _hear(self, message: str | bytes) -> None:
+        try:
+            frame = _FRAMES.decode(message)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise unexpected("the gateway", error) from None
+        if frame.subscription is not None:
+            heard = [self._readers[frame.subscription]] if frame.subscription in self._readers else []
+        else:
+            heard = list(self._readers.values())
+        for reader in heard:
+            reader.hear(frame)
+
+    def _judge(self, socket: ClientConnection, gateway: Gateway) -> None:
+        """What follows from how the socket ended."""
+        match socket.close_code:
+            case _Codes.SESSION_ENDED:
+                self._session.expire()
+            case _Codes.MAY_NOT_CONNECT:
+                raise ConnectDenied("the right to connect was taken away", remedy="ask the domain's administrator")
+            case _Codes.MALFORMED:
+                raise unexpected(gateway.address.http, socket.close_reason or "it does not understand this client")
+            case _:
+                self._session.ring.leave(gateway)
+
+
+async def _open(gateway: Gateway, token: str) -> ClientConnection:
+    if not gateway.is_proven:
+        raise Trouble(gateway.address.http, "the broker has not proven itself here", sent=False)
+    return await _Dial(
+        gateway.address.socket,
+        ssl=gateway.context,
+        proxy=None,
+        subprotocols=[SUBPROTOCOL],  # type: ignore[list-item]
+        additional_headers={"Authorization": f"Bearer {token}"},
+        compression=None,
+        max_size=MAX_FRAME_BYTES,
+        max_queue=MAX_WAITING_FRAMES,
+        open_timeout=CONNECT_SECONDS + ANSWER_SECONDS,
+        user_agent_header="headgate-client",
+    )
+
+
+def _end(socket: ClientConnection) -> str:
+    return f"it closed with {socket.close_code} {socket.close_reason or ''}".rstrip()
+
+
+async def _hang_up(socket: ClientConnection) -> None:
+    with suppress(ConnectionClosed, OSError, TimeoutError):
+        await asyncio.wait_for(socket.close(), CONNECT_SECONDS)
+
+
+def _refusal(gateway: Gateway, refused: InvalidStatus) -> HeadgateError:
+    status = refused.response.status_code
+    try:
+        told = msgspec.json.decode(refused.response.body or b"", type=dict[str, Any])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        if status == 401:
+            return refusal({"code": "not-authenticated", "detail": "the gateway does not take this session"})
+        if status == 403:
+            return refusal({"code": "connect-denied", "detail": "the gateway does not let this principal in"})
+        return unexpected(gateway.address.socket, f"status {status}")
+    return refusal(told, status=status)

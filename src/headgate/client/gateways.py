@@ -1,0 +1,252 @@
+"""The gateways that a client may use, and one request to one of them.
+
+Guarantees: nothing but a request for a challenge is sent over a connection whose certificate the broker has not proven
+to be its own: each later TLS handshake must show a certificate for which the broker's proof was verified, or it ends
+there. Redirects are not followed, the environment's proxies are not used, and answers are bounded in size. Plaintext is
+used to this machine only.
+Leaves out: trying again (`session`), and what requests mean (`aio`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from headgate.client.errors import unexpected
+from headgate.gateway import wire
+from headgate.model.errors import BadDefinition
+from headgate.model.values import brief
+from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
+from headgate.trust.keys import PrivateKey
+from headgate.trust.tls import client_context, fingerprint
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+"""How long a gateway may take to answer, besides what it was asked to wait."""
+MAX_ANSWER_BYTES: Final = 64 * 2**20
+"""Bytes of one answer."""
+MAX_GATEWAYS: Final = 100
+"""Addresses that one client is given."""
+
+
+class Trouble(Exception):
+    """A request that got no answer. It was perhaps carried out, unless it was not `sent`."""
+
+    def __init__(self, where: str, what: str, *, sent: bool) -> None:
+        super().__init__(f"{where}: {what}")
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a gateway is."""
+
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """An address such as `https://gate.example.org:8443`."""
+        remedy = "write it like `https://gate.example.org:8443`"
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        extra = parts.path not in {"", "/"} or parts.query or parts.fragment or parts.username or parts.password
+        if parts.scheme not in {"https", "http"} or not host or extra:
+            raise BadDefinition(f"`{brief(text)}` is not a gateway's address", remedy=remedy)
+        found = cls(host, port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")
+        if not found.tls and not found._is_here():
+            raise BadDefinition(
+                f"`{brief(text)}` is not on this machine, and plaintext goes no further", remedy="use `https://`"
+            )
+        return found
+
+    def _is_here(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def authority(self) -> str:
+        """Host and port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def http(self) -> str:
+        """For requests."""
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+    @property
+    def socket(self) -> str:
+        """For the WebSocket."""
+        return f"{'wss' if self.tls else 'ws'}://{self.authority}/v1/socket"
+
+
+def addresses(urls: str | Sequence[str]) -> list[Address]:
+    """The addresses that a client was given."""
+    found = list(dict.fromkeys(Address.parse(url) for url in ([urls] if isinstance(urls, str) else urls)))
+    if not 1 <= len(found) <= MAX_GATEWAYS:
+        raise BadDefinition(f"a client has 1 to {MAX_GATEWAYS} gateways, not `{len(found)}`")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a gateway answered."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str]
+    binding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A challenge with our answer to it, from a broker that has proven itself."""
+
+    client_nonce: str
+    nonce: str
+    signature: str
+    expires: datetime
+    broker: str
+
+
+class Gateway:
+    """One gateway: its challenge connection, and the one for all else, which the broker must have proven."""
+
+    def __init__(self, address: Address, pinned: bytes | None) -> None:
+        self.address = address
+        self.proven: set[str] = set()
+        self.context: ssl.SSLContext | None = None
+        self._stranger = False
+        plain: ssl.SSLContext | bool = False
+        if address.tls:
+            plain = client_context(pinned)
+            self.context = client_context(pinned)
+            self.context.sslobject_class = self._only_proven()
+        self._first = _http(address, plain)
+        self._rest = _http(address, self.context or False)
+
+    def _only_proven(self) -> type[ssl.SSLObject]:
+        """TLS that ends in the handshake if the certificate is not a proven one, before anything is sent."""
+        gateway = self
+
+        class Proven(ssl.SSLObject):
+            def do_handshake(self) -> None:
+                super().do_handshake()
+                if fingerprint(self.getpeercert(True) or b"") not in gateway.proven:
+                    gateway._stranger = True
+                    raise ssl.SSLCertVerificationError("the broker has not proven this certificate")
+
+        return Proven
+
+    @property
+    def is_proven(self) -> bool:
+        """Has the broker proven that it serves here? Not while a new certificate has turned up."""
+        return bool(self.proven) and not self._stranger
+
+    async def challenge(self, key: PrivateKey, broker: str | None) -> Answered:
+        """Let the broker prove itself, and answer its challenge. What is answered may be left unsent."""
+        mine = new_nonce()
+        body = msgspec.json.encode(wire.ChallengeRequest(mine))
+        reply = await self._send(
+            self._first, "POST", "/v1/challenges", content=body, headers={"content-type": wire.JSON}
+        )
+        if reply.status not in (httpx.codes.CREATED, httpx.codes.OK):
+            raise Trouble(self.address.http, f"no challenge, but status {reply.status}", sent=False)
+        try:
+            told = msgspec.json.decode(reply.content, type=wire.ChallengeAnswer)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise unexpected(self.address.http, error) from None
+        challenge = Challenge(told.nonce, told.broker, told.proof, told.expires)
+        signature = prove(key, challenge, mine, reply.binding, broker)
+        self.proven = {reply.binding}
+        self._stranger = False
+        return Answered(mine, told.nonce, signature, told.expires, told.broker)
+
+    async def send(self, method: str, path: str, *, wait: float = 0.0, **request: Any) -> Reply:
+        """One request, over a connection that the broker has proven to be its own."""
+        if not self.is_proven:
+            raise Trouble(self.address.http, "the broker has not proven itself here", sent=False)
+        return await self._send(self._rest, method, path, wait=wait, **request)
+
+    async def _send(
+        self, client: httpx.AsyncClient, method: str, path: str, *, wait: float = 0.0, **request: Any
+    ) -> Reply:
+        timeout = httpx.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
+        where = self.address.http
+        try:
+            async with client.stream(method, path, timeout=timeout, **request) as response:
+                content = bytearray()
+                async for piece in response.aiter_bytes():
+                    content += piece
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise unexpected(where, f"more than MAX_ANSWER_BYTES ({MAX_ANSWER_BYTES})")
+                return Reply(response.status_code, bytes(content), response.headers, self._binding(response))
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise Trouble(where, _words(error), sent=False) from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise Trouble(where, _words(error), sent=True) from None
+
+    def _binding(self, response: httpx.Response) -> str:
+        """What the two ends are connected by, as it is seen here."""
+        if not self.address.tls:
+            return plaintext_binding(self.address.host, self.address.port)
+        seen = response.extensions["network_stream"].get_extra_info("ssl_object")
+        return fingerprint(seen.getpeercert(True))
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._first.aclose()
+        await self._rest.aclose()
+
+
+def _http(address: Address, verify: ssl.SSLContext | bool) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=address.http,
+        verify=verify,
+        trust_env=False,
+        follow_redirects=False,
+        headers={"accept": wire.JSON, "accept-encoding": "identity", "user-agent": "headgate-client"},
+    )
+
+
+def _words(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return brief(text.splitlines()[0])
+
+
+class Ring:
+    """All gateways of a client; the current one is used until it fails."""
+
+    def __init__(self, urls: str | Sequence[str], pinned: bytes | None, broker: str | None) -> None:
+        self.gateways = [Gateway(address, pinned) for address in addresses(urls)]
+        self.broker = broker
+        self._at = 0
+
+    @property
+    def current(self) -> Gateway:
+        """The gateway in use."""
+        return self.gateways[self._at]
+
+    def leave(self, failed: Gateway) -> None:
+        """Go on to the next gateway, unless someone else has done so already."""
+        if self.current is failed:
+            self._at = (self._at + 1) % len(self.gateways)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for gateway in self.gateways:
+            await gateway.close()

@@ -1,0 +1,197 @@
+"""A session with a domain, kept alive, and requests within it.
+
+Guarantees: the token goes only to gateways whose broker has proven itself; it is renewed before it expires, by the
+gateways' clock, and once more if a gateway no longer takes it. A request that may be repeated is sent again, to the
+next gateway if need be, until it is answered or the time is up; one that may not be only if it never arrived.
+Leaves out: what requests mean (`aio`), and the WebSocket (`channel`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import httpx
+import msgspec
+
+from headgate.client.errors import ClientClosed, Unreachable, refusal, unexpected
+from headgate.client.gateways import Gateway, Reply, Ring, Trouble
+from headgate.client.retry import Patience, Timing, Tries
+from headgate.gateway import wire
+from headgate.model.errors import HeadgateError
+from headgate.model.limits import CHALLENGE_SECONDS
+from headgate.trust.keys import PrivateKey
+
+A = TypeVar("A")
+
+RENEW_AT: Final = 0.8
+"""The part of a session's life after which it is renewed."""
+MAX_RETRY_AFTER: Final = 10.0
+"""The longest pause, in seconds, that a gateway may ask for."""
+_NOT_NOW: Final = frozenset({502, 503, 504})
+_UNKNOWN_OUTCOME: Final = frozenset({502, 504})
+
+
+class Session:
+    """One principal's session, over all gateways of a domain."""
+
+    def __init__(self, ring: Ring, key: PrivateKey, patience: Patience, timing: Timing) -> None:
+        self.ring = ring
+        self.key = key
+        self.patience = patience
+        self.timing = timing
+        self.principal = ""
+        self._token = ""
+        self._renew = -math.inf
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    # -- the token ---------------------------------------------------------------------------------------------
+
+    async def token(self, gateway: Gateway) -> str:
+        """A token that may be shown to this gateway: it is fresh, and the gateway's broker has proven itself."""
+        if self._closed:
+            raise ClientClosed("the client is closed", remedy="connect again")
+        async with self._lock:
+            if not self._token or self.timing.clock() >= self._renew:
+                await self._handshake(gateway)
+            elif not gateway.is_proven:
+                await gateway.challenge(self.key, self.ring.broker)
+            return self._token
+
+    async def _handshake(self, gateway: Gateway) -> None:
+        began = self.timing.clock()
+        answered = await gateway.challenge(self.key, self.ring.broker)
+        body = wire.SessionRequest(self.key.public.did, answered.client_nonce, answered.nonce, answered.signature)
+        reply = await gateway.send(
+            "POST", "/v1/sessions", content=wire.encode(body), headers={"content-type": wire.JSON}
+        )
+        if reply.status in _NOT_NOW:
+            raise Trouble(gateway.address.http, _problem(reply, gateway).message, sent=True)
+        if reply.status >= httpx.codes.MULTIPLE_CHOICES:
+            raise _problem(reply, gateway)
+        session = _read(reply, wire.SessionAnswer, gateway)
+        # Without an expected broker the first that proves itself is the one, for all gateways from now on.
+        self.ring.broker = answered.broker
+        self.principal = session.principal
+        self._token = session.token
+        # The challenge says what time it is there, so a wrong clock here does no harm.
+        life = session.expires - (answered.expires - timedelta(seconds=CHALLENGE_SECONDS))
+        self._renew = began + RENEW_AT * life.total_seconds()
+
+    def refuse(self, token: str) -> None:
+        """A gateway no longer takes this token."""
+        if token == self._token:
+            self._token = ""
+
+    def expire(self) -> None:
+        """The session ended; the next request begins another."""
+        self._token = ""
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Make sure that there is a session."""
+        await self.request("GET", "/v1/sessions/current")
+
+    async def ask(self, kind: type[A], method: str, path: str, **request: Any) -> A:
+        """A request and its answer as a type."""
+        reply, gateway = await self._answered(method, path, **request)
+        return _read(reply, kind, gateway)
+
+    async def request(self, method: str, path: str, **request: Any) -> bytes:
+        """A request and the body of its answer."""
+        reply, _ = await self._answered(method, path, **request)
+        return reply.content
+
+    async def _answered(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        content: bytes | None = None,
+        content_type: str = wire.JSON,
+        params: Mapping[str, str] | None = None,
+        repeat: bool = True,
+        wait: float = 0.0,
+    ) -> tuple[Reply, Gateway]:
+        if body is not None:
+            content = wire.encode(body)
+        tries = Tries(self.patience, self.timing)
+        tried: list[str] = []
+        renewed = False
+        while True:
+            gateway = self.ring.current
+            pause = 0.0
+            last: HeadgateError | None = None
+            try:
+                token = await self.token(gateway)
+                headers = {"authorization": f"Bearer {token}"}
+                if content is not None:
+                    headers["content-type"] = content_type
+                reply = await gateway.send(method, path, content=content, headers=headers, params=params, wait=wait)
+            except Trouble as trouble:
+                tried.append(str(trouble))
+                if trouble.sent and not repeat:
+                    raise Unreachable(
+                        "the request was perhaps carried out, and got no answer",
+                        tried,
+                        remedy="look whether it was before sending it again",
+                    ) from None
+            else:
+                if reply.status < httpx.codes.MULTIPLE_CHOICES:
+                    return reply, gateway
+                last = _problem(reply, gateway)
+                if reply.status == httpx.codes.UNAUTHORIZED and not renewed:
+                    renewed = True
+                    self.refuse(token)
+                    continue
+                if reply.status not in _NOT_NOW or (reply.status in _UNKNOWN_OUTCOME and not repeat):
+                    raise last
+                tried.append(f"{gateway.address.http}: {last.message}")
+                pause = _retry_after(reply)
+            self.ring.leave(gateway)
+            if not await tries.again(pause):
+                raise last or Unreachable("no gateway answered", tried)
+
+    async def close(self, *, end: bool = True) -> None:
+        """End the session, or leave it to lapse, and let go of the connections."""
+        if self._closed:
+            return
+        if end and self._token and self.ring.current.is_proven:
+            with suppress(Trouble, HeadgateError):  # it ends by itself a little later
+                await self.ring.current.send(
+                    "DELETE", "/v1/sessions/current", headers={"authorization": f"Bearer {self._token}"}
+                )
+        self._closed = True
+        self._token = ""
+        await self.ring.close()
+
+
+def _read(reply: Reply, kind: type[A], gateway: Gateway) -> A:
+    try:
+        return msgspec.json.decode(reply.content, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise unexpected(gateway.address.http, error) from None
+
+
+def _problem(reply: Reply, gateway: Gateway) -> HeadgateError:
+    """The refusal that an answer tells of."""
+    try:
+        told = msgspec.json.decode(reply.content, type=dict[str, Any])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return unexpected(gateway.address.http, f"status {reply.status}")
+    return refusal(told, status=reply.status)
+
+
+def _retry_after(reply: Reply) -> float:
+    try:
+        asked = float(reply.headers.get("retry-after", "0"))
+    except ValueError:
+        return 0.0
+    return min(max(asked, 0.0), MAX_RETRY_AFTER) if math.isfinite(asked) else 0.0

@@ -1,0 +1,466 @@
+"""The client for programs without an event loop: the asynchronous one, run on a thread of its own.
+
+Guarantees: the same behaviour as `aio`, method by method; safe to use from several threads, except that one
+`Subscription` is read by one thread at a time. Ctrl-C interrupts any call. No call can be made from the client's own
+thread.
+
+    with connect("https://localhost:8443", Path("keys/ann.pem"), certificate=Path("tls/tls.crt")) as client:
+        for delivery in client.subscribe("sales", "shop.Sale"):
+            print(delivery.data)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import pyarrow as pa
+
+from headgate.client import aio
+from headgate.client import publishing as pub
+from headgate.client import subscription as sub
+from headgate.client.aio import Start
+from headgate.client.errors import ClientClosed
+from headgate.client.inbox import WINDOW, Delivery
+from headgate.client.publishing import BATCH, Bulk, Item, Result
+from headgate.client.subscription import Ack
+from headgate.gateway import wire
+from headgate.model.values import Kind
+from headgate.trust.keys import PrivateKey
+
+T = TypeVar("T")
+
+FETCH: Final = 100
+"""Deliveries that are carried between the threads at once."""
+_STOP_SECONDS: Final = 10.0
+
+
+class Runner:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="headgate-client", daemon=True)
+        self._thread.start()
+        self.closed = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work on the loop and wait for it; what interrupts the waiting ends the work."""
+        if self.closed:
+            work.close()
+            raise ClientClosed("the client is closed", remedy="connect again")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do something that takes no time, on the loop."""
+
+        async def now() -> T:
+            return work()
+
+        return self.run(now())
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        if self.closed:
+            return
+        self.run(_finish())
+        self.closed = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(_STOP_SECONDS)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+
+async def _finish() -> None:
+    """End what is left on the loop."""
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+class Subscription:
+    """A subscription that is being read: iterate over it."""
+
+    def __init__(self, runner: Runner, inner: sub.Subscription, ack: Ack) -> None:
+        self.id = inner.id
+        self.type = inner.type
+        self._runner = runner
+        self._inner = inner
+        self._auto = ack == "auto"
+        self._here: deque[Delivery] = deque()
+        self._last = 0  # the last delivery that was handed out
+        self._through = 0  # the last one to acknowledge
+        self._told = True
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return self
+
+    def __next__(self) -> Delivery:
+        found = self.next()
+        if found is None:
+            raise StopIteration
+        return found
+
+    def next(self, timeout: float | None = None) -> Delivery | None:
+        """The next delivery; None if none comes within so many seconds, or after `close`."""
+        if self._auto and self._last:
+            self._acknowledge(self._last)
+        if not self._here:
+            self._here.extend(self._runner.run(_take(self._inner, timeout)))
+        if not self._here:
+            return None
+        found = replace(self._here.popleft(), _acknowledge=self._acknowledge)
+        self._last = found.number
+        return found
+
+    def _acknowledge(self, number: int) -> None:
+        """Pass it on to the loop, together with others that come before it gets there."""
+        with self._lock:
+            self._through = max(self._through, number)
+            if not self._told:
+                return
+            self._told = False
+        self._runner.loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            self._told = True
+            through = self._through
+        self._inner.acknowledge_through(through)
+
+    def ack(self) -> None:
+        """Acknowledge everything that was handed out, and wait until the gateway has made it durable."""
+        self._runner.run(self._settle(self._last))
+
+    async def _settle(self, number: int) -> None:
+        self._inner.acknowledge_through(max(number, self._through))
+        await self._inner.settled()
+
+    def close(self) -> None:
+        """Stop reading. What was acknowledged is confirmed first; a temporary subscription ends."""
+        self._runner.run(self._close())
+
+    async def _close(self) -> None:
+        self._inner.acknowledge_through(self._through)
+        await self._inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _take(inner: sub.Subscription, timeout: float | None) -> list[Delivery]:
+    try:
+        return await inner.take(FETCH, timeout)
+    except StopAsyncIteration:
+        return []
+
+
+class Publisher:
+    """Gathers events and publishes them in batches, in order, while more are added."""
+
+    def __init__(self, runner: Runner, inner: pub.Publisher) -> None:
+        self._runner = runner
+        self._inner = inner
+
+    def add(self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None) -> str:
+        """Publish an event soon; waits only while too many wait already. Returns its id."""
+        event = self._inner.put(type, data, id, source)
+        if self._inner.is_full:
+            self._runner.run(self._inner.room())
+        return event
+
+    def flush(self) -> None:
+        """Wait until everything that was added has been answered."""
+        self._runner.run(self._inner.flush())
+
+    @property
+    def accepted(self) -> int:
+        """How many were accepted."""
+        return self._inner.accepted
+
+    @property
+    def duplicates(self) -> int:
+        """How many had been stored before."""
+        return self._inner.duplicates
+
+    @property
+    def refused(self) -> int:
+        """How many were refused; `refusals` keeps the first."""
+        return self._inner.refused
+
+    @property
+    def refusals(self) -> Sequence[Exception]:
+        """The first refusals."""
+        return self._inner.refusals
+
+    def close(self) -> None:
+        """Send the rest; raise if any was refused and nobody was told."""
+        self._runner.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(self._inner.__aexit__(kind, error, trace))
+
+
+class Watch:
+    """Whether anybody may and wants to receive what one advertises: iterate over what changes."""
+
+    def __init__(self, runner: Runner, inner: sub.Watch) -> None:
+        self._runner = runner
+        self._inner = inner
+
+    def __iter__(self) -> Iterator[tuple[str, bool]]:
+        return self
+
+    def __next__(self) -> tuple[str, bool]:
+        return self._runner.run(self._inner.__anext__())
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._runner.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """A principal connected to a domain."""
+
+    def __init__(self, make: Callable[[], aio.Client]) -> None:
+        self._runner = Runner()
+        try:
+            self._inner = self._runner.run(_open(make))
+        except BaseException:
+            self._runner.close()
+            raise
+        self._run = self._runner.run
+
+    def close(self, *, end_session: bool = True) -> None:
+        """End everything that was opened, and the session, unless its token is still needed elsewhere."""
+        if not self._runner.closed:
+            try:
+                self._run(self._inner.close(end_session=end_session))
+            finally:
+                self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def principal(self) -> str:
+        """The principal's name in the domain."""
+        return self._inner.principal
+
+    @property
+    def broker(self) -> str:
+        """The broker that has proven itself."""
+        return self._inner.broker
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the gateways."""
+        return self._inner.urls
+
+    def about(self) -> wire.AboutAnswer:
+        """What the domain and the gateway are called."""
+        return self._run(self._inner.about())
+
+    def token(self) -> str:
+        """The session's token, for use with other programs; whoever has it acts as this principal."""
+        return self._run(self._inner.token())
+
+    def whoami(self) -> wire.WhoAnswer:
+        """Who this is, by the gateway's word."""
+        return self._run(self._inner.whoami())
+
+    def types(self) -> list[wire.TypeAnswer]:
+        """Every event type."""
+        return self._run(self._inner.types())
+
+    def type(self, name: str) -> wire.TypeAnswer:
+        """One event type."""
+        return self._run(self._inner.type(name))
+
+    def declare_type(
+        self,
+        name: str,
+        attributes: Mapping[str, Kind | str],
+        *,
+        extends: str | None = None,
+        key: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> wire.TypeAnswer:
+        """Declare an event type, or a new version of it with more attributes."""
+        return self._run(self._inner.declare_type(name, attributes, extends=extends, key=key, owner=owner))
+
+    def retire_type(self, name: str) -> None:
+        """Remove an event type, with the rules, subscriptions and advertisements that name it."""
+        self._run(self._inner.retire_type(name))
+
+    def publish(
+        self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None
+    ) -> Result:
+        """Publish an event, once, however often it has to be sent. A refusal is raised."""
+        return self._run(self._inner.publish(type, data, id=id, source=source))
+
+    def publish_many(self, events: Iterable[Item], *, size: int = BATCH) -> list[Result]:
+        """Publish events and tell what became of each, in order. For more than fit in memory use `batch`."""
+        return self._run(self._inner.publish_many(events, size=size))
+
+    def publish_arrow(self, type: str, table: pa.Table, *, source: str | None = None) -> Bulk:
+        """Publish the rows of a table: attributes as columns, and perhaps `id` and `source`."""
+        return self._run(self._inner.publish_arrow(type, table, source=source))
+
+    def batch(
+        self, size: int = BATCH, linger: float = 0.05, *, on_refused: Callable[[Result], None] | None = None
+    ) -> Publisher:
+        """A context in which events are gathered and published in batches. `on_refused` is called on another thread."""
+        return Publisher(
+            self._runner, self._runner.call(lambda: self._inner.batch(size, linger, on_refused=on_refused))
+        )
+
+    def advertise(self, type: str) -> wire.AdvertisementAnswer:
+        """Say that one will publish a type."""
+        return self._run(self._inner.advertise(type))
+
+    def unadvertise(self, type: str) -> None:
+        """Take that back."""
+        self._run(self._inner.unadvertise(type))
+
+    def advertisements(self) -> list[wire.AdvertisementAnswer]:
+        """What one has said that one will publish."""
+        return self._run(self._inner.advertisements())
+
+    def restriction_publish(self, type: str) -> dict[str, Any]:
+        """What publishing a type comes to under one's rights."""
+        return self._run(self._inner.restriction_publish(type))
+
+    def watch(self, types: Sequence[str]) -> Watch:
+        """Hear for these advertised types whether anybody may and wants to receive them, now and when it changes."""
+        return Watch(self._runner, self._runner.call(lambda: self._inner.watch(types)))
+
+    def subscribe(
+        self,
+        id: str | None,
+        type: str,
+        where: str | None = None,
+        from_: Start = "now",
+        temporary: bool = False,
+        *,
+        ack: Ack = "auto",
+        window: int = WINDOW,
+    ) -> Subscription:
+        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up."""
+        made = self._inner.subscribe(id, type, where, from_, temporary, ack=_inner(ack), window=window)
+        return Subscription(self._runner, self._run(made), ack)
+
+    def resume(self, id: str, *, ack: Ack = "auto", window: int = WINDOW) -> Subscription:
+        """Read on in a subscription that is there."""
+        return Subscription(self._runner, self._run(self._inner.resume(id, ack=_inner(ack), window=window)), ack)
+
+    def subscriptions(self) -> list[wire.SubscriptionAnswer]:
+        """One's own subscriptions."""
+        return self._run(self._inner.subscriptions())
+
+    def unsubscribe(self, id: str) -> None:
+        """End a subscription."""
+        self._run(self._inner.unsubscribe(id))
+
+    def restriction(self, id: str) -> dict[str, Any]:
+        """What a subscription loses to one's rights."""
+        return self._run(self._inner.restriction(id))
+
+    def restriction_subscribe(self, type: str) -> dict[str, Any]:
+        """What a subscription to a type would come to under one's rights."""
+        return self._run(self._inner.restriction_subscribe(type))
+
+    def lookup(
+        self, id: str, type: str, where: str | None = None, *, ack: Ack = "auto", window: int = WINDOW
+    ) -> tuple[list[Delivery], Subscription]:
+        """The current entries of a type with a key, and a subscription to every change from there on."""
+        entries, inner = self._run(self._inner.lookup(id, type, where, ack=_inner(ack), window=window))
+        return entries, Subscription(self._runner, inner, ack)
+
+    def reserve(self, id: str, type: str, seconds: float, where: str | None = None) -> wire.ReservationAnswer:
+        """Keep what is published from now on for a subscription made later."""
+        return self._run(self._inner.reserve(id, type, seconds, where))
+
+    def release(self, id: str) -> None:
+        """End a reservation."""
+        self._run(self._inner.release(id))
+
+    def change(self, changes: Sequence[Mapping[str, Any]], *, expect: int | None = None, note: str = "") -> int:
+        """Commit changes of the policy together; the version that they made, in force in every stream."""
+        return self._run(self._inner.change(changes, expect=expect, note=note))
+
+    def versions(self, after: int | None = None) -> list[wire.VersionAnswer]:
+        """Versions, oldest first: those after one, or the newest."""
+        return self._run(self._inner.versions(after))
+
+
+def _inner(ack: Ack) -> Ack:
+    """What is carried between the threads ahead of its turn must not count as dealt with, so the loop never does it."""
+    return "manual" if ack == "auto" else ack
+
+
+async def _open(make: Callable[[], aio.Client]) -> aio.Client:
+    return await make().open()
+
+
+class Connect:
+    """How clients are made: from addresses and a key, or from a domain's directory on this machine."""
+
+    def __call__(
+        self,
+        url: str | Sequence[str],
+        key: Path | PrivateKey,
+        *,
+        broker: str | None = None,
+        certificate: Path | None = None,
+        **settings: Any,
+    ) -> Client:
+        """Connect to the gateways at one or several addresses.
+
+        With a `certificate` only that one is trusted, without one what this machine trusts. With a `broker`, its
+        `did:key:...`, only that one is; without one the first that proves itself.
+        """
+        return Client(lambda: aio.connect(url, key, broker=broker, certificate=certificate, **settings))
+
+    def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
+        """Connect to the domain in a directory of this machine, as one of the principals whose keys are there."""
+        return Client(lambda: aio.connect.from_directory(directory, principal, **settings))
+
+
+connect: Final = Connect()

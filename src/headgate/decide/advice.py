@@ -1,0 +1,209 @@
+"""What in a policy has no effect, or not the one that its author may think?
+
+Guarantees: a rule is said to be idle only where that is proven for every principal that it speaks to, every action and
+every type; where the proof is too long, nothing is said.
+Leaves out: what publishers send, the members of groups and relations in conditions, what predicates answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headgate.decide.bind import bind
+from headgate.decide.profiles import Profile, Profiles
+from headgate.decide.prove import may_hold, without_others
+from headgate.decide.views import condition_for, covered, may_connect
+from headgate.model.conditions import (
+    TRUE,
+    Condition,
+    Constant,
+    InSet,
+    IsNull,
+    Not,
+    Predicate,
+    all_of,
+    any_of,
+    atoms,
+    operands,
+)
+from headgate.model.rights import Action, Effect, Rule
+from headgate.model.state import State
+from headgate.model.values import Kind
+
+MOST_PROOFS: Final = 20_000
+"""Proofs that are tried for one policy; after that the rules not yet looked at count as useful."""
+
+_MOST_BEFORE: Final = 50
+"""Entries before or after another that one proof takes into account; with more, nothing is proven."""
+
+
+class Concern(Enum):
+    """What is odd about a policy."""
+
+    IDLE_FORBID = "idle-forbid"
+    IDLE_GRANT = "idle-grant"
+    EMPTY_GROUP = "empty-group"
+    NO_KEY = "no-key"
+    NOT_LET_IN = "not-let-in"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A concern, and the rules or principals it is about."""
+
+    concern: Concern
+    names: tuple[str, ...]
+    group: str | None = None
+
+
+def advise(state: State) -> list[Advice]:
+    """Everything that is odd about the policy of a state."""
+    spoken = dict.fromkeys(rule.who for rule in state.rules if rule.who in state.groups)
+    nobody = [group for group in spoken if not state.members_of(group)]
+    found = [Advice(Concern.EMPTY_GROUP, tuple(r.id for r in state.rules if r.who == one), one) for one in nobody]
+    idle = _Idle(state)
+    for rule in state.rules:
+        if rule.who not in nobody and idle.proven(rule):
+            concern = Concern.IDLE_FORBID if rule.effect is Effect.FORBID else Concern.IDLE_GRANT
+            found.append(Advice(concern, (rule.id,)))
+    without = tuple(name for name in state.principals if name not in state.keys)
+    if without:
+        found.append(Advice(Concern.NO_KEY, without))
+    out = tuple(name for name in state.principals if name in state.keys and not idle.connects(name))
+    if out:
+        found.append(Advice(Concern.NOT_LET_IN, out))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry on a type, for one profile."""
+
+    rule: Rule
+    condition: Condition
+    covers: frozenset[str]
+
+
+class _Idle:
+    """Which rules do nothing."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.profiles = Profiles(state)
+        self.left = MOST_PROOFS
+        self._meant: dict[str, list[Profile]] = {}
+        for profile in self.profiles.members:
+            for who in profile.whom:
+                self._meant.setdefault(who, []).append(profile)
+        self._in: dict[Profile, bool] = {}
+
+    def connects(self, name: str) -> bool:
+        """May the principal connect?"""
+        profile = self.profiles.of(name)
+        assert profile is not None
+        if profile not in self._in:
+            self._in[profile] = may_connect(self.state, name)
+        return self._in[profile]
+
+    def proven(self, rule: Rule) -> bool:
+        """Is it proven that the rule does nothing for anybody?"""
+        if not rule.actions <= {Action.PUBLISH, Action.SUBSCRIBE}:
+            return False
+        return all(
+            self._idle_for(rule, profile, action, name)
+            for profile in self._meant.get(rule.who, ())
+            for action in sorted(rule.actions, key=lambda one: one.value)
+            for name in self.state.types
+        )
+
+    def _idle_for(self, rule: Rule, profile: Profile, action: Action, name: str) -> bool:
+        listed = self.profiles.entries(profile, action, name)
+        at = next((n for n, (one, _) in enumerate(listed) if one.id == rule.id), None)
+        if at is None:
+            return True
+        if self.left <= 0 or len(listed) > _MOST_BEFORE:
+            return False
+        entries = self._entries(listed, profile, action, name)
+        kinds = self.state.types.attributes(name)
+        if action is Action.PUBLISH:
+            return self._idle_publish(entries[:at], entries[at], entries[at + 1 :], kinds)
+        parts: tuple[str | None, ...] = (None, *sorted(entries[at].covers))
+        return not any(self._matters(entries, at, part, kinds) for part in parts)
+
+    def _entries(self, listed: Sequence[tuple[Rule, str]], profile: Profile, action: Action, name: str) -> list[_Entry]:
+        subject, every = self.profiles.subject(profile), frozenset(self.state.types.attributes(name))
+        found = []
+        for rule, named in listed:
+            kinds = self.state.types.attributes(named)
+            whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
+            written = rule.where if action is Action.PUBLISH else condition_for(rule, kinds)
+            condition = without_others(bind(written, subject, kinds), kinds)
+            found.append(_Entry(rule, condition, every if whole_forbid else covered(rule, kinds)))
+        return found
+
+    def _matters(self, entries: Sequence[_Entry], at: int, part: str | None, kinds: Mapping[str, Kind]) -> bool:
+        """May the entry decide an attribute, or the event, otherwise than without it?"""
+        mine = entries[at]
+        if part is None and not mine.rule.whole_event:
+            return False
+        speaking = [e for e in entries if (e.rule.whole_event if part is None else part in e.covers)]
+        before = [e for e in entries[:at] if e in speaking]
+        after = [e for e in entries[at + 1 :] if e in speaking]
+        needs = [matches(mine), *(misses(one) for one in before)]
+        if mine.rule.effect is Effect.FORBID:
+            grants = [one.condition for one in after if one.rule.effect is Effect.GRANT]
+            if not grants:
+                return False
+            needs.append(any_of(*grants))
+        return self._may(all_of(*needs), kinds)
+
+    def _idle_publish(
+        self, before: Sequence[_Entry], mine: _Entry, after: Sequence[_Entry], kinds: Mapping[str, Kind]
+    ) -> bool:
+        """Is the entry never used? A grant that cuts or forces is put to another event than the one that was sent."""
+        as_sent = [e for e in before if e.rule.effect is Effect.FORBID or e.rule.attributes is None]
+        needs = [misses(one) for one in as_sent]
+        if mine.rule.effect is Effect.FORBID:
+            grants = [e for e in after if e.rule.effect is Effect.GRANT]
+            if not grants:
+                return True
+            needs.append(matches(mine))
+            if all(e.rule.attributes is None for e in grants):
+                needs.append(any_of(*(e.condition for e in grants)))
+        elif mine.rule.attributes is None:
+            needs.append(matches(mine))
+        return not self._may(all_of(*needs), kinds) if needs else False
+
+    def _may(self, condition: Condition, kinds: Mapping[str, Kind]) -> bool:
+        self.left -= 1
+        return may_hold(condition, kinds)
+
+
+def matches(entry: _Entry) -> Condition:
+    """True wherever the entry counts, and perhaps elsewhere: a forbid counts unless it is false."""
+    if entry.rule.effect is Effect.GRANT or entry.condition == TRUE:
+        return entry.condition
+    return any_of(entry.condition, *_unknown(entry.condition))
+
+
+def misses(entry: _Entry) -> Condition:
+    """True wherever the entry does not count, and perhaps elsewhere: a grant does not unless it is true."""
+    denied = Not(entry.condition)
+    return denied if entry.rule.effect is Effect.FORBID else any_of(denied, *_unknown(entry.condition))
+
+
+def _unknown(condition: Condition) -> Iterator[Condition]:
+    """Conditions of which one is true wherever this one is unknown: something in it is null, or gives no answer."""
+    for atom in atoms(condition):
+        match atom:
+            case Predicate():
+                yield TRUE
+            case IsNull():
+                pass
+            case InSet(_, values) if any(value is None for value in values):
+                yield TRUE
+            case _:
+                yield from (IsNull(o) for o in operands(atom) if not isinstance(o, Constant) or o.value is None)

@@ -1,0 +1,267 @@
+"""The one batch that makes the policy of a state another one.
+
+Guarantees: after the batch the state has exactly the wanted types, principals, keys, attributes, groups, members,
+relations, rows, open names, predicates, rules in their order, and who may connect; a second batch would be empty. It
+is applied here once, so a plan that is made can be committed at its version. What a type cannot become, because it
+would lose or retype an attribute, is refused.
+Leaves out: subscriptions, advertisements and withdrawals, which are not the author's. A subscription ends only where
+its filter names what no filter may name any more. The administrator's own key stays unless another is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headgate.decide.apply import apply
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    AddRule,
+    Batch,
+    Change,
+    DeclareGroup,
+    DeclarePrincipal,
+    DeclareRelation,
+    DeclareType,
+    RemoveGroup,
+    RemoveMember,
+    RemovePredicate,
+    RemovePrincipal,
+    RemoveRelation,
+    RemoveRow,
+    RemoveRule,
+    RetireType,
+    Row,
+    SetAttribute,
+    SetConnect,
+    SetKey,
+    SetOpen,
+    Unsubscribe,
+)
+from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
+from headgate.model.rights import Rule
+from headgate.model.state import State
+from headgate.model.types import EventType
+from headgate.model.values import Value
+
+Exact: TypeAlias = tuple[str, str]
+"""A value in a form that tells 1 from 1.0 and true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch, the state it was made for, and the state it makes."""
+
+    batch: Batch
+    before: State
+    after: State
+
+    @property
+    def expect(self) -> int:
+        """The version at which it may be committed."""
+        return self.before.version
+
+    @property
+    def empty(self) -> bool:
+        """Is there nothing to change?"""
+        return not self.batch.changes
+
+
+def plan(now: State, wanted: State) -> Plan:
+    """The batch by the administrator that gives `now` the policy of `wanted`, both of one administrator."""
+    batch = Batch(now.administrator, tuple(_Work(now, wanted).changes()))
+    after = apply(now, batch)
+    if not same_policy(after, wanted):
+        raise AssertionError("the plan does not lead to what is wanted")
+    return Plan(batch, now, after)
+
+
+def same_policy(a: State, b: State) -> bool:
+    """Is everything the same but versions, subscriptions, advertisements, withdrawals and the administrator's key?"""
+    return _policy(a) == _policy(b)
+
+
+def _policy(state: State) -> tuple[object, ...]:
+    return (
+        {name: _shape(one) for name, one in state.types.items()},
+        [exact_rule(rule) for rule in state.rules],
+        {name: _attributes(state, name) for name in state.principals},
+        dict(state.groups),
+        {name: set(_rows(rows)) for name, rows in state.relations.items()},
+        state.open_names,
+        dict(state.predicates),
+        {name: key for name, key in state.keys.items() if name != state.administrator},
+        state.connect_open,
+    )
+
+
+def exact_rule(rule: Rule) -> tuple[object, ...]:
+    """A rule in a form that tells constants apart which Python takes for equal."""
+    forced = tuple(sorted((name, exact(value)) for name, value in rule.forced.items()))
+    return (
+        *(rule.id, rule.who, rule.actions, rule.type, repr(rule.where), rule.attributes, forced),
+        *(rule.effect, rule.disclose, rule.author),
+    )
+
+
+def exact(value: object) -> Exact:
+    """A value in a form that tells 1 from 1.0 and true."""
+    return type(value).__name__, repr(value)
+
+
+def _shape(one: EventType) -> tuple[object, ...]:
+    return one.owner, one.parent, one.key, dict(one.attributes)
+
+
+def _attributes(state: State, name: str) -> dict[str, Exact]:
+    return {attribute: exact(value) for attribute, value in state.principals[name].items()}
+
+
+def _rows(rows: frozenset[Row]) -> dict[tuple[Exact, ...], Row]:
+    return {tuple(map(exact, row)): row for row in rows}
+
+
+class _Work:
+    """What goes and what comes, between two states."""
+
+    def __init__(self, now: State, wanted: State) -> None:
+        self.now = now
+        self.wanted = wanted
+        # A name that goes as one sort of thing may come back as another, so both sorts are looked at.
+        self.principals_gone = [name for name in now.principals if name not in wanted.principals]
+        self.groups_gone = [name for name in now.groups if name not in wanted.groups]
+        self.relations_gone = [name for name in now.relations if name not in wanted.relations]
+        self.predicates_gone = [n for n, one in now.predicates.items() if wanted.predicates.get(n) != one]
+        self.gone = frozenset([*self.principals_gone, *self.groups_gone])
+
+    def changes(self) -> Iterator[Change]:
+        """Everything, in an order that always works.
+
+        What names other things goes before them: subscriptions, rules, members; then groups, relations, predicates;
+        then types, subtypes before their parents, and last the principals that own them. What is named comes before
+        what names it: principals, groups, members, relations, predicates, types with parents first, and rules last.
+        """
+        first, kept, last = self._rules()
+        yield from self._unsubscribed()
+        stays = {rule.id for rule in kept}
+        yield from (RemoveRule(rule.id) for rule in self.now.rules if rule.id not in stays)
+        yield from self._members_gone()
+        yield from map(RemoveGroup, self.groups_gone)
+        yield from map(RemoveRelation, self.relations_gone)
+        yield from map(RemovePredicate, self.predicates_gone)
+        yield from (RetireType(name) for name in reversed(list(self.now.types)) if name not in self.wanted.types)
+        yield from map(RemovePrincipal, self.principals_gone)
+        yield from self._principals()
+        yield from self._keys()
+        yield from self._groups()
+        yield from self._relations()
+        yield from (one for one in self.wanted.predicates.values() if self.now.predicates.get(one.name) != one)
+        yield from self._types()
+        if self.now.connect_open != self.wanted.connect_open:
+            yield SetConnect(self.wanted.connect_open)
+        yield from (AddRule(rule, first=True) for rule in first)
+        yield from (AddRule(rule) for rule in last)
+
+    # -- rules ------------------------------------------------------------------------------------------------
+
+    def _rules(self) -> tuple[tuple[Rule, ...], tuple[Rule, ...], tuple[Rule, ...]]:
+        """The wanted rules in three parts: put first, left as they are, and added last.
+
+        Rules can be put before all that are there, or after, so those left are the longest run that stays in order.
+        """
+        place = {exact_rule(rule): at for at, rule in enumerate(self.now.rules) if self._may_stay(rule)}
+        wanted = self.wanted.rules
+        best = start = 0
+        length = 0
+        before = -1
+        for at, rule in enumerate(wanted):
+            here = place.get(exact_rule(rule), -1)
+            if here < 0 or here < before:
+                start = at if here >= 0 else at + 1
+            before = here
+            if here >= 0 and at + 1 - start > length:
+                best, length = start, at + 1 - start
+        return wanted[:best], wanted[best : best + length], wanted[best + length :]
+
+    def _may_stay(self, rule: Rule) -> bool:
+        """Does a rule outlive what goes? One that speaks of a name that comes back as another sort does not."""
+        return rule.who not in self.gone and not _names(rule.where, Predicate) & set(self.predicates_gone)
+
+    # -- what goes --------------------------------------------------------------------------------------------
+
+    def _unsubscribed(self) -> Iterator[Change]:
+        closed = self.now.open_names - self.wanted.open_names
+        groups, relations = closed | set(self.groups_gone), closed | set(self.relations_gone)
+        for one in self.now.subscriptions.values():
+            if (
+                _names(one.where, InGroup) & groups
+                or _names(one.where, Related) & relations
+                or _names(one.where, Predicate) & set(self.predicates_gone)
+            ):
+                yield Unsubscribe(one.id)
+
+    def _members_gone(self) -> Iterator[Change]:
+        for group, members in self.now.groups.items():
+            if group in self.wanted.groups:
+                yield from (RemoveMember(group, m) for m in sorted(members - self.wanted.groups[group] - self.gone))
+
+    # -- what comes -------------------------------------------------------------------------------------------
+
+    def _principals(self) -> Iterator[Change]:
+        for name, attributes in self.wanted.principals.items():
+            if name not in self.now.principals:
+                yield DeclarePrincipal(name, attributes)
+                continue
+            had, has = _attributes(self.now, name), _attributes(self.wanted, name)
+            for attribute in dict.fromkeys([*had, *has]):
+                if had.get(attribute) != has.get(attribute):
+                    value: Value = attributes.get(attribute)
+                    yield SetAttribute(name, attribute, value)
+
+    def _keys(self) -> Iterator[Change]:
+        wanted = dict(self.wanted.keys)
+        if (own := self.now.keys.get(self.now.administrator)) is not None:
+            wanted.setdefault(self.now.administrator, own)
+        had = {name: key for name, key in self.now.keys.items() if name not in self.principals_gone}
+        # All old keys go before any new one comes: two principals may exchange theirs.
+        yield from (SetKey(name, None) for name, key in had.items() if wanted.get(name) != key)
+        yield from (SetKey(name, key) for name, key in wanted.items() if had.get(name) != key)
+
+    def _groups(self) -> Iterator[Change]:
+        now, wanted = self.now, self.wanted
+        for name in wanted.groups:
+            if name not in now.groups:
+                yield DeclareGroup(name, name in wanted.open_names)
+            elif (name in now.open_names) != (name in wanted.open_names):
+                yield SetOpen(name, name in wanted.open_names)
+        for name, members in wanted.groups.items():
+            had = now.groups.get(name, frozenset()) - self.gone if name in now.groups else frozenset()
+            yield from (AddMember(name, member) for member in sorted(members - had))
+
+    def _relations(self) -> Iterator[Change]:
+        now, wanted = self.now, self.wanted
+        for name, rows in wanted.relations.items():
+            if name not in now.relations:
+                yield DeclareRelation(name, name in wanted.open_names)
+            elif (name in now.open_names) != (name in wanted.open_names):
+                yield SetOpen(name, name in wanted.open_names)
+            had, has = _rows(now.relations.get(name, frozenset())), _rows(rows)
+            yield from (RemoveRow(name, row) for key, row in sorted(had.items()) if key not in has)
+            yield from (AddRow(name, row) for key, row in sorted(has.items()) if key not in had)
+
+    def _types(self) -> Iterator[Change]:
+        for name, one in self.wanted.types.items():  # parents come first
+            if name not in self.now.types or _shape(self.now.types[name]) != _shape(one):
+                yield DeclareType(EventType(name, one.owner, one.attributes, one.parent, one.key))
+
+
+def _names(where: Condition, kind: type[InGroup | Related | Predicate]) -> set[str]:
+    """The groups, relations or predicates that a condition names."""
+    found: set[str] = set()
+    for atom in atoms(where):
+        match atom:
+            case InGroup(_, name) | Related(name, _) | Predicate(name, _) if isinstance(atom, kind):
+                found.add(name)
+    return found

@@ -1,0 +1,167 @@
+"""Who is asking? Sessions of principals that have proven their key.
+
+Guarantees: every request is checked against the newest state known to the gateway: a session ends when it expires, when
+it is ended, and when its principal loses its key or the right to connect, and does not come back. What is refused does
+not tell why, except that a principal which has proven itself is told that it may not connect.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from starlette.requests import HTTPConnection
+
+from headgate.decide.views import may_connect
+from headgate.gateway.follow import Follower
+from headgate.model.errors import ConnectDenied, NotAuthenticated
+from headgate.model.state import State
+from headgate.trust.handshake import Challenger
+from headgate.trust.keys import PrivateKey
+from headgate.trust.tokens import issue, verify
+
+PROTOCOL: Final = "headgate.v1"
+BEARER: Final = "bearer."
+MAX_REMEMBERED: Final = 20_000
+"""Verified tokens remembered by one gateway, and principals known to have lost the right to connect."""
+
+
+class EndedSessions(Protocol):
+    """Where ended sessions are kept for all gateways."""
+
+    def end_session(self, id: str, expires: datetime) -> None:
+        """A session is over."""
+
+    def ended(self, id: str) -> bool:
+        """Is it over?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A principal with a session."""
+
+    principal: str
+    did: str
+    session: str
+    expires: datetime
+
+
+class Sessions:
+    """The sessions of a domain, as one gateway checks them."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        broker: PrivateKey,
+        challenger: Challenger,
+        ended: EndedSessions,
+        *,
+        audience: str,
+        seconds: float,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.broker = broker
+        self.challenger = challenger
+        self._follower = follower
+        self._ended = ended
+        self._audience = audience
+        self._seconds = seconds
+        self._clock = clock
+        self._verified: OrderedDict[str, Caller] = OrderedDict()
+        self._lock = threading.Lock()
+        self._by_key: tuple[State | None, dict[str, str]] = (None, {})
+        self._may: tuple[State | None, dict[str, bool]] = (None, {})
+
+    def open(self, nonce: str, client_nonce: str, did: str, signature: str) -> tuple[str, Caller]:
+        """A session for whoever answers a challenge with the key of a principal that may connect."""
+        # A key that no principal has is refused like a bad proof, and fills no memory.
+        key = self.challenger.answer(
+            nonce, client_nonce, did, signature, lambda key: self._principal(key.did) is not None
+        )
+        principal = self._principal(key.did)
+        assert principal is not None
+        if not self._may_connect(principal):
+            raise ConnectDenied(f"`{principal}` may not connect", remedy="ask the administrator of the domain")
+        now = self._clock()
+        token = issue(self.broker, principal=key, audience=self._audience, now=now, seconds=self._seconds)
+        return token, self.caller(token)
+
+    def caller(self, token: str) -> Caller:
+        """Whose session a token is, checked anew."""
+        caller = self._verified.get(token)
+        if caller is None:
+            session = verify(token, broker=self.broker.public, audience=self._audience, now=self._clock())
+            principal = self._principal(session.principal_did)
+            if principal is None:
+                raise _over()
+            caller = Caller(principal, session.principal_did, session.id, session.expires)
+            with self._lock:
+                self._verified[token] = caller
+                while len(self._verified) > MAX_REMEMBERED:
+                    self._verified.popitem(last=False)
+        self.check(caller)
+        return caller
+
+    def check(self, caller: Caller) -> None:
+        """Refuse a caller whose session is over."""
+        if self._clock() >= caller.expires or self._ended.ended(caller.session):
+            raise _over()
+        if self._principal(caller.did) != caller.principal:
+            self.end(caller)
+            raise _over()
+        if not self._may_connect(caller.principal):
+            self.end(caller)
+            raise ConnectDenied(f"`{caller.principal}` may no longer connect")
+
+    def known(self) -> int:
+        """How many sessions that are not over this gateway has seen."""
+        now = self._clock()
+        with self._lock:
+            return sum(1 for caller in self._verified.values() if caller.expires > now)
+
+    def end(self, caller: Caller) -> None:
+        """The session is over, at every gateway."""
+        self._ended.end_session(caller.session, caller.expires)
+
+    def _principal(self, did: str) -> str | None:
+        """The principal with this key; one that is named by its key needs no other entry."""
+        state = self._follower.state
+        if self._by_key[0] is not state:
+            self._by_key = state, {key: name for name, key in state.keys.items()}
+        return self._by_key[1].get(did) or (did if did in state.principals else None)
+
+    def _may_connect(self, principal: str) -> bool:
+        state = self._follower.state
+        if self._may[0] is not state:
+            self._may = state, {}
+        known = self._may[1]
+        if principal not in known:
+            known[principal] = may_connect(state, principal)
+        return known[principal]
+
+
+def _over() -> NotAuthenticated:
+    return NotAuthenticated("the session is over", remedy="prove who you are again")
+
+
+def token_of(connection: HTTPConnection) -> str:
+    """The token of a request: in its header, or for a WebSocket offered as a subprotocol."""
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    for offered in connection.scope.get("subprotocols", ()):
+        if offered.startswith(BEARER):
+            return str(offered.removeprefix(BEARER))
+    raise NotAuthenticated("no session token", remedy="send `Authorization: Bearer ...`")
+
+
+async def authenticated(connection: HTTPConnection) -> Caller:
+    """Who makes this request."""
+    sessions: Sessions = connection.app.state.gateway.sessions
+    caller = sessions.caller(token_of(connection))
+    connection.scope["headgate.caller"] = caller
+    return caller

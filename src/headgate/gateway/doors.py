@@ -1,0 +1,241 @@
+"""How connections come in, and how little a stranger can hold open.
+
+Guarantees: never more connections than `limits.connections`, handshakes under way included, and of one address never
+more strangers than `limits.unauthenticated_per_address`; what is past either is closed before anything is spent on it.
+A connection that does not finish its TLS handshake in HANDSHAKE_SECONDS or the head of a request in HEAD_SECONDS, sends
+a head of more than MAX_HEAD_BYTES, or a body slower than BODY_RATE, is closed.
+Leaves out: what is done for those who are known, which is the application's to bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+HEAD_SECONDS: Final = 10.0
+"""How long a client may take over the head of a request, from the moment it connects or begins one."""
+
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a TLS handshake may take."""
+
+MAX_HEAD_BYTES: Final = 65_536
+"""Bytes of the head of a request."""
+
+BODY_SECONDS: Final = 30.0
+"""How long a body may take before its speed is looked at."""
+
+BODY_RATE: Final = 1_024
+"""Bytes a second below which a body is given up."""
+
+BACKLOG: Final = 2_048
+"""Connections that the kernel keeps waiting."""
+
+ACCEPT_PAUSE: Final = 0.1
+"""Seconds to wait when the machine cannot take another connection."""
+
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class Visit:
+    """A connection of a stranger, counted until its client is known or gone."""
+
+    __slots__ = ("_address", "_strangers")
+
+    def __init__(self, address: str, strangers: Counter[str]) -> None:
+        self._address = address
+        self._strangers: Counter[str] | None = strangers
+        strangers[address] += 1
+
+    def known(self) -> None:
+        """It counts no longer; once is as good as twice."""
+        strangers, self._strangers = self._strangers, None
+        if strangers is not None:
+            strangers[self._address] -= 1
+            if strangers[self._address] <= 0:
+                del strangers[self._address]
+
+
+class Connection(HttpToolsProtocol):
+    """One HTTP connection, with a limit on how long and how large a request may be on its way."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        visit: Visit | None = None,
+    ) -> None:
+        self._visit = visit
+        # Every request and every WebSocket of this connection can say that its client is known (`logs.Access`).
+        state = app_state if visit is None else {**app_state, "known": visit.known}
+        super().__init__(config, server_state, state, _loop)
+        self._timer: asyncio.TimerHandle | None = None
+        self._received = 0
+        self._reading_head = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._stop_waiting()
+        if self._visit is not None:
+            self._visit.known()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes, and close if a head grows too large."""
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._await_head()
+        self._received += len(data)
+        super().data_received(data)
+        if self._reading_head and self._timer is not None and self._received > MAX_HEAD_BYTES:
+            self._stop_waiting()
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        if not self._reading_head:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """The head is there; the body may take longer."""
+        self._stop_waiting()
+        self._reading_head = False
+        self._received = 0
+        self._timer = self.loop.call_later(BODY_SECONDS, self._slow_body, BODY_SECONDS)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        self._stop_waiting()
+        super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        """From here on it is a WebSocket, whose own protocol has its own limits."""
+        self._stop_waiting()
+        super().handle_websocket_upgrade()
+
+    def _await_head(self) -> None:
+        self._stop_waiting()
+        self._reading_head = True
+        self._received = 0
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _slow_body(self, seconds: float) -> None:
+        if self._received < seconds * BODY_RATE:
+            self._give_up()
+        else:
+            self._timer = self.loop.call_later(BODY_SECONDS, self._slow_body, seconds + BODY_SECONDS)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        self.transport.abort()
+
+
+@dataclass(slots=True)
+class Turned:
+    """How many connections were closed at the door, by reason."""
+
+    full: int = 0
+    strangers: int = 0
+    failed: int = 0
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """Each reason with its number."""
+        return ("full", self.full), ("strangers", self.strangers), ("failed", self.failed)
+
+
+@dataclass(slots=True)
+class Door:
+    """Accepts the connections of one listening socket, as `asyncio.Server` would, within limits."""
+
+    listener: socket.socket
+    connect: Callable[[Visit], asyncio.Protocol]
+    connected: Callable[[], int]
+    tls: ssl.SSLContext | None
+    most: int
+    most_strangers: int
+    turned: Turned = field(default_factory=Turned)
+    _strangers: Counter[str] = field(default_factory=Counter)
+    _shaking: set[asyncio.Task[None]] = field(default_factory=set)
+    _accepting: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begin to accept."""
+        self.listener.setblocking(False)
+        self.listener.listen(BACKLOG)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for task in self._shaking:
+            task.cancel()
+        self.listener.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing is on its way in."""
+        tasks = [*self._shaking, *([self._accepting] if self._accepting is not None else [])]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:  # until it is cancelled
+            try:
+                came, address = await loop.sock_accept(self.listener)
+            except OSError:  # no more files, or the client is gone already
+                if self.listener.fileno() < 0:
+                    return
+                self.turned.failed += 1
+                await asyncio.sleep(ACCEPT_PAUSE)
+                continue
+            host = address[0] if isinstance(address, tuple) else ""
+            if self.connected() + len(self._shaking) >= self.most:
+                self.turned.full += 1
+                came.close()
+            elif self._strangers[host] >= self.most_strangers:
+                self.turned.strangers += 1
+                came.close()
+            else:
+                task = loop.create_task(self._shake(came, Visit(host, self._strangers)))
+                self._shaking.add(task)
+                task.add_done_callback(self._shaking.discard)
+
+    async def _shake(self, came: socket.socket, visit: Visit) -> None:
+        """Hand a connection over to its protocol, after the TLS handshake if there is to be one."""
+        loop = asyncio.get_running_loop()
+        timeout = None if self.tls is None else HANDSHAKE_SECONDS
+        try:
+            came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(
+                lambda: self.connect(visit), came, ssl=self.tls, ssl_handshake_timeout=timeout
+            )
+        except (OSError, asyncio.CancelledError, EOFError):  # ssl.SSLError is an OSError
+            self.turned.failed += 1
+            visit.known()
+            with suppress(OSError):
+                came.close()

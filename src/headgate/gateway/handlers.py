@@ -1,0 +1,404 @@
+"""What a gateway does for its clients, but for pushing deliveries (`push`) and publishing (`publisher`).
+
+Guarantees: everything is done in the name of the session's principal, and decided by the ledger. What a principal may
+not know of is `not-found`, like what is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from time import perf_counter
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.decide.ask import is_told_everything
+from headgate.decide.restrict import restrict, restrict_publish
+from headgate.gateway import wire
+from headgate.gateway.auth import Caller
+from headgate.gateway.batches import changes_of, condition_of, type_of
+from headgate.gateway.names import ledger_id, local_id
+from headgate.gateway.operations import answer, nothing, read_body, shaped
+from headgate.gateway.runtime import Gateway
+from headgate.gateway.shown import as_json
+from headgate.lang import render_condition
+from headgate.model.changes import (
+    Advertise,
+    Batch,
+    Change,
+    DeclareType,
+    RetireType,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from headgate.model.conditions import TRUE
+from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooMany, UnsupportedMediaType
+from headgate.model.rights import Subscription
+from headgate.model.state import State
+from headgate.model.types import EventType, check_type_name
+from headgate.model.values import brief, render_timestamp
+
+MAX_VERSIONS: Final = 1_000
+"""Versions listed in one answer."""
+
+
+def gateway_of(request: Request) -> Gateway:
+    """The gateway that serves a request."""
+    found: Gateway = request.app.state.gateway
+    return found
+
+
+async def commit(
+    gateway: Gateway, caller: Caller, changes: Iterable[Change], note: str = "", expect: int | None = None
+) -> int:
+    """Commit a batch in the caller's name; returns its version once every stream has its starting point."""
+    batch = Batch(caller.principal, tuple(changes), note)
+    version: int = await gateway.run_blocking(lambda: gateway.domain.commit(batch, expect=expect))
+    await gateway.run_blocking(gateway.follower.refresh)
+    return version
+
+
+# -- connecting -------------------------------------------------------------------------------------------------
+
+
+async def about(request: Request, body: None) -> Response:  # noqa: ARG001
+    """What this is."""
+    gateway = gateway_of(request)
+    return answer(wire.AboutAnswer(gateway.config.domain.name, gateway.broker.public.did, "headgate.v1", gateway.name))
+
+
+async def challenge(request: Request, body: wire.ChallengeRequest) -> Response:
+    """A challenge, and the broker's proof."""
+    made = gateway_of(request).sessions.challenger.challenge(body.nonce)
+    return answer(wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires), 201)
+
+
+async def connect(request: Request, body: wire.SessionRequest) -> Response:
+    """A session for whoever proves its key."""
+    gateway = gateway_of(request)
+    try:
+        token, caller = gateway.sessions.open(body.nonce, body.client_nonce, body.principal, body.signature)
+    except HeadgateError as error:
+        gateway.metrics.session_refused(error.code)
+        raise
+    gateway.metrics.session_opened()
+    return answer(wire.SessionAnswer(token, caller.principal, caller.expires), 201)
+
+
+async def who(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Who one is."""
+    return answer(wire.WhoAnswer(caller.principal, caller.did, caller.expires))
+
+
+async def disconnect(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """End the session, at every gateway."""
+    gateway = gateway_of(request)
+    await gateway.run_blocking(gateway.sessions.end, caller)
+    return nothing()
+
+
+# -- types ------------------------------------------------------------------------------------------------------
+
+
+async def types(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Every event type."""
+    state = gateway_of(request).follower.state
+    return answer(wire.TypesAnswer([_type(state, name) for name in state.types]))
+
+
+async def type_(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """One event type."""
+    state = gateway_of(request).follower.state
+    return answer(_type(state, _existing_type(state, request)))
+
+
+async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> Response:
+    """Declare a type, or a new version of one."""
+    gateway, name = gateway_of(request), check_type_name(request.path_params["name"])
+    state = gateway.follower.state
+    old = state.types.get(name) if name in state.types else None
+    new = type_of(name, body, old.owner if old is not None else caller.principal)
+    if old is not None and _alike(old, new):
+        return answer(_type(state, name))
+    await commit(gateway, caller, [DeclareType(new)])
+    return answer(_type(gateway.follower.state, name), 201 if old is None else 200)
+
+
+async def retire(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Remove a type."""
+    gateway = gateway_of(request)
+    await commit(gateway, caller, [RetireType(_existing_type(gateway.follower.state, request))])
+    return nothing()
+
+
+def _existing_type(state: State, request: Request) -> str:
+    name = str(request.path_params["name"])
+    state.types[name]
+    return name
+
+
+def _type(state: State, name: str) -> wire.TypeAnswer:
+    found = state.types[name]
+    kinds = {attribute: kind.value for attribute, kind in state.types.attributes(name).items()}
+    return wire.TypeAnswer(name, found.owner, kinds, list(found.attributes), found.parent, list(found.key))
+
+
+def _alike(old: EventType, new: EventType) -> bool:
+    return (old.owner, dict(old.attributes), old.parent, old.key) == (
+        new.owner,
+        dict(new.attributes),
+        new.parent,
+        new.key,
+    )
+
+
+# -- publishing -------------------------------------------------------------------------------------------------
+
+
+async def publish(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Publish events in any of the formats."""
+    gateway = gateway_of(request)
+    content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content not in (wire.EVENT_JSON, wire.BATCH_JSON, wire.ARROW):
+        raise UnsupportedMediaType(
+            f"`{content[:100]}` is not read here",
+            remedy=f"send `{wire.EVENT_JSON}`, `{wire.BATCH_JSON}` or `{wire.ARROW}`",
+        )
+    raw = await read_body(request, gateway.config.publish.max_body)
+    begun = perf_counter()
+    made: object
+    if content == wire.EVENT_JSON:
+        made = await gateway.publisher.publish_one(caller, shaped(raw, wire.CloudEvent))
+    elif content == wire.BATCH_JSON:
+        events = shaped(raw, list[wire.CloudEvent])
+        made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(caller, events))
+    else:
+        made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"))
+    gateway.metrics.published(perf_counter() - begun)
+    return answer(made)
+
+
+async def advertisements(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """What the principal advertises."""
+    gateway = gateway_of(request)
+    mine = sorted(t for who, t in gateway.follower.state.advertisements if who == caller.principal)
+    return answer(wire.AdvertisementsAnswer([await _advertised(gateway, caller, name) for name in mine]))
+
+
+async def advertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Say that one will publish a type."""
+    gateway = gateway_of(request)
+    name = _existing_type(gateway.follower.state, request)
+    new = (caller.principal, name) not in gateway.follower.state.advertisements
+    if new:
+        await commit(gateway, caller, [Advertise(caller.principal, name)])
+    return answer(await _advertised(gateway, caller, name), 201 if new else 200)
+
+
+async def unadvertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Say that one will publish a type no more."""
+    gateway, name = gateway_of(request), str(request.path_params["name"])
+    if (caller.principal, name) not in gateway.follower.state.advertisements:
+        raise NotFound(f"you do not advertise `{brief(name)}`")
+    await commit(gateway, caller, [Unadvertise(caller.principal, name)])
+    return nothing()
+
+
+async def _advertised(gateway: Gateway, caller: Caller, name: str) -> wire.AdvertisementAnswer:
+    return wire.AdvertisementAnswer(name, await gateway.quench.wanted(caller.principal, name))
+
+
+async def publish_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """What publishing a type comes to for the caller."""
+    gateway = gateway_of(request)
+    state = gateway.follower.state
+    name = _existing_type(state, request)
+    books = gateway.domain.books(state)
+    found = await gateway.run_blocking(
+        lambda: restrict_publish(caller.principal, caller.principal, name, state.version, books)
+    )
+    return answer(as_json(found))
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------
+
+
+async def subscriptions(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """One's own subscriptions."""
+    gateway = gateway_of(request)
+    mine = [s for s in gateway.follower.state.subscriptions.values() if s.principal == caller.principal]
+    return answer(wire.SubscriptionsAnswer([_subscription(gateway, s) for s in mine if _local(s) is not None]))
+
+
+async def subscription(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """One of one's own subscriptions."""
+    gateway = gateway_of(request)
+    return answer(_subscription(gateway, own_subscription(gateway, caller, request.path_params["id"])))
+
+
+async def subscribe(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
+    """Make a subscription with a name of its own, or none if it is there already."""
+    gateway = gateway_of(request)
+    found, new = await make_subscription(gateway, caller, request.path_params["id"], body)
+    return answer(_subscription(gateway, found), 201 if new else 200)
+
+
+async def subscribe_unnamed(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
+    """Make a subscription with a name of the gateway's choice."""
+    gateway = gateway_of(request)
+    found, _ = await make_subscription(gateway, caller, gateway.new_name(), body)
+    location = f"/v1/subscriptions/{_local(found)}"
+    return answer(_subscription(gateway, found), 201, headers={"location": location})
+
+
+async def unsubscribe(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """End a subscription."""
+    gateway = gateway_of(request)
+    found = own_subscription(gateway, caller, request.path_params["id"])
+    await commit(gateway, caller, [Unsubscribe(found.id)])
+    return nothing()
+
+
+async def restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """What a subscription loses to the caller's rights."""
+    gateway = gateway_of(request)
+    found = own_subscription(gateway, caller, request.path_params["id"])
+    state = gateway.follower.state
+    books = gateway.domain.books(state)
+    told: Any = as_json(
+        await gateway.run_blocking(lambda: restrict(caller.principal, found.id, found, state.version, books))
+    )
+    return answer({**told, "subscription": _local(found)})
+
+
+async def make_subscription(
+    gateway: Gateway, caller: Caller, id: str, body: wire.SubscriptionRequest
+) -> tuple[Subscription, bool]:
+    """The subscription by this name, made unless it is there; refused if another one is."""
+    name = ledger_id(caller.principal, id)
+    wanted = _wanted(name, caller, body)
+    old = gateway.follower.subscription(name)
+    if old is not None:
+        same = (old.type, old.where, old.history, old.since_version, old.since_time) == (
+            wanted.type,
+            wanted.where,
+            wanted.history,
+            wanted.since_version,
+            wanted.since_time,
+        )
+        if not same:
+            raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
+        return old, False
+    state = gateway.follower.state
+    held = sum(1 for s in state.subscriptions.values() if s.principal == caller.principal)
+    if held >= gateway.config.limits.subscriptions_per_principal:
+        raise TooMany(f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full")
+    await commit(gateway, caller, [Subscribe(wanted)])
+    made = own_subscription(gateway, caller, id)
+    if body.temporary:
+        await gateway.run_blocking(gateway.cursors.mark_temporary, name, made.first, gateway.name, gateway.clock())
+    return made, True
+
+
+def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest) -> Subscription:
+    history, version, time = body.from_ == "start", 0, None
+    if isinstance(body.from_, wire.Since):
+        if (body.from_.version is None) == (body.from_.time is None):
+            raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
+        history, version = True, body.from_.version or 0
+        time = None if body.from_.time is None else body.from_.time.astimezone(UTC)
+    return Subscription(
+        name, caller.principal, body.type, condition_of(body.where), history, since_version=version, since_time=time
+    )
+
+
+def own_subscription(gateway: Gateway, caller: Caller, id: str) -> Subscription:
+    """The caller's subscription by this name, or `not-found`."""
+    found = gateway.follower.subscription(ledger_id(caller.principal, id))
+    if found is None or found.principal != caller.principal:
+        raise NotFound(f"no subscription `{brief(id)}`")
+    return found
+
+
+def _local(found: Subscription) -> str | None:
+    return local_id(found.principal, found.id)
+
+
+def _subscription(gateway: Gateway, found: Subscription) -> wire.SubscriptionAnswer:
+    begins: Any = "start" if found.history else "now"
+    if found.since_version:
+        begins = {"version": found.since_version}
+    elif found.since_time is not None:
+        begins = {"time": render_timestamp(found.since_time)}
+    trimmed = found.history and any(gateway.trimmed().values())
+    return wire.SubscriptionAnswer(
+        _local(found) or found.id,
+        found.type,
+        found.first,
+        None if found.where == TRUE else render_condition(found.where),
+        begins,
+        warning="the log no longer holds its oldest events" if trimmed else None,
+    )
+
+
+# -- policy -----------------------------------------------------------------------------------------------------
+
+
+async def change(request: Request, caller: Caller, body: wire.BatchRequest) -> Response:
+    """Commit a batch of changes."""
+    gateway = gateway_of(request)
+    changes = changes_of(body.changes, caller.principal)
+    return answer(wire.BatchAnswer(await commit(gateway, caller, changes, body.note, body.expect)))
+
+
+async def versions(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """Versions, oldest first."""
+    gateway = gateway_of(request)
+    state = gateway.follower.state
+    after = _number(request, "after", max(0, state.version - MAX_VERSIONS))
+    through = min(state.version, after + MAX_VERSIONS)
+    full = is_told_everything(state, caller.principal)
+    infos = await gateway.run_blocking(gateway.domain.ledger.versions, after, through)
+    starts: dict[int, dict[str, int]] = {}
+    if full:
+        for point in await gateway.run_blocking(gateway.domain.ledger.starting_points):
+            starts.setdefault(point.version, {})[point.stream] = point.seq
+    return answer(
+        wire.VersionsAnswer(
+            [
+                wire.VersionAnswer(one.version, one.time, one.author, one.note, starts.get(one.version, {}))
+                if full
+                else wire.VersionAnswer(one.version, one.time)
+                for one in infos
+            ]
+        )
+    )
+
+
+def _number(request: Request, name: str, otherwise: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise BadRequest(f"`{name}` is a number, not `{brief(text)}`")
+    return int(text)
+
+
+# -- operating --------------------------------------------------------------------------------------------------
+
+
+async def health(request: Request, body: None) -> Response:  # noqa: ARG001
+    """How the node is."""
+    gateway = gateway_of(request)
+    found = await gateway.run_blocking(gateway.health)
+    return answer(found, 503 if found.status == "failing" else 200)
+
+
+async def metrics(request: Request, body: None) -> Response:  # noqa: ARG001
+    """Figures for Prometheus."""
+    gateway = gateway_of(request)
+    content = await gateway.run_blocking(gateway.render_metrics)
+    return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")

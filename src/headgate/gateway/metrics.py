@@ -1,0 +1,170 @@
+"""Figures for Prometheus.
+
+Guarantees: no principal, subscription, event or path is a label; labels are refusal codes, route templates, statuses,
+methods and stream names, and there are never more than MAX_LABELS of one kind, the rest being counted as `other`.
+Counters are of one process and begin at zero with it; gauges are what the files say when they are asked for.
+Leaves out: what is well and what is not (`health`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from headgate.gateway.health import Facts, Status, health
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+MAX_LABELS: Final = 200
+"""Different values of one label."""
+
+OTHER: Final = "other"
+disable_created_metrics()  # when each counter began is when the process did
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Labels:
+    """The values seen of one label, as many as are told apart."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def of(self, value: str) -> str:
+        """The value, or `other` when there are too many."""
+        if value not in self._seen:
+            if len(self._seen) >= MAX_LABELS:
+                return OTHER
+            self._seen.add(value)
+        return value
+
+
+class Metrics:
+    """The figures of one process. Counting may be done from any thread."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        made = self.registry
+        self._events = Counter(
+            "headgate_events", "Events that publishers sent, by outcome.", ["outcome"], registry=made
+        )
+        self._refusals = Counter("headgate_events_refused", "Events refused, by code.", ["code"], registry=made)
+        self._publish = Histogram(
+            "headgate_publish_seconds",
+            "From a request to publish to its answer.",
+            registry=made,
+            buckets=_BUCKETS,
+        )
+        self._delivered = Counter("headgate_deliveries_pushed", "Deliveries sent to subscribers.", registry=made)
+        self._acked = Counter("headgate_acknowledgements", "Positions that subscribers acknowledged.", registry=made)
+        self._requests = Counter(
+            "headgate_requests",
+            "Requests and WebSockets that have ended, by route.",
+            ["method", "route", "status"],
+            registry=made,
+        )
+        self._opened = Counter("headgate_sessions_opened", "Sessions begun.", registry=made)
+        self._refused = Counter("headgate_sessions_refused", "Sessions refused, by code.", ["code"], registry=made)
+        self._denials = Counter("headgate_denials", "Requests refused, by code.", ["code"], registry=made)
+        self._turned = Gauge(
+            "headgate_connections_turned_away", "Connections closed at the door, by reason.", ["reason"], registry=made
+        )
+        self.sockets = Gauge("headgate_sockets", "WebSockets that are open.", registry=made)
+        self.sessions = Gauge("headgate_sessions", "Sessions that this gateway knows of.", registry=made)
+        self._version = Gauge("headgate_ledger_version", "The newest version of the ledger.", registry=made)
+        self._decided = Gauge(
+            "headgate_decided_version", "The version through which the pipeline has decided.", registry=made
+        )
+        self._lag = Gauge("headgate_lag_events", "Events not decided yet, by stream.", ["stream"], registry=made)
+        self._waiting = Gauge("headgate_lag_seconds", "How long the oldest undecided event has waited.", registry=made)
+        self._batch = Gauge(
+            "headgate_batch_milliseconds", "How long the last micro-batch of the pipeline took.", registry=made
+        )
+        self._batch_events = Gauge("headgate_batch_events", "Events of the last micro-batch.", registry=made)
+        self._bytes = Gauge("headgate_file_bytes", "Bytes of a file on disk.", ["file"], registry=made)
+        self._free = Gauge("headgate_disk_free_bytes", "Room that is left on the disk.", registry=made)
+        self._holders = Gauge(
+            "headgate_retention_holders", "Subscriptions that keep data past its limit.", registry=made
+        )
+        self._lost = Gauge(
+            "headgate_retention_lost_events", "Events removed before an absent subscriber saw them.", registry=made
+        )
+        self._trimmed = Gauge("headgate_retention_trimmed_bytes", "Bytes removed by retention.", registry=made)
+        self._status = Gauge("headgate_health", "1 for the state that the node is in.", ["status"], registry=made)
+        self._codes, self._routes, self._streams = Labels(), Labels(), Labels()
+        for outcome in ("accepted", "duplicate", "refused"):
+            self._events.labels(outcome)
+
+    # -- counting ---------------------------------------------------------------------------------------------
+
+    def accepted(self, count: int = 1) -> None:
+        """Events were stored."""
+        self._events.labels("accepted").inc(count)
+
+    def duplicate(self, count: int = 1) -> None:
+        """Events had been stored before."""
+        self._events.labels("duplicate").inc(count)
+
+    def refused(self, code: str, count: int = 1) -> None:
+        """Events were refused."""
+        self._events.labels("refused").inc(count)
+        self._refusals.labels(self._codes.of(code)).inc(count)
+
+    def published(self, seconds: float) -> None:
+        """A request to publish was answered."""
+        self._publish.observe(seconds)
+
+    def delivered(self, count: int = 1) -> None:
+        """Deliveries were sent."""
+        self._delivered.inc(count)
+
+    def acked(self, count: int = 1) -> None:
+        """Positions were acknowledged."""
+        self._acked.inc(count)
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:  # noqa: ARG002
+        """A request was answered, or a WebSocket has ended; an observer for `logs.Access`."""
+        self._requests.labels(method, self._routes.of(route), str(status)).inc()
+
+    def session_opened(self) -> None:
+        """A session began."""
+        self._opened.inc()
+
+    def session_refused(self, code: str) -> None:
+        """Nobody may connect like that."""
+        self._refused.labels(self._codes.of(code)).inc()
+
+    def denied(self, code: str) -> None:
+        """A request was refused."""
+        self._denials.labels(self._codes.of(code)).inc()
+
+    def turned_away(self, reason: str, total: int) -> None:
+        """So many connections have been closed at the door until now."""
+        self._turned.labels(reason).set(total)
+
+    # -- telling ----------------------------------------------------------------------------------------------
+
+    def observe(self, facts: Facts) -> None:
+        """Take in what the files say."""
+        self._version.set(facts.ledger_version)
+        self._decided.set(facts.decided_version)
+        for stream, lag in facts.lag.items():
+            self._lag.labels(self._streams.of(stream)).set(lag)
+        self._waiting.set(facts.waiting)
+        self._batch.set(facts.batch_milliseconds)
+        self._batch_events.set(facts.batch_events)
+        self._bytes.labels("log").set(facts.log_bytes)
+        self._bytes.labels("deliveries").set(facts.deliveries_bytes)
+        self._free.set(facts.free_bytes)
+        self._holders.set(facts.chores.holders)
+        self._lost.set(facts.chores.lost_events)
+        self._trimmed.set(facts.chores.trimmed_bytes)
+        found = health(facts).status
+        for status in Status:
+            self._status.labels(status.value).set(status is found)
+
+    def render(self) -> bytes:
+        """Everything, as Prometheus reads it (`CONTENT_TYPE`)."""
+        return generate_latest(self.registry)

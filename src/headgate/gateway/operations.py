@@ -1,0 +1,109 @@
+"""What a gateway can be asked, as data: the routes are made from it, and so is the OpenAPI document.
+
+Guarantees: a request is checked for its session, its size and its shape before its handler sees it; what is described
+is what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.gateway import wire
+from headgate.gateway.auth import Caller, authenticated
+from headgate.model.errors import BadRequest, TooLarge, UnsupportedMediaType
+
+MAX_BODY: Final = 1_000_000
+"""Bytes of a request that is not a publish."""
+
+Handler: TypeAlias = Callable[[Request, Caller, Any], Awaitable[Response]]
+Open: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query or a header."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    place: str = "query"
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be asked. `answers` maps statuses to types; `errors` are the statuses of its refusals."""
+
+    method: str
+    path: str
+    id: str
+    summary: str
+    handler: Handler | Open
+    request: Any = None
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    errors: tuple[int, ...] = ()
+    session: bool = True
+    parameters: tuple[Parameter, ...] = ()
+    bodies: Mapping[str, Any] = field(default_factory=dict)
+    """Content types and what they hold, where a handler reads the body itself."""
+    media: str = wire.JSON
+
+    async def __call__(self, request: Request) -> Response:
+        """Check the request and carry it out."""
+        caller = await authenticated(request) if self.session else None
+        body = None
+        if self.request is not None:
+            content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if content not in (wire.JSON, ""):
+                raise UnsupportedMediaType(f"`{content[:100]}` is not read here", remedy=f"send `{wire.JSON}`")
+            body = shaped(await read_body(request, MAX_BODY), self.request)
+        if caller is None:
+            return await self.handler(request, body)  # type: ignore[call-arg, arg-type]
+        return await self.handler(request, caller, body)  # type: ignore[call-arg]
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of a request, read no further than the limit."""
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes", remedy="send less at a time")
+
+
+def shaped(body: bytes, kind: Any) -> Any:
+    """A body of the shape that the protocol has."""
+    try:
+        return wire.decode(body, kind)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"the body is not as it should be: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+def answer(
+    content: object, status: int = 200, *, media: str = wire.JSON, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer as JSON."""
+    return Response(wire.encode(content), status, dict(headers or {}), media)
+
+
+def nothing() -> Response:
+    """An answer that says nothing but that it is done."""
+    return Response(status_code=204)

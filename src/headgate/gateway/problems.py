@@ -1,0 +1,96 @@
+"""Refusals as problem documents (RFC 9457).
+
+Guarantees: every refusal has a status, a stable code and a detail; an error that is not a refusal tells nothing but
+that it happened. Which status goes with a code is decided here alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.gateway import wire
+from headgate.model.errors import HeadgateError
+
+STATUS: Final = {
+    "bad-request": 400,
+    "bad-position": 400,
+    "not-authenticated": 401,
+    "connect-denied": 403,
+    "publish-denied": 403,
+    "govern-denied": 403,
+    "subscribe-denied": 403,
+    "not-found": 404,
+    "unknown-type": 404,
+    "unknown-name": 404,
+    "method-not-allowed": 405,
+    "not-acceptable": 406,
+    "version-conflict": 409,
+    "already-exists": 409,
+    "too-large": 413,
+    "lookup-too-large": 413,
+    "unsupported-media-type": 415,
+    "bad-definition": 422,
+    "bad-expression": 422,
+    "type-mismatch": 422,
+    "too-many": 429,
+    "internal-error": 500,
+    "fenced": 503,
+    "stale-version": 503,
+    "storage-busy": 503,
+    "stream-held": 503,
+    "too-busy": 503,
+    "storage-full": 507,
+}
+"""The status of each code; a code that is not here is a fault of the node, not of the request."""
+
+TITLES: Final = {
+    400: "Bad request",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    409: "Conflict",
+    413: "Too large",
+    415: "Unsupported media type",
+    422: "Not valid",
+    429: "Too many",
+    500: "Internal error",
+    503: "Not now",
+    507: "No room",
+}
+
+
+def problem(error: HeadgateError) -> wire.Problem:
+    """A refusal as a problem document."""
+    status = STATUS.get(error.code, 500)
+    if status == 500:
+        return internal()
+    return wire.Problem(
+        f"urn:headgate:problem:{error.code}",
+        TITLES[status],
+        status,
+        error.message,
+        error.code,
+        error.remedy,
+        error.place,
+    )
+
+
+def internal() -> wire.Problem:
+    """Something went wrong that is no one's business outside."""
+    code = "internal-error"
+    return wire.Problem(
+        f"urn:headgate:problem:{code}",
+        TITLES[500],
+        500,
+        "the gateway could not carry out the request",
+        code,
+        "try again; its log says what happened",
+    )
+
+
+def result(id: str, error: HeadgateError) -> wire.EventResult:
+    """A refusal as the answer to one event of a batch."""
+    told = problem(error)
+    return wire.EventResult(id, "refused", told.code, told.detail, told.remedy)

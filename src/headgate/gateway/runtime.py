@@ -1,0 +1,167 @@
+"""Everything that one gateway process holds, from opening to stopping.
+
+Guarantees: what is opened is closed, in the opposite order. The ledger is looked at every `POLL_SECONDS`, so that what
+another process commits is known here soon; a request that needs the newest version looks for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from headgate.gateway import wire
+from headgate.gateway.auth import Sessions
+from headgate.gateway.config import Config, Files
+from headgate.gateway.cursors import FILE, Cursors
+from headgate.gateway.domain import Domain
+from headgate.gateway.follow import Follower
+from headgate.gateway.health import Watch, health
+from headgate.gateway.logs import Log
+from headgate.gateway.metrics import Metrics
+from headgate.gateway.publisher import Publisher
+from headgate.gateway.quench import Quench
+from headgate.gateway.readers import Readers
+from headgate.gateway.writer import Writer
+from headgate.model.errors import HeadgateError
+from headgate.trust.handshake import Challenger, plaintext_binding
+from headgate.trust.keys import PrivateKey
+from headgate.trust.positions import Positions
+from headgate.trust.tls import certificate_of, fingerprint
+
+POLL_SECONDS: Final = 0.02
+THREADS: Final = 8
+"""Threads for work on files, beside the writer's."""
+
+T = TypeVar("T")
+log = Log("gateway")
+
+
+def utc_now() -> datetime:
+    """The gateway's clock."""
+    return datetime.now(UTC)
+
+
+class Gateway:
+    """One gateway of a domain."""
+
+    def __init__(
+        self, config: Config, files: Files, name: str, port: int, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.config = config
+        self.files = files
+        self.name = name
+        self.clock = clock
+        self.closing = asyncio.Event()
+        self.metrics = Metrics()
+        self.broker = PrivateKey.load(files.broker_key)
+        self.positions = Positions.load(files.position_key)
+        self.domain = Domain.open(files.data, clock)
+        self.follower = Follower(self.domain)
+        self.cursors = Cursors(files.data / FILE)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
+        self._watch = Watch.open(files.data)
+        self.readers = Readers(self)
+        self.sessions = Sessions(
+            self.follower,
+            self.broker,
+            Challenger(self.broker, self._binding(port), secrets.token_bytes(32), clock),
+            self.cursors,
+            audience=config.domain.name,
+            seconds=config.gateway.session,
+            clock=clock,
+        )
+        self._writer = Writer(
+            self.domain,
+            self.follower,
+            name,
+            window=config.publish.window,
+            lease=config.gateway.lease,
+            clock=clock,
+        )
+        self.publisher = Publisher(self._writer, config.publish.max_events, self._published)
+        self.quench = Quench(self.follower, self.run_blocking)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    def open(cls, config: Config, files: Files, name: str, port: int | None = None) -> Gateway:
+        """Open a gateway's files; nothing is served or written yet."""
+        return cls(config, files, name, config.gateway.port if port is None else port)
+
+    def _binding(self, port: int) -> str:
+        if self.config.gateway.tls:
+            return fingerprint(certificate_of(self.files.tls_certificate))
+        return plaintext_binding(self.config.gateway.host, port)
+
+    async def start(self) -> None:
+        """Take the gateway's stream, and begin to follow ledger and deliveries."""
+        await self.run_blocking(self._writer.start)
+        await self.readers.start()
+        self._tasks.append(asyncio.create_task(self._poll(), name="follow the ledger"))
+
+    async def stop(self) -> None:
+        """Finish what is under way and let go of everything."""
+        self.closing.set()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await self.readers.stop()
+        await self.run_blocking(self._writer.stop)
+        self._threads.shutdown(wait=True)
+        self._watch.close()
+        self.follower.close()
+        self.cursors.close()
+        self.domain.close()
+
+    async def run_blocking(self, work: Callable[..., T], *args: Any) -> T:
+        """Do work on files in another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                if self.follower.behind():
+                    await self.run_blocking(self.follower.refresh)
+            except HeadgateError as error:
+                log.warning("ledger-not-read", code=error.code)
+            await asyncio.sleep(POLL_SECONDS)
+
+    # -- what handlers ask ------------------------------------------------------------------------------------
+
+    def new_name(self) -> str:
+        """A name that nobody else has."""
+        return secrets.token_hex(8)
+
+    def trimmed(self) -> dict[str, int]:
+        """How far retention has taken the log."""
+        return self.follower.trimmed()
+
+    def health(self) -> wire.HealthAnswer:
+        """How the node is."""
+        try:
+            found = health(self._watch.look(self.clock(), holds_stream=self._writer.holds_stream))
+        except HeadgateError as error:
+            return wire.HealthAnswer("failing", [f"the files cannot be read: {error.code}"])
+        return wire.HealthAnswer(found.status.value, list(found.reasons))
+
+    def render_metrics(self) -> bytes:
+        """Figures for Prometheus."""
+        with suppress(HeadgateError):
+            self.metrics.observe(self._watch.look(self.clock(), holds_stream=self._writer.holds_stream))
+        self.metrics.sessions.set(self.sessions.known())
+        return self.metrics.render()
+
+    def _published(self, accepted: int, duplicates: int, refused: Counter[str]) -> None:
+        if accepted:
+            self.metrics.accepted(accepted)
+        if duplicates:
+            self.metrics.duplicate(duplicates)
+        for code, count in refused.items():
+            self.metrics.refused(code, count)

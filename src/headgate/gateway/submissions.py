@@ -1,0 +1,166 @@
+"""What publishers send, on its way into the log: requests, and what became of their events.
+
+Guarantees: a submission can be put to any version of the ledger, again if need be; an event that was found to be sent
+before stays found. Every event of it ends as accepted, duplicate or refused, in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.model.errors import HeadgateError
+from headgate.model.events import Draft
+from headgate.pipeline.admission import Admission, Admitted, Encoded, encode_many
+from headgate.pipeline.appends import Append, Repeat
+from headgate.pipeline.bulk import by_type, from_arrow
+from headgate.pipeline.codec import Ints, from_blob
+from headgate.pipeline.logfile import LogFile
+from headgate.pipeline.recent import hash_keys, repeats_within
+
+Parts: TypeAlias = tuple[list[Admitted], list[Ints]]
+"""Events cut by type: what became of each part, and the place of each of its events in the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the events of a request, by their places in it; those in neither list were accepted."""
+
+    size: int
+    duplicates: frozenset[int]
+    refusals: dict[int, HeadgateError]
+
+    @property
+    def accepted(self) -> int:
+        """How many were stored by this request."""
+        return self.size - len(self.duplicates) - len(self.refusals)
+
+
+@dataclass
+class Submission:
+    """The events of one request by one publisher."""
+
+    publisher: str
+    size: int
+    cut: Callable[[Admission, datetime], Parts]
+    sent_before: set[int] = field(default_factory=set)
+    sent_twice: set[int] = field(default_factory=set)
+    accept: frozenset[Repeat] = frozenset()
+    refusals: dict[int, HeadgateError] = field(default_factory=dict)
+    parts: list[Admitted] = field(default_factory=list)
+    places: list[Ints] = field(default_factory=list)
+    encoded: Encoded | None = None
+    sent: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def decide(self, admission: Admission, now: datetime) -> None:
+        """Put every event to the rights of one version."""
+        self.parts, self.places = self.cut(admission, now)
+        self.refusals = {
+            int(places[row]): error
+            for part, places in zip(self.parts, self.places, strict=True)
+            for row, error in part.refusals.items()
+        }
+
+    def types(self) -> list[str]:
+        """The types of which something was accepted."""
+        return [part.table.column("type")[0].as_py() for part in self.parts if part.table.num_rows]
+
+    def encode(self, version: int, time: int, window: int) -> Append | None:
+        """What is left to store, if anything."""
+        self.sent_twice = set()
+        return self._encode(version, time, window)
+
+    def _encode(self, version: int, time: int, window: int) -> Append | None:
+        left, places, gone = self.parts, self.places, self.sent_before | self.sent_twice
+        if gone:
+            left = [_without(part, mine, gone) for part, mine in zip(self.parts, self.places, strict=True)]
+        encoded = encode_many(left, places)
+        if encoded.count == 0:
+            self.encoded, self.sent = None, np.zeros(0, np.int64)
+            return None
+        self.encoded = encoded
+        self.sent = _places(encoded, places)
+        ids, sources = self._identities(left)
+        keys = hash_keys(self.publisher, sources, ids)
+        within = repeats_within(keys, list(zip(sources, ids, strict=True)))
+        if within:
+            self.sent_twice = {int(self.sent[at]) for at in within}
+            return self._encode(version, time, window)
+        return Append(version, time, encoded.count, encoded.blob, keys, window, self.accept)
+
+    def _identities(self, parts: Sequence[Admitted]) -> tuple[list[str], list[str]]:
+        """The ids and sources of what is to be stored, in its order."""
+        tables = [part.table for part in parts if part.table.num_rows]
+        if len(tables) == 1:
+            return tables[0].column("id").to_pylist(), tables[0].column("source").to_pylist()
+        assert self.encoded is not None
+        stored = from_blob(self.encoded.blob)
+        return stored.column("id").to_pylist(), stored.column("source").to_pylist()
+
+    def compare(self, candidates: Sequence[Repeat], log: LogFile) -> None:
+        """Tell events sent before from others that only look alike, by what the log holds."""
+        assert self.encoded is not None
+        mine = from_blob(self.encoded.blob)
+        appends: dict[tuple[str, int], pa.Table] = {}
+        for one in candidates:
+            key = one.stream, one.first
+            if key not in appends:
+                appends[key] = from_blob(log.append_holding(*key).blob)
+            earlier = appends[key]
+            identity = (self.publisher, mine.column("source")[one.index].as_py(), mine.column("id")[one.index].as_py())
+            known = zip(*(earlier.column(name).to_pylist() for name in ("publisher", "source", "id")), strict=True)
+            if identity in set(known):
+                self.sent_before.add(int(self.sent[one.index]))
+            else:
+                self.accept |= {one}
+
+    def outcome(self) -> Outcome:
+        """What became of it, once it is stored."""
+        duplicates = (self.sent_before | self.sent_twice) - self.refusals.keys()
+        return Outcome(self.size, frozenset(duplicates), self.refusals)
+
+
+def of_drafts(publisher: str, drafts: Sequence[Draft]) -> Submission:
+    """Events that came one by one."""
+    return Submission(publisher, len(drafts), lambda admission, now: admission.admit_drafts(drafts, now))
+
+
+def of_table(publisher: str, table: pa.Table, default: str | None) -> Submission:
+    """Events that came as an Arrow table."""
+    pieces = by_type(table, default)
+
+    def cut(admission: Admission, now: datetime) -> Parts:
+        found = []
+        for piece in pieces:
+            attributes = admission.attributes(piece.type)
+            found.append(admission.admit(from_arrow(piece.table, piece.type, publisher, attributes), now))
+        return found, [piece.rows for piece in pieces]
+
+    return Submission(publisher, table.num_rows, cut)
+
+
+def _without(part: Admitted, places: Ints, gone: set[int]) -> Admitted:
+    """A part without the events at some places of the request."""
+    rows = part.rows
+    keep = np.array([int(places[row]) not in gone for row in rows.tolist()], np.bool_)
+    if keep.all():
+        return part
+    accepted = part.accepted.copy()
+    accepted[rows[~keep]] = False
+    return replace(part, accepted=accepted, table=part.table.filter(pa.array(keep)))
+
+
+def _places(encoded: Encoded, places: Sequence[Ints]) -> Ints:
+    """For each stored event its place in the request."""
+    if len(places) == 1:
+        return places[0][encoded.row]
+    found = np.zeros(encoded.count, np.int64)
+    for number, mine in enumerate(places):
+        at = encoded.part == number
+        found[at] = mine[encoded.row[at]]
+    return found

@@ -1,0 +1,480 @@
+"""What clients and gateways say to each other, as types.
+
+Guarantees: a request that decodes has the right shape, and nothing that the protocol does not know (except for the
+extension attributes of CloudEvents, which are ignored). What it means is checked where it is carried out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_NAME_CHARS
+
+JSON = "application/json"
+EVENT_JSON = "application/cloudevents+json"
+BATCH_JSON = "application/cloudevents-batch+json"
+ARROW = "application/vnd.apache.arrow.stream"
+PROBLEM = "application/problem+json"
+EVENT_STREAM = "text/event-stream"
+
+MAX_ID_CHARS = 1_000
+"""Characters of an event's `id` and of its `source`."""
+MAX_POSITIONS = 10_000
+"""Positions in one acknowledgement."""
+MAX_CHANGES = 10_000
+"""Changes in one batch."""
+
+# Lookaheads are not for JSON Schema's `pattern`, so a name is bounded here and judged in full by `check_name`.
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+Text: TypeAlias = Annotated[str, Meta(max_length=MAX_EXPRESSION_CHARS)]
+EventId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
+Nonce: TypeAlias = Annotated[str, Meta(min_length=22, max_length=128, pattern="^[A-Za-z0-9_-]+$")]
+Position: TypeAlias = Annotated[str, Meta(min_length=22, max_length=22)]
+KindName: TypeAlias = Literal["bool", "int", "float", "string", "timestamp", "bytes"]
+ActionName: TypeAlias = Literal["connect", "publish", "subscribe", "install", "extend", "govern", "audit", "quench"]
+Scalar: TypeAlias = bool | int | float | str | None
+
+
+class Request(Struct, forbid_unknown_fields=True):
+    """What a client sends."""
+
+
+class Answer(Struct, omit_defaults=True):
+    """What a gateway answers."""
+
+
+# -- connecting -------------------------------------------------------------------------------------------------
+
+
+class ChallengeRequest(Request):
+    """Asks for a challenge."""
+
+    nonce: Nonce
+
+
+class ChallengeAnswer(Answer):
+    """A challenge, and the broker's proof of its key."""
+
+    nonce: str
+    broker: str
+    proof: str
+    expires: datetime
+
+
+class SessionRequest(Request):
+    """Answers a challenge."""
+
+    principal: Annotated[str, Meta(max_length=200)]
+    client_nonce: Nonce
+    nonce: Annotated[str, Meta(max_length=1_000)]
+    signature: Annotated[str, Meta(max_length=200)]
+
+
+class SessionAnswer(Answer):
+    """A session."""
+
+    token: str
+    principal: str
+    expires: datetime
+
+
+class WhoAnswer(Answer):
+    """Who one is."""
+
+    principal: str
+    did: str
+    expires: datetime
+
+
+# -- types ------------------------------------------------------------------------------------------------------
+
+
+class TypeRequest(Request):
+    """An event type, or a new version of one. `attributes` are its own, without inherited ones."""
+
+    attributes: Annotated[dict[Name, KindName], Meta(max_length=200)] = {}
+    extends: Name | None = None
+    key: Annotated[list[Name], Meta(max_length=200)] = []
+    owner: Name | None = None
+
+
+class TypeAnswer(Answer):
+    """An event type. `attributes` has inherited ones too, in order."""
+
+    name: str
+    owner: str
+    attributes: dict[str, str]
+    own: list[str]
+    extends: str | None = None
+    key: list[str] = []
+
+
+class TypesAnswer(Answer):
+    """Every event type."""
+
+    types: list[TypeAnswer]
+
+
+# -- events -----------------------------------------------------------------------------------------------------
+
+
+class CloudEvent(Struct):
+    """A CloudEvent 1.0 in JSON. Other attributes are extensions, which are not kept."""
+
+    specversion: Literal["1.0"]
+    id: EventId
+    source: EventId
+    type: Name
+    data: dict[str, Any] | None = None
+    datacontenttype: str | None = None
+    data_base64: str | None = None
+
+
+class EventResult(Answer):
+    """What became of one event."""
+
+    id: str
+    status: Literal["accepted", "duplicate", "refused"]
+    code: str | None = None
+    detail: str | None = None
+    remedy: str | None = None
+
+
+class PublishAnswer(Answer):
+    """What became of each event of a batch, in order."""
+
+    results: list[EventResult]
+
+
+class RowResult(Answer):
+    """What became of one event of a bulk request, by its row."""
+
+    row: int
+    id: str
+    status: Literal["duplicate", "refused"]
+    code: str | None = None
+    detail: str | None = None
+    remedy: str | None = None
+
+
+class BulkAnswer(Answer, omit_defaults=False):
+    """What became of a bulk request: `results` has every event that was not simply accepted."""
+
+    accepted: int
+    duplicates: int
+    refused: int
+    results: list[RowResult]
+
+
+class AdvertisementAnswer(Answer):
+    """A type that the principal has said it will publish. `wanted` is told to those with the right `quench`."""
+
+    type: str
+    wanted: bool | None = None
+
+
+class AdvertisementsAnswer(Answer):
+    """Every type that the principal advertises."""
+
+    advertisements: list[AdvertisementAnswer]
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------
+
+
+class Since(Request):
+    """Where to begin: a version or a time."""
+
+    version: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    time: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class SubscriptionRequest(Request, rename={"from_": "from"}):
+    """A wish for events."""
+
+    type: Name
+    where: Text | None = None
+    from_: Literal["now", "start"] | Since = "now"
+    temporary: bool = False
+
+
+class SubscriptionAnswer(Answer, rename={"from_": "from"}):
+    """A subscription as it is kept."""
+
+    id: str
+    type: str
+    version: int
+    where: str | None = None
+    from_: Any = "now"
+    temporary: bool = False
+    warning: str | None = None
+
+
+class SubscriptionsAnswer(Answer):
+    """One's own subscriptions."""
+
+    subscriptions: list[SubscriptionAnswer]
+
+
+class AckRequest(Request):
+    """Everything up to these positions has been dealt with."""
+
+    positions: Annotated[list[Position], Meta(min_length=1, max_length=MAX_POSITIONS)]
+
+
+class AckAnswer(Answer, omit_defaults=False):
+    """How many positions were acknowledged, durably."""
+
+    acknowledged: int
+
+
+class EventsAnswer(Answer):
+    """Deliveries as CloudEvents; `gap` if retention took some before, `closed` if the subscription has ended."""
+
+    events: list[msgspec.Raw]
+    gap: str | None = None
+    closed: str | None = None
+
+
+class LookupRequest(Request):
+    """The current entries of a keyed type, and then every change."""
+
+    type: Name
+    where: Text | None = None
+
+
+class LookupAnswer(Answer, omit_defaults=False):
+    """The current entries as CloudEvents; `complete` is false where retention has taken older ones."""
+
+    id: str
+    entries: list[msgspec.Raw]
+    complete: bool
+
+
+class ReservationRequest(Request):
+    """Keep what is published from now on, for so many seconds."""
+
+    type: Name
+    seconds: Annotated[float, Meta(gt=0, le=10_000_000)]
+    where: Text | None = None
+
+
+class ReservationAnswer(Answer):
+    """A reservation."""
+
+    id: str
+    type: str
+    expires: datetime
+    since: datetime
+    where: str | None = None
+
+
+class ReservationsAnswer(Answer):
+    """One's own reservations."""
+
+    reservations: list[ReservationAnswer]
+
+
+# -- policy -----------------------------------------------------------------------------------------------------
+
+
+class RuleBody(Request):
+    """A rule, as scenario files write it."""
+
+    id: Name
+    who: Name
+    may: ActionName | Annotated[list[ActionName], Meta(min_length=1, max_length=10)]
+    type: Name = "*"
+    where: Text | None = None
+    attributes: list[Name] | dict[Name, Scalar] | None = None
+    effect: Literal["grant", "forbid"] = "grant"
+    disclose: bool = False
+    first: bool = False
+
+
+class AddRuleOp(Request, tag_field="op", tag="add-rule"):
+    """Adds a rule, or replaces the one with its id."""
+
+    rule: RuleBody
+
+
+class RemoveRuleOp(Request, tag_field="op", tag="remove-rule"):
+    """Ends a rule."""
+
+    id: Name
+
+
+class AddMemberOp(Request, tag_field="op", tag="add-member"):
+    """A principal or group joins a group."""
+
+    group: Name
+    member: Name
+
+
+class RemoveMemberOp(Request, tag_field="op", tag="remove-member"):
+    """A principal or group leaves a group."""
+
+    group: Name
+    member: Name
+
+
+class AddRowOp(Request, tag_field="op", tag="add-row"):
+    """A tuple joins a relation."""
+
+    relation: Name
+    row: list[Scalar]
+
+
+class RemoveRowOp(Request, tag_field="op", tag="remove-row"):
+    """A tuple leaves a relation."""
+
+    relation: Name
+    row: list[Scalar]
+
+
+class SetAttributeOp(Request, tag_field="op", tag="set-attribute"):
+    """A subject attribute gets a value, or goes with null."""
+
+    principal: Name
+    name: Name
+    value: Scalar
+
+
+class DeclareTypeOp(Request, tag_field="op", tag="declare-type"):
+    """A new event type, or a new version of one."""
+
+    name: Name
+    type: TypeRequest
+
+
+class RetireTypeOp(Request, tag_field="op", tag="retire-type"):
+    """An event type ends."""
+
+    name: Name
+
+
+class DeclarePrincipalOp(Request, tag_field="op", tag="declare-principal"):
+    """A new principal."""
+
+    name: Name
+    key: str | None = None
+    attributes: dict[Name, Scalar] = {}
+
+
+class RemovePrincipalOp(Request, tag_field="op", tag="remove-principal"):
+    """A principal ends."""
+
+    name: Name
+
+
+class SetKeyOp(Request, tag_field="op", tag="set-key"):
+    """The public key of a principal, or none."""
+
+    principal: Name
+    key: str | None
+
+
+class DeclareGroupOp(Request, tag_field="op", tag="declare-group"):
+    """A new group."""
+
+    name: Name
+    open: bool = False
+
+
+class WithdrawOp(Request, tag_field="op", tag="withdraw"):
+    """Keeps from a principal what it has not fetched by now."""
+
+    principal: Name
+
+
+ChangeOp: TypeAlias = (
+    AddRuleOp
+    | RemoveRuleOp
+    | AddMemberOp
+    | RemoveMemberOp
+    | AddRowOp
+    | RemoveRowOp
+    | SetAttributeOp
+    | DeclareTypeOp
+    | RetireTypeOp
+    | DeclarePrincipalOp
+    | RemovePrincipalOp
+    | SetKeyOp
+    | DeclareGroupOp
+    | WithdrawOp
+)
+
+
+class BatchRequest(Request):
+    """Changes that take effect together."""
+
+    changes: Annotated[list[ChangeOp], Meta(max_length=MAX_CHANGES)]
+    expect: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    note: Annotated[str, Meta(max_length=1_000)] = ""
+
+
+class BatchAnswer(Answer):
+    """The version that a batch made."""
+
+    version: int
+
+
+class VersionAnswer(Answer):
+    """One version. Author, note and starting points are told to those who govern or audit everything."""
+
+    version: int
+    time: datetime
+    author: str | None = None
+    note: str | None = None
+    starts: dict[str, int] | None = None
+
+
+class VersionsAnswer(Answer):
+    """Versions, oldest first."""
+
+    versions: list[VersionAnswer]
+
+
+# -- other ------------------------------------------------------------------------------------------------------
+
+
+class Problem(Answer):
+    """A problem document (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    remedy: str | None = None
+    place: str | None = None
+
+
+class HealthAnswer(Answer, omit_defaults=False):
+    """How the node is."""
+
+    status: Literal["ok", "degraded", "failing"]
+    reasons: list[str]
+
+
+class AboutAnswer(Answer):
+    """What this is, for whoever connects."""
+
+    domain: str
+    broker: str
+    protocol: str
+    gateway: str
+
+
+def decode(body: bytes, kind: type[Any]) -> Any:
+    """A request of this type; `msgspec.ValidationError` or `msgspec.DecodeError` says what is wrong with it."""
+    return msgspec.json.decode(body, type=kind)
+
+
+def encode(answer: object) -> bytes:
+    """An answer as JSON."""
+    return msgspec.json.encode(answer)

@@ -1,0 +1,243 @@
+"""The writer of one gateway: admits what publishers send and appends it to the gateway's own stream.
+
+Guarantees (D6, D7): what is answered as accepted is durable and was admitted at the version it is stamped with. An
+event that a publisher sends again within the window, to whichever gateway, is stored once. Requests that wait together
+are written in one transaction. The stream is held by a lease; the fencing token, not the lease, is what keeps another
+writer out. Memory is bounded: past `MAX_WAITING_EVENTS` requests are refused as `too-busy`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from headgate.gateway.domain import Domain
+from headgate.gateway.follow import Follower
+from headgate.gateway.submissions import Outcome, Submission
+from headgate.model.changes import Advertise, Batch
+from headgate.model.errors import Fenced, HeadgateError, StaleVersion, StreamHeld, TooBusy
+from headgate.model.state import State
+from headgate.model.values import micros
+from headgate.pipeline.admission import Admission
+from headgate.pipeline.appends import Append, Repeats
+from headgate.pipeline.holders import holder_of_this_process, is_dead
+from headgate.pipeline.log import EventLog
+
+MAX_WAITING_EVENTS: Final = 200_000
+"""Events that wait for the writer."""
+MAX_GROUP: Final = 256
+"""Requests written in one transaction."""
+_TRIES: Final = 100
+"""How often a request is decided anew while policy keeps changing under it."""
+
+Waiting: TypeAlias = tuple[Submission, asyncio.AbstractEventLoop, "asyncio.Future[Outcome]"]
+
+
+class Writer:
+    """Writes one stream."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        follower: Follower,
+        stream: str,
+        *,
+        window: float,
+        lease: float,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.stream = stream
+        self.domain = domain
+        self._follower = follower
+        self._window = int(window * 1_000_000)
+        self._lease = lease
+        self._clock = clock
+        self._log = EventLog.open(domain.paths.log)
+        self._token: int | None = None
+        self._held_until = 0.0
+        self._admission: Admission | None = None
+        self._queue: queue.Queue[Waiting | None] = queue.Queue()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"writer of {stream}", daemon=True)
+        self._stopping = False
+
+    def start(self) -> None:
+        """Take the stream and begin to write."""
+        self._take()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what waits, give the stream up and end."""
+        self._stopping = True
+        self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._token is not None:
+            self._log.release(self.stream, self._token)
+        self._log.close()
+
+    async def publish(self, submission: Submission) -> Outcome:
+        """Store a submission; returns when it is durable."""
+        if submission.size == 0:
+            return Outcome(0, frozenset(), {})
+        with self._lock:
+            if self._stopping or (self._waiting and self._waiting + submission.size > MAX_WAITING_EVENTS):
+                raise TooBusy("too many events wait to be written", remedy="send them again a little later")
+            self._waiting += submission.size
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        self._queue.put((submission, loop, future))
+        return await future
+
+    # -- the writer's thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                first = self._queue.get(timeout=self._lease / 3)
+            except queue.Empty:
+                self._renew()
+                continue
+            if first is None:
+                break
+            group = [first]
+            ended = False
+            while len(group) < MAX_GROUP and not ended:
+                try:
+                    more = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    ended = True
+                else:
+                    group.append(more)
+            self._answer(group)
+            if ended:
+                break
+            self._renew()
+
+    def _answer(self, group: Sequence[Waiting]) -> None:
+        found = self._write([submission for submission, _, _ in group])
+        with self._lock:
+            self._waiting -= sum(submission.size for submission, _, _ in group)
+        for (_, loop, future), one in zip(group, found, strict=True):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, future, one)
+
+    def _write(self, submissions: Sequence[Submission]) -> list[Outcome | BaseException]:
+        """Store each submission, or say why not."""
+        answers: dict[int, Outcome | BaseException] = {}
+        left = dict(enumerate(submissions))
+        for _ in range(_TRIES):
+            try:
+                self._once(left, answers)
+            except Fenced:
+                self._token = None
+            except Exception as error:  # noqa: BLE001 - whatever it is, the publishers must hear of it
+                answers.update(dict.fromkeys(left, error))
+            left = {at: one for at, one in left.items() if at not in answers}
+            if not left:
+                break
+        late = StaleVersion("the policy keeps changing under this request", remedy="send it again")
+        return [answers.get(at, late) for at in range(len(submissions))]
+
+    def _once(self, left: dict[int, Submission], answers: dict[int, Outcome | BaseException]) -> None:
+        """Decide and append what is left, as one write; what has to be done again stays without an answer."""
+        token = self._token if self._token is not None else self._take()
+        admission = self._newest()
+        now = self._clock()
+        for at, one in left.items():
+            try:
+                one.decide(admission, now)
+            except HeadgateError as error:
+                answers[at] = error
+        if self._advertise(admission.state, [one for at, one in left.items() if at not in answers]):
+            return
+        appends: dict[int, Append] = {}
+        for at, one in left.items():
+            if at in answers:
+                continue
+            append = one.encode(admission.state.version, micros(now), self._window)
+            if append is None:
+                answers[at] = one.outcome()
+            else:
+                appends[at] = append
+        if not appends:
+            return
+        stored = self._log.append_many(self.stream, token, list(appends.values()))
+        for at, answer in zip(appends, stored, strict=True):
+            if isinstance(answer, int):
+                answers[at] = left[at].outcome()
+            elif isinstance(answer, Repeats):
+                left[at].compare(answer.candidates, self._log)
+            elif isinstance(answer, StaleVersion):
+                self._follower.refresh()
+            else:
+                answers[at] = answer
+
+    def _newest(self) -> Admission:
+        self._follower.refresh()
+        state = self._follower.state
+        if self._admission is None or self._admission.state is not state:
+            self._admission = Admission(state, self.domain.predicates(state))
+        return self._admission
+
+    def _advertise(self, state: State, submissions: Sequence[Submission]) -> bool:
+        """Make the advertisements that publishers left out; true if there were any, and so a new version."""
+        missing: dict[str, dict[str, None]] = {}
+        for one in submissions:
+            for name in one.types():
+                line = state.types.lineage(name)
+                if not any((one.publisher, ancestor) in state.advertisements for ancestor in line):
+                    missing.setdefault(one.publisher, {})[name] = None
+        for publisher, names in missing.items():
+            changes = tuple(Advertise(publisher, name) for name in names)
+            self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
+        return bool(missing)
+
+    # -- the lease --------------------------------------------------------------------------------------------
+
+    def _take(self) -> int:
+        now = self._clock()
+        self._token = self._log.take(
+            self.stream,
+            self._follower.state.version,
+            holder=holder_of_this_process(self.stream),
+            now=micros(now),
+            ttl=int(self._lease * 1_000_000),
+            dead=is_dead,
+        )
+        self._held_until = now.timestamp() + self._lease
+        self.domain.acknowledge(self._follower.state.version)
+        return self._token
+
+    def _renew(self) -> None:
+        now = self._clock()
+        if self._token is None or now.timestamp() < self._held_until - self._lease * 2 / 3:
+            return
+        try:
+            self._log.renew(self.stream, self._token, micros(now), int(self._lease * 1_000_000))
+            self._held_until = now.timestamp() + self._lease
+        except (Fenced, StreamHeld):
+            self._token = None  # taken again with the next request
+        except HeadgateError:
+            pass  # busy or full: the next try, or the fencing token, will tell
+
+    @property
+    def holds_stream(self) -> bool:
+        """Does this gateway believe that it may write?"""
+        return self._token is not None
+
+
+def _settle(future: asyncio.Future[Outcome], found: Outcome | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(found, BaseException):
+        future.set_exception(found)
+    else:
+        future.set_result(found)

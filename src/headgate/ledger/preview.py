@@ -1,0 +1,128 @@
+"""What a batch would change, in the words that the ledger has for it afterwards.
+
+Guarantees: pure; the differences are those that `Ledger.difference` gives once the batch is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlalchemy import Table
+
+from headgate.ledger import codec, schema
+from headgate.ledger.codec import Columns
+from headgate.ledger.delta import Ranks, delta
+from headgate.ledger.words import Difference, compare
+from headgate.model.changes import Batch
+from headgate.model.state import State
+
+
+def preview(before: State, after: State, batch: Batch) -> list[Difference]:
+    """What is in force after the batch and not before, and the other way round, by kind and in order of name."""
+    made = delta(before, after, batch, Ranks(0, len(before.rules) - 1))
+    found: list[Difference] = []
+    for table, key in schema.KEYS.items():
+        old = _STORED[table](before) if made.ends.get(table) else {}
+        pairs: dict[tuple[str, ...], list[Columns | None]] = {}
+        for ended in made.ends.get(table, ()):
+            name = tuple(ended[column] for column in key)
+            pairs[name] = [old[name], None]
+        for begun in made.begins.get(table, ()):
+            row = {**begun, "from_version": after.version}
+            pairs.setdefault(tuple(row[column] for column in key), [None, None])[1] = row
+        compared = (compare(table, was, now) for was, now in pairs.values())
+        found += sorted((one for one in compared if one is not None), key=lambda one: one.name)
+    return found
+
+
+def _types(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): codec.type_columns(one) for name, one in state.types.every.items()}
+
+
+def _principals(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): {"name": name} for name in state.principals}
+
+
+def _attributes(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {
+        (who, name): {"principal": who, "name": name, "value": codec.dump_value(value)}
+        for who, attributes in state.principals.items()
+        for name, value in attributes.items()
+    }
+
+
+def _groups(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): {"name": name, "open": name in state.open_names} for name in state.groups}
+
+
+def _members(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {
+        (group, member): {"group": group, "member": member}
+        for group, members in state.groups.items()
+        for member in members
+    }
+
+
+def _relations(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): {"name": name, "open": name in state.open_names} for name in state.relations}
+
+
+def _rows(state: State) -> Mapping[tuple[str, ...], Columns]:
+    found: dict[tuple[str, ...], Columns] = {}
+    for relation, rows in state.relations.items():
+        for row in rows:
+            text = codec.dump_row(row)
+            digest = codec.digest_of(text)
+            found[relation, digest] = {"relation": relation, "digest": digest, "values": text}
+    return found
+
+
+def _rules(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(rule.id,): {**codec.rule_columns(rule), "rank": rank} for rank, rule in enumerate(state.rules)}
+
+
+def _subscriptions(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {
+        (one.id,): {**codec.subscription_columns(one), "from_version": one.first}
+        for one in state.subscriptions.values()
+    }
+
+
+def _predicates(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): codec.predicate_columns(one) for name, one in state.predicates.items()}
+
+
+def _keys(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): {"principal": name, "key": key} for name, key in state.keys.items()}
+
+
+def _settings(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {("connect",): {"name": "connect", "value": "open"}} if state.connect_open else {}
+
+
+def _advertisements(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(who, what): {"principal": who, "type": what} for who, what in state.advertisements}
+
+
+def _withdrawals(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(who,): {"principal": who, "from_version": version} for who, version in state.withdrawals.items()}
+
+
+_STORED: Final[Mapping[Table, Callable[[State], Mapping[tuple[str, ...], Columns]]]] = {
+    schema.types: _types,
+    schema.principals: _principals,
+    schema.subject_attributes: _attributes,
+    schema.groups: _groups,
+    schema.members: _members,
+    schema.relations: _relations,
+    schema.relation_rows: _rows,
+    schema.rules: _rules,
+    schema.subscriptions: _subscriptions,
+    schema.predicates: _predicates,
+    schema.keys: _keys,
+    schema.settings: _settings,
+    schema.advertisements: _advertisements,
+    schema.withdrawals: _withdrawals,
+}
+"""The rows in force at a state, by table and key."""

@@ -1,0 +1,178 @@
+"""A directory of YAML files as one policy: what the ledger must say.
+
+Guarantees: files are read in order of their names, at most one level down, and every error names the file, the line and
+the key. A name declared twice is refused with both places. Rules keep the order of the files and of the lines in them.
+Whoever no rule lets in may not connect, unless a file says `connect: open`. The policy is one that a ledger accepts.
+Leaves out: stories and expectations, which belong to scenario files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from headgate.decide.plan import Plan, plan
+from headgate.model.changes import DeclareType, RegisterPredicate, SetConnect
+from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, NotFound
+from headgate.model.state import State
+from headgate.model.types import EventType
+from headgate.model.values import brief
+from headgate.scenario.declared import (
+    LATER,
+    POLICY_KEYS,
+    Placed,
+    applied,
+    check_format,
+    connect_open,
+    declared,
+    read_predicates,
+)
+from headgate.scenario.rules import LastingIds
+from headgate.scenario.yamlfile import Node, Place, Scalar, load_yaml
+
+MAX_FILES: Final = 1_000
+"""Files of one policy directory."""
+
+_ENDINGS: Final = (".yaml", ".yml")
+_NAMED: Final = ("types", "principals", "groups", "relations", "predicates")
+_LISTED: Final = ("open", "policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The policy of a directory, as the state that it makes out of nothing."""
+
+    directory: Path
+    state: State
+    predicates: tuple[tuple[RegisterPredicate, Path], ...] = ()
+    """Each with the directory that its module stands in."""
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Where each type is written."""
+
+
+def read_policy(directory: Path, administrator: str) -> Desired:
+    """The policy of a directory, for the domain of this administrator."""
+    roots = [(path, load_yaml(path)) for path in _files(directory)]
+    tops = [(path, root.fields(POLICY_KEYS, later=LATER)) for path, root in roots]
+    merged = _merged([top for _, top in tops])
+    for rule in merged["policy"].sequence() if "policy" in merged else ():
+        if "first" in rule.mapping():
+            rule.mapping()["first"].refuse("`first` has no meaning here", "the order of rules is that of the files")
+    registered: list[tuple[RegisterPredicate, Path]] = []
+    for path, top in tops:
+        if "headgate" in top:
+            check_format(top["headgate"])
+        found, _ = read_predicates(top.get("predicates"), path.parent)
+        registered += [(one, path.parent) for one in found]
+    ids = LastingIds(merged.get("policy", roots[0][1]))
+    changes = _parents_first(declared(merged, [one for one, _ in registered], ids, administrator))
+    if connect_open(merged.get("connect"), default=False):
+        changes.append((SetConnect(True), merged["connect"].place))
+    _, state = applied(State(administrator=administrator), changes, "")
+    places = {name: node.place for name, node in merged["types"].mapping().items()} if "types" in merged else {}
+    return Desired(directory, state, tuple(registered), places)
+
+
+def plan_policy(now: State, desired: Desired) -> Plan:
+    """The batch that makes the ledger say what the directory says; what cannot be is refused with its place."""
+    for name, one in desired.state.types.items():
+        if name in now.types.every:
+            _check_growth(now.types.every[name], one, desired.places[name])
+    try:
+        return plan(now, desired.state)
+    except HeadgateError as error:
+        raise error.at(str(desired.directory)) from None
+
+
+def _check_growth(old: EventType, new: EventType, place: Place) -> None:
+    """Refuse a type that is not what it was, and more."""
+    for what, was, is_ in (
+        ("owner", old.owner, new.owner),
+        ("parent", old.parent, new.parent),
+        ("key", ", ".join(old.key), ", ".join(new.key)),
+    ):
+        if was != is_:
+            raise BadDefinition(
+                f"the {what} of `{new.name}` is `{was or 'none'}`, and cannot become `{is_ or 'none'}`",
+                place=str(place),
+                remedy="keep it, or declare another type",
+            )
+    for attribute, kind in old.attributes.items():
+        if attribute not in new.attributes:
+            message = f"`{new.name}` loses its attribute `{attribute}`"
+        elif new.attributes[attribute] is not kind:
+            message = f"the attribute `{attribute}` of `{new.name}` becomes {new.attributes[attribute].value}"
+        else:
+            continue
+        keep = f"keep `{attribute}: {kind.value}`; attributes can only be added"
+        raise BadDefinition(message, place=str(place), remedy=keep)
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def _files(directory: Path) -> list[Path]:
+    """The files of a directory and of the directories in it, by name."""
+    if not directory.is_dir():
+        raise NotFound(f"no policy directory `{directory}`", remedy="name a directory with YAML files in it")
+    inner = [one for one in directory.iterdir() if not one.name.startswith(".")]
+    found = [*inner, *(f for d in inner if d.is_dir() for f in d.iterdir() if not f.name.startswith("."))]
+    files = sorted((f for f in found if f.suffix in _ENDINGS and f.is_file()), key=lambda f: f.relative_to(directory))
+    if not files:
+        raise NotFound(f"no `.yaml` file in `{directory}`", remedy="a policy of nothing is one file with `headgate: 1`")
+    if len(files) > MAX_FILES:
+        raise BadScenario(f"more than MAX_FILES ({MAX_FILES}) files", place=str(directory))
+    return files
+
+
+def _merged(tops: list[dict[str, Node]]) -> dict[str, Node]:
+    """The files as one."""
+    found: dict[str, Node] = {}
+    for top in tops:
+        for key, node in top.items():
+            if key in _NAMED:
+                found[key] = _joined(key, found[key], node) if key in found else node
+            elif key in _LISTED:
+                before = found[key].sequence() if key in found else ()
+                found[key] = replace(node, data=(*before, *node.sequence()))
+            elif key == "connect" and key in found:
+                node.refuse("`connect` is given twice", f"it is in {found[key].place} already")
+            else:
+                found[key] = node
+    _check_rule_ids(found.get("policy"))
+    return found
+
+
+def _joined(key: str, one: Node, other: Node) -> Node:
+    """Two mappings as one; a name in both is refused with both places."""
+    names = one.mapping()
+    for name, node in other.mapping().items():
+        if name in names:
+            node.refuse(f"`{brief(name)}` is declared twice in `{key}`", f"it is in {names[name].place} already")
+    return replace(one, data=dict[Scalar, Node]([*names.items(), *other.mapping().items()]))
+
+
+def _check_rule_ids(policy: Node | None) -> None:
+    seen: dict[object, Place] = {}
+    for rule in policy.sequence() if policy is not None else ():
+        id = rule.mapping().get("id")
+        if id is not None:
+            if id.scalar() in seen:
+                id.refuse(f"two rules have the id `{brief(id.scalar())}`", f"the other is in {seen[id.scalar()]}")
+            seen[id.scalar()] = rule.place
+
+
+def _parents_first(changes: list[Placed]) -> list[Placed]:
+    """The changes with each type after its parent, whichever file that is in; those of a cycle stay as they are."""
+    types = {c.type.name: (c, place) for c, place in changes if isinstance(c, DeclareType)}
+    ordered: dict[str, Placed] = {}
+    for name in types:
+        line = [name]
+        while (parent := types[line[-1]][0].type.parent) in types and parent not in line:
+            line.append(str(parent))
+        for one in reversed(line):
+            ordered.setdefault(one, types[one])
+    queue: Iterator[Placed] = iter(ordered.values())
+    return [next(queue) if isinstance(change, DeclareType) else (change, place) for change, place in changes]

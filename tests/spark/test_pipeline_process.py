@@ -1,0 +1,166 @@
+"""The pipeline process for real: killed, struck by a fault, stopped; nothing lost, doubled or left behind."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.init import make_domain
+from headgate.gateway import Domain
+from headgate.gateway.config import Files
+from headgate.gateway.domain import utc_now
+from headgate.gateway.health import Watch
+from headgate.gateway.processes import kill_session, of_session
+from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
+from headgate.model.events import Draft
+from headgate.model.rights import Action, Rule, Subscription
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.types import EventType
+from headgate.model.values import Kind
+
+pytestmark = pytest.mark.spark
+
+SECRET = "the-secret-of-the-test"
+Process = subprocess.Popen[bytes]
+
+
+def run(directory: Path) -> Process:
+    """The process in a session of its own, as the supervisor starts it."""
+    log = (directory / "pipeline.log").open("ab")
+    return subprocess.Popen(
+        [sys.executable, "-m", "headgate.gateway.pipeline_process", str(directory), "--set", "log.level=debug"],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def said(process: Process, seconds: float = 120) -> dict[str, object]:
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    assert ready, "it said nothing"
+    line = process.stdout.readline()
+    assert line, f"it ended with status {process.wait(10)}"
+    found = json.loads(line)
+    assert isinstance(found, dict)
+    return found
+
+
+def until(what: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def running() -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for process in started:
+        kill_session(process.pid)
+        process.wait(30)
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Iterator[Domain]:
+    made = make_domain(tmp_path / "shop", None, (), utc_now())
+    with Domain.open(made.files.data) as domain:
+        sees, publishes = frozenset({Action.SUBSCRIBE}), frozenset({Action.PUBLISH})
+        domain.commit(
+            Batch(
+                ADMINISTRATOR,
+                (
+                    DeclarePrincipal("till"),
+                    DeclarePrincipal("ann"),
+                    DeclareType(EventType("shop.Sale", ADMINISTRATOR, {"item": Kind.STRING, "amount": Kind.INT})),
+                    AddRule(Rule("sells", "till", publishes, "shop.Sale")),
+                    AddRule(Rule("reads", "ann", sees, "shop.Sale")),
+                ),
+            )
+        )
+        domain.commit(Batch("ann", (Subscribe(Subscription("ann:all", "ann", "shop.Sale")),)))
+        yield domain
+
+
+def sell(domain: Domain, first: int, count: int) -> list[str]:
+    drafts = [Draft(f"e{n}", "till", "shop.Sale", {"item": SECRET, "amount": n}) for n in range(first, first + count)]
+    assert all(one.refusal is None for one in domain.publish_all(drafts))
+    return [draft.id for draft in drafts]
+
+
+def delivered(domain: Domain) -> list[str]:
+    return [one.event for _, one in domain.deliveries()]
+
+
+def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, running: list[Process]) -> None:
+    directory = domain.paths.directory.parent
+
+    # It decides what is published.
+    first = run(directory)
+    running.append(first)
+    assert said(first)["event"] == "ready"
+    sent = sell(domain, 0, 50)
+    until(lambda: delivered(domain) == sent)
+    inside = of_session(first.pid)
+    assert len(inside) > 2, "the driver, its JVM and workers"
+
+    # A second one is refused, in words.
+    second = run(directory)
+    running.append(second)
+    assert said(second)["code"] == "already-running"
+    assert second.wait(30) == 2
+
+    # A fault inside a micro-batch is got over without a new process.
+    domain.paths.fault.write_text("write")
+    sent += sell(domain, 50, 50)
+    until(lambda: delivered(domain) == sent)
+    assert not domain.paths.fault.exists()
+    assert first.poll() is None
+
+    # Killed in the middle of work, the driver takes its JVM and workers with it.
+    sent += sell(domain, 100, 500)
+    first.send_signal(signal.SIGKILL)
+    assert first.wait(10) == -signal.SIGKILL
+    until(lambda: of_session(first.pid) == [], 30)
+
+    # Started again, it goes on: nothing lost, nothing doubled.
+    third = run(directory)
+    running.append(third)
+    assert said(third)["event"] == "ready"
+    sent += sell(domain, 600, 50)
+    until(lambda: len(delivered(domain)) >= len(sent))
+    assert delivered(domain) == sent
+    watch = Watch.open(Files(directory).data)
+    facts = watch.look(utc_now())
+    watch.close()
+    assert facts.lag == {"main": 0}
+    assert facts.decided_version == facts.ledger_version == 2
+
+    # Asked to stop, it does, with nothing left behind.
+    third.terminate()
+    assert third.wait(15) == 0
+    until(lambda: of_session(third.pid) == [], 15)
+
+    # Damaged data is final, and said.
+    sell(domain, 700, 1)
+    domain.log._db.execute("UPDATE batches SET blob = zeroblob(10) WHERE first = (SELECT max(first) FROM batches)")
+    fourth = run(directory)
+    running.append(fourth)
+    assert said(fourth)["event"] == "ready"
+    told = said(fourth)
+    assert told["code"] == "damaged"
+    assert str(domain.paths.log) in str(told["message"])
+    assert fourth.wait(30) == 3
+
+    written = (directory / "pipeline.log").read_text()
+    assert "query-failed" in written
+    assert SECRET not in written

@@ -1,0 +1,51 @@
+"""The pipeline in process: the same source windows, matcher and store as the streaming job, without Spark.
+
+Guarantees: a step decides what a micro-batch would, history for new subscriptions included, and writes it as one does.
+"""
+
+from __future__ import annotations
+
+from headgate.gateway.domain import Domain
+from headgate.pipeline.build import IndexBuilder
+from headgate.pipeline.codec import LogBatch
+from headgate.pipeline.decider import decide_appends, make_matcher
+from headgate.pipeline.deliveries import DeliveryBlob
+from headgate.pipeline.match import Window
+from headgate.pipeline.store import DeliveryStore
+
+ALL = 2**62
+
+
+class Decider:
+    """Decides the log of a domain step by step, with a store of its own as the pipeline's process has."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.store = DeliveryStore.open(domain.paths.deliveries)
+        self.batch = 0
+
+    def step(self, limit: int = ALL) -> None:
+        """One micro-batch of about so many events of each stream."""
+        ledger, log = self.domain.ledger, self.domain.log
+        reached, version = self.store.reached(), ledger.version
+        index = IndexBuilder(ledger).index(0, version)
+        matcher = make_matcher(index)
+        found: list[DeliveryBlob] = []
+        if any(s.history for s in ledger.subscriptions(reached.version, version).opened):
+            again: list[LogBatch] = []
+            for stream, last in reached.streams.items():
+                again += log.batches(stream, 0, last)
+            if again:
+                found += decide_appends(matcher, again, Window(reached.version, version, backfill=True))
+        new: list[LogBatch] = []
+        for stream in log.tails():
+            after = reached.streams.get(stream, 0)
+            new += log.batches(stream, after, log.ends(stream, after, limit, version))
+        if new:
+            found += decide_appends(matcher, new, Window(reached.version, version))
+        self.store.write(self.batch, version, found)
+        self.batch += 1
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()

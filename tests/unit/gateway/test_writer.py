@@ -1,0 +1,208 @@
+"""The writer: admission, idempotency across gateways, group commit, leases, versions that move underneath."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.gateway.domain import Domain
+from headgate.gateway.follow import Follower
+from headgate.gateway.submissions import Outcome, of_drafts, of_table
+from headgate.gateway.writer import Writer
+from headgate.lang import parse_condition
+from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, Unadvertise
+from headgate.model.errors import PublishDenied, StreamHeld, TypeMismatch, UnknownType
+from headgate.model.events import Draft, Event
+from headgate.model.rights import Action, Rule
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.types import EventType
+from headgate.model.values import Kind
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Iterator[Domain]:
+    with Domain.create(tmp_path / "d") as made:
+        made.commit(
+            Batch(
+                ADMINISTRATOR,
+                (
+                    DeclarePrincipal("till"),
+                    DeclarePrincipal("other"),
+                    DeclareType(EventType("shop.Order", ADMINISTRATOR, {"item": Kind.STRING, "price": Kind.FLOAT})),
+                    DeclareType(EventType("shop.Return", ADMINISTRATOR, {"item": Kind.STRING})),
+                    AddRule(
+                        Rule(
+                            "till",
+                            "till",
+                            frozenset({Action.PUBLISH}),
+                            "shop.Order",
+                            parse_condition("price > 0"),
+                        )
+                    ),
+                    AddRule(Rule("returns", "till", frozenset({Action.PUBLISH}), "shop.Return")),
+                    AddRule(Rule("other", "other", frozenset({Action.PUBLISH}), "shop.Order")),
+                ),
+            )
+        )
+        yield made
+
+
+@asynccontextmanager
+async def writing(directory: Path, stream: str, lease: float = 5.0) -> AsyncIterator[Writer]:
+    """A writer with a domain and a follower of its own, as another process has them."""
+    with Domain.open(directory) as mine:
+        follower = Follower(mine)
+        writer = Writer(mine, follower, stream, window=600, lease=lease, clock=lambda: datetime.now(UTC))
+        writer.start()
+        try:
+            yield writer
+        finally:
+            await asyncio.to_thread(writer.stop)
+            follower.close()
+
+
+def orders(*ids: str, price: float = 5.0, publisher: str = "till", source: str = "s") -> list[Draft]:
+    return [Draft(id, publisher, "shop.Order", {"item": "lamp", "price": price}, source) for id in ids]
+
+
+async def send(writer: Writer, drafts: Sequence[Draft]) -> Outcome:
+    return await writer.publish(of_drafts(drafts[0].publisher, drafts))
+
+
+def stored(domain: Domain) -> list[tuple[str, str, str]]:
+    return [(e.stream, e.publisher, e.id) for e in domain.events()]
+
+
+def test_every_event_of_a_mixed_batch_is_answered_on_its_own(domain: Domain) -> None:
+    async def run() -> Outcome:
+        async with writing(domain.paths.directory, "g1") as writer:
+            return await send(
+                writer,
+                [
+                    *orders("a"),
+                    Draft("b", "till", "shop.Order", {"item": 3}, "s"),
+                    Draft("c", "till", "shop.Nothing", {}, "s"),
+                    Draft("d", "till", "shop.Return", {"item": "x"}, "s"),
+                    *orders("e", price=-1.0),
+                    *orders("a"),
+                ],
+            )
+
+    outcome = asyncio.run(run())
+    assert outcome.duplicates == {5}
+    assert {at: type(error) for at, error in outcome.refusals.items()} == {
+        1: TypeMismatch,
+        2: UnknownType,
+        4: PublishDenied,
+    }
+    assert stored(domain) == [("g1", "till", "a"), ("g1", "till", "d")]
+    assert domain.ledger.state().advertisements == {("till", "shop.Order"), ("till", "shop.Return")}
+
+
+def test_an_event_sent_again_is_stored_once_whichever_gateway_it_is_sent_to(domain: Domain) -> None:
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
+            return [
+                await send(one, orders("a", "b")),
+                await send(two, orders("b", "c")),
+                await send(one, orders("c", "d", "a")),
+                await send(two, orders("a", publisher="other")),
+                await send(two, orders("a", source="elsewhere")),
+            ]
+
+    found = asyncio.run(run())
+    assert [one.duplicates for one in found] == [set(), {0}, {0, 2}, set(), set()]
+    assert sorted(stored(domain)) == [
+        ("g1", "till", "a"),
+        ("g1", "till", "b"),
+        ("g1", "till", "d"),
+        ("g2", "other", "a"),
+        ("g2", "till", "a"),
+        ("g2", "till", "c"),
+    ]
+
+
+def test_the_window_outlives_the_gateway(domain: Domain) -> None:
+    async def run(*ids: str) -> Outcome:
+        async with writing(domain.paths.directory, "g1") as writer:
+            return await send(writer, orders(*ids))
+
+    asyncio.run(run("a", "b"))
+    assert asyncio.run(run("b", "c")).duplicates == {0}
+
+
+def test_a_right_lost_in_another_process_counts_for_the_next_event(domain: Domain) -> None:
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            found = [await send(writer, orders("a"))]
+            domain.commit(Batch(ADMINISTRATOR, (RemoveRule("till"),)))
+            found.append(await send(writer, orders("b")))
+            return found
+
+    before, after = asyncio.run(run())
+    assert before.accepted == 1
+    assert after.accepted == 0
+    assert isinstance(after.refusals[0], PublishDenied)
+
+
+def test_many_requests_at_once_are_each_answered(domain: Domain) -> None:
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            return await asyncio.gather(*(send(writer, orders(f"e{n}", f"e{n + 1}")) for n in range(0, 200, 2)))
+
+    found = asyncio.run(run())
+    assert sum(one.accepted for one in found) == 200
+    assert len({e.id for e in domain.events()}) == 200
+    assert [e.seq for e in domain.events()] == list(range(1, 201))
+
+
+def test_arrow_comes_out_as_the_same_events(domain: Domain) -> None:
+    table = pa.table({"id": ["a", "b", "c"], "item": ["x", None, "z"], "price": [1, 2, 0]})
+
+    async def run() -> Outcome:
+        async with writing(domain.paths.directory, "g1") as writer:
+            return await writer.publish(of_table("till", table, "shop.Order"))
+
+    outcome = asyncio.run(run())
+    assert set(outcome.refusals) == {2}
+    events: list[Event] = domain.events()
+    assert [(e.id, dict(e.values)) for e in events] == [
+        ("a", {"item": "x", "price": 1.0}),
+        ("b", {"item": None, "price": 2.0}),
+    ]
+
+
+def test_two_gateways_cannot_write_one_stream(domain: Domain) -> None:
+    async def run() -> None:
+        async with writing(domain.paths.directory, "g1"):
+            log = Domain.open(domain.paths.directory)
+            try:
+                with pytest.raises(StreamHeld):
+                    log.log.take("g1", 1, holder="elsewhere:1:1:g1", now=int(datetime.now(UTC).timestamp() * 1e6), ttl=5)
+            finally:
+                log.close()
+
+    asyncio.run(run())
+
+
+def test_an_advertisement_of_the_parent_is_enough_and_one_taken_back_is_made_again(domain: Domain) -> None:
+    async def run() -> None:
+        async with writing(domain.paths.directory, "g1") as writer:
+            await send(writer, orders("a"))
+            version = domain.ledger.version
+            await send(writer, orders("b"))
+            assert domain.ledger.version == version
+            domain.commit(Batch("till", (Unadvertise("till", "shop.Order"),)))
+            await send(writer, orders("c"))
+
+    asyncio.run(run())
+    assert ("till", "shop.Order") in domain.ledger.state().advertisements
+    assert [e.version for e in domain.events()] == [2, 2, 4]

@@ -1,0 +1,361 @@
+"""Admission over columns is admission one by one: D6 again, for many events at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.decide.publish import admit
+from headgate.model.changes import SetAttribute
+from headgate.model.conditions import Compare, Constant, Meta, Predicate, Subject, all_of, any_of
+from headgate.model.errors import BadDefinition, HeadgateError
+from headgate.model.events import Draft, Event
+from headgate.model.rights import Action, Rule
+from headgate.model.state import State
+from headgate.model.values import Kind, Value, micros
+from headgate.pipeline import admission as module
+from headgate.pipeline.admission import Admission, Admitted, encode_many
+from headgate.pipeline.bulk import from_arrow
+from headgate.pipeline.codec import LogBatch, decode, encode, from_blob
+from headgate.pipeline.columns import from_drafts, grouped
+from headgate.pipeline.layout import layouts
+from strategies.memory import MemoryLedger, exact
+from strategies.running import examples
+from strategies.small import CHASE, LANE, NOON, PLATE, SEEN, SPEED, UNIT, draft, forbid, grant, is_, world
+from strategies.worlds import Commit, Publish, Story, worlds
+
+PUBLISH = (Action.PUBLISH,)
+Answer = tuple[Any, ...]
+ODD: tuple[object, ...] = (
+    None, "x", "", True, 0, 1, -1, 2**63, -(2**63) - 1, 2**53 + 1, 2**70, 10**400, 1.0, 0.5, -0.0, math.nan, math.inf,
+    -math.inf, 1e308, "\ud800", "00ff", "0", b"\x00", bytearray(b"a"), object, [1], {"a": 1},
+    NOON, NOON.replace(tzinfo=None), NOON.replace(tzinfo=timezone(timedelta(hours=9))),
+    "2026-01-01T09:00:00Z", "2026-01-01T09:00:00.123Z", "2026-01-01T09:00:00.123456+05:45", "2026-01-01T09:00:00",
+    "2026-01-01", "2026-02-30T00:00:00Z", "2026-01-01T09:00:00.123456789Z", "2026-01-01 09:00:00+01", "20260101T09Z",
+    "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999999-00:01", "0000-01-01T00:00:00Z", "2026-01-01T24:00:00Z",
+    "2026-06-30T23:59:60Z", "2026-01-01T09:00:00+23:59", "2026-01-01T09:00:00+24:00", "2026-01-01T09:00:00-00:00",
+    "2026-01-01T09:00:00+01:75", "1969-12-31T23:59:59.999999Z", "2026-01-01T09:00:00Z\n", "٢026-01-01T09:00:00Z",
+)  # fmt: skip
+"""Raw values that some kind does not accept, or accepts in another way than another kind."""
+
+
+# -- one by one, and all at once ----------------------------------------------------------------------------------
+
+
+def refused(error: HeadgateError) -> Answer:
+    return "refused", error.code, error.message, error.remedy
+
+
+def stored(event: Event) -> Answer:
+    return "stored", event.id, event.source, event.publisher, event.type, exact(event.values)
+
+
+def one_by_one(state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapping[str, Any]) -> list[Any]:
+    found: list[Event | HeadgateError] = []
+    for each in drafts:
+        try:
+            found.append(admit(state, each, now=now, predicates=predicates))
+        except HeadgateError as error:
+            found.append(error)
+    return found
+
+
+def answers(state: State, parts: list[Admitted], rows: list[Any], now: datetime, size: int) -> list[Answer]:
+    """What became of every draft, out of the parts and the bytes that would be stored."""
+    found: list[Answer | None] = [None] * size
+    for part, mine in zip(parts, rows, strict=True):
+        assert set(part.refusals) == set(range(len(mine))) - set(part.rows.tolist())
+        for row, error in part.refusals.items():
+            found[mine[row]] = refused(error)
+    encoded = encode_many(parts, rows)
+    if encoded.count:
+        batch = LogBatch("main", 1, encoded.count, state.version, micros(now), encoded.blob)
+        placed = [int(rows[p][r]) for p, r in zip(encoded.part.tolist(), encoded.row.tolist(), strict=True)]
+        assert placed == sorted(placed)
+        for at, event in zip(placed, decode(batch, layouts(state.types)), strict=True):
+            found[at] = stored(event)
+    assert None not in found
+    return [one for one in found if one is not None]
+
+
+def agree(state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapping[str, Any]) -> None:
+    """The same answers, and the same bytes, with drafts as with Arrow."""
+    reference = one_by_one(state, drafts, now, predicates)
+    expected = [stored(one) if isinstance(one, Event) else refused(one) for one in reference]
+    admission = Admission(state, predicates)
+    parts, rows = admission.admit_drafts(drafts, now)
+    assert answers(state, parts, rows, now, len(drafts)) == expected
+    accepted = [one for one in reference if isinstance(one, Event)]
+    if accepted:
+        held = from_blob(encode_many(parts, rows).blob)
+        same = from_blob(encode(accepted, layouts(state.types)))
+        assert sorted(held.column_names) == sorted(same.column_names)
+        assert held.select(same.column_names).equals(same)
+    sound = [at for at, one in enumerate(reference) if isinstance(one, Event) or one.code == "publish-denied"]
+    chosen = [drafts[at] for at in sound]
+    by_columns = []
+    for (publisher, type_name), mine in grouped(chosen).items():
+        table = natural([chosen[at] for at in mine], admission.attributes(type_name))
+        columns = from_arrow(table, type_name, publisher, admission.attributes(type_name))
+        assert not columns.refusals
+        by_columns.append(admission.admit(columns, now))
+    again = answers(state, by_columns, list(grouped(chosen).values()), now, len(chosen))
+    assert again == [expected[at] for at in sound]
+
+
+NATURAL = {
+    Kind.BOOL: pa.bool_(),
+    Kind.INT: pa.int64(),
+    Kind.FLOAT: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Kind.BYTES: pa.binary(),
+}
+
+
+def natural(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> pa.Table:
+    """Drafts as a client would send them in Arrow."""
+    columns = from_drafts(drafts, attributes)
+    arrays = {"id": columns.ids, "source": columns.sources}
+    for name, array in columns.arrays.items():
+        kind = attributes[name]
+        target = NATURAL[kind]
+        arrays[f"data.{name}"] = array.view(target) if kind is Kind.TIMESTAMP else array.cast(target)
+    return pa.table(arrays)
+
+
+# -- random worlds ------------------------------------------------------------------------------------------------
+
+
+def publishing(rule: Rule) -> Rule | None:
+    """A rule about anything as a rule about publishing, if it can be one."""
+    try:
+        return replace(rule, actions=frozenset({Action.PUBLISH}))
+    except BadDefinition:
+        return None
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, drafts: Sequence[Draft], state: State) -> list[Draft]:
+    """Drafts of which some are not as their type wants them, often many of one type together."""
+    found = [replace(d, source=draw(st.sampled_from(("", "/a", "é")))) for d in drafts]
+    found *= draw(st.sampled_from((1, 1, 2, 3)))
+    for at, each in enumerate(found):
+        if draw(st.integers(0, 3)):
+            continue
+        match draw(st.integers(0, 9)):
+            case 0:
+                found[at] = replace(each, type=draw(st.sampled_from(("no.Such", *state.types))))
+            case 1:
+                found[at] = replace(each, values={**each.values, draw(st.sampled_from(("zz", "id", "i1"))): 1})
+            case 2:
+                found[at] = replace(each, values=draw(st.sampled_from(([], "x", None))))
+            case _:
+                names = list(state.types.attributes(each.type)) if each.type in state.types else []
+                if names:
+                    values = {**each.values, draw(st.sampled_from(names)): draw(st.sampled_from(ODD))}
+                    found[at] = replace(each, values=values)
+    return found
+
+
+@examples(250)
+@given(worlds(), st.data())
+def test_columns_agree_with_decide(story: Story, data: st.DataObject) -> None:
+    ledger = MemoryLedger(story.administrator)
+    for step in (*story.setup, *story.steps):
+        match step:
+            case Commit(batch):
+                ledger.commit_allowed(batch)
+            case Publish():
+                state = ledger.now
+                if data.draw(st.integers(0, 3)):
+                    turned = tuple(r for r in map(publishing, state.rules) if r is not None)
+                    state = replace(state, rules=turned)
+                agree(state, data.draw(spoiled(step.drafts, state)), step.time, ledger.predicates)
+
+
+@examples(150)
+@given(st.lists(st.sampled_from(ODD), min_size=1, max_size=6), st.sampled_from(tuple(Kind)))
+def test_values_are_checked_as_one_by_one(raw: list[object], kind: Kind) -> None:
+    attributes = {"x": kind}
+    drafts = [Draft(f"e{n}", "cam", "t.T", {"x": one}) for n, one in enumerate(raw)]
+    columns = from_drafts(drafts, attributes)
+    single = [from_drafts([one], attributes) for one in drafts]
+    assert columns.arrays["x"].to_pylist() == [one.arrays["x"].to_pylist()[0] for one in single]
+    assert sorted(columns.refusals) == [n for n, one in enumerate(single) if one.refusals]
+
+
+# -- by hand ------------------------------------------------------------------------------------------------------
+
+
+def outcome(changes: tuple[Any, ...], *drafts: Draft, predicates: Mapping[str, Any] | None = None) -> list[Answer]:
+    state = world(*changes).now
+    agree(state, drafts, NOON, predicates or {})
+    parts, rows = Admission(state, predicates or {}).admit_drafts(drafts, NOON)
+    return answers(state, parts, rows, NOON, len(drafts))
+
+
+def views(found: list[Answer]) -> list[dict[str, str] | str]:
+    return [{n: r for n, _, r in one[-1]} if one[0] == "stored" else one[1] for one in found]
+
+
+def test_rows_are_split_among_grants() -> None:
+    fast = grant("fast", "cam", where=Compare(">", SPEED, Constant(70)), may=PUBLISH)
+    plain = grant("plain", "cam", attributes=("plate", "lane"), forced={"lane": 9}, may=PUBLISH)
+    found = outcome((fast, plain), draft(plate="A", speed=80, lane=1), draft(plate="B", speed=10, lane=2), draft())
+    assert views(found) == [
+        {"plate": "'A'", "speed": "80", "lane": "1"},
+        {"plate": "'B'", "speed": "None", "lane": "9"},
+        {"plate": "None", "speed": "None", "lane": "9"},
+    ]
+
+
+def test_an_unknown_forbid_refuses_and_an_unknown_grant_does_not_let_in() -> None:
+    stop = forbid("f", "cam", where=Compare(">", SPEED, Constant(70)), may=PUBLISH)
+    some = grant("g", "cam", where=is_(LANE, 1), may=PUBLISH)
+    found = outcome((stop, some), draft(lane=1), draft(speed=80, lane=1), draft(speed=1), draft(speed=1, lane=1))
+    assert [one[0] for one in found] == ["refused", "refused", "refused", "stored"]
+    assert "forbidden" in found[0][2]
+    assert "no right" in found[2][2]
+
+
+def test_a_condition_sees_what_its_grant_makes_of_the_event() -> None:
+    forced = grant("r", "cam", where=is_(LANE, 9), attributes=("lane",), forced={"lane": 9}, may=PUBLISH)
+    assert views(outcome((forced,), draft(lane=1, speed=5))) == [{"plate": "None", "speed": "None", "lane": "9"}]
+    hidden = grant("r", "cam", where=is_(SPEED, 5), attributes=("lane",), may=PUBLISH)
+    assert views(outcome((hidden,), draft(lane=1, speed=5))) == ["publish-denied"]
+
+
+def test_a_forced_value_that_does_not_fit_passes_the_grant_over() -> None:
+    odd = grant("odd", "cam", "*", attributes=("unit",), forced={"unit": "7"}, may=PUBLISH)
+    rest = grant("rest", "cam", "*", may=PUBLISH)
+    state = world(odd, rest).now
+    turned = replace(state, rules=(replace(state.rules[0], forced={"unit": 7}), *state.rules[1:]))
+    agree(turned, [draft(CHASE, unit="u"), draft(speed=1)], NOON, {})
+
+
+def test_the_subject_and_the_clock_are_looked_at() -> None:
+    rule = grant(
+        "r",
+        "cam",
+        where=all_of(is_(PLATE, "A"), Compare("<", SPEED, Subject("limit")), is_publisher("cam")),
+        may=PUBLISH,
+    )
+    limit = SetAttribute("cam", "limit", 50.5)
+    found = outcome((rule, limit), draft(plate="A", speed=50), draft(plate="A", speed=51), draft(plate="B", speed=1))
+    assert [one[0] for one in found] == ["stored", "refused", "refused"]
+
+
+def is_publisher(name: str) -> Compare:
+    return Compare("=", Meta("publisher"), Constant(name))
+
+
+def asking(seen: list[Value], answer: object = True) -> dict[str, Any]:
+    """A predicate that keeps the plates it was asked about."""
+
+    def ask(event: Any, size: int, *args: object) -> object:
+        seen.append(event["plate"])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return {"ask": ask}
+
+
+def with_rules(*changes: Any) -> State:
+    """Rules that name a predicate without one being registered."""
+    return replace(world().now, rules=tuple(change.rule for change in changes))
+
+
+def test_predicates_are_asked_only_about_rows_that_are_open() -> None:
+    seen: list[Value] = []
+    both = all_of(Predicate("ask"), Compare(">", SPEED, Constant(5)))
+    state = with_rules(
+        forbid("f", "cam", where=is_(PLATE, "X"), may=PUBLISH), grant("r", "cam", where=both, may=PUBLISH)
+    )
+    drafts = [draft(plate=p, speed=s) for p, s in (("A", 9), ("B", 1), ("X", 9), ("C", "no"), ("D", 8))]
+    parts, _ = Admission(state, asking(seen)).admit_drafts(drafts, NOON)
+    assert seen == ["A", "D"]
+    assert parts[0].rows.tolist() == [0, 4]
+    seen.clear()
+    either = any_of(Predicate("ask"), Compare(">", SPEED, Constant(5)))
+    state = with_rules(grant("r", "cam", where=either, may=PUBLISH))
+    Admission(state, asking(seen)).admit_drafts(drafts, NOON)
+    assert seen == ["B"]
+
+
+def test_a_predicate_that_fails_is_unknown() -> None:
+    drafts = [draft(plate="A"), draft(plate="B", lane=1)]
+    for rules in (
+        (grant("r", "cam", where=Predicate("ask"), may=PUBLISH),),
+        (forbid("r", "cam", where=Predicate("ask"), may=PUBLISH), grant("s", "cam", may=PUBLISH)),
+    ):
+        for answer in (RuntimeError("no"), 1, None, True, False):
+            agree(with_rules(*rules), drafts, NOON, asking([], answer))
+        agree(with_rules(*rules), drafts, NOON, {})
+
+
+def test_mixed_batches_keep_their_order() -> None:
+    rules = grant("r", "cam", may=PUBLISH), grant("s", "cam", CHASE, may=PUBLISH), grant("t", "bob", may=PUBLISH)
+    drafts = [
+        replace(draft(CHASE if n % 3 else SEEN, "bob" if n % 5 == 3 else "cam", speed=n), id=f"e{n}") for n in range(20)
+    ]
+    found = outcome(rules, *drafts, draft("no.Such"), draft(speed=1.5))
+    assert [one[1] for one in found[:20] if one[0] == "stored"] == [
+        f"e{n}" for n in range(20) if n % 5 != 3 or n % 3 == 0
+    ]
+    assert [one[1] for one in found[20:]] == ["unknown-type", "type-mismatch"]
+
+
+def test_what_a_grant_nulls_is_not_in_the_bytes() -> None:
+    rules = (
+        grant("r", "cam", where=is_(LANE, 1), attributes=("lane",), may=PUBLISH),
+        grant("s", "cam", may=PUBLISH),
+    )
+    drafts = [draft(plate="secret", speed=77777777, lane=1), draft(plate="open", speed=5, lane=2)]
+    parts, _ = Admission(world(*rules).now, {}).admit_drafts(drafts, NOON)
+    held = b"".join(bytes(b) for c in parts[0].table.columns for chunk in c.chunks for b in chunk.buffers() if b)
+    assert b"open" in held
+    assert b"secret" not in held
+    assert (77777777).to_bytes(8, "little") not in held
+
+
+def test_nothing_accepted_is_nothing_to_store() -> None:
+    parts, rows = Admission(world().now, {}).admit_drafts([draft(), draft("no.Such")], NOON)
+    assert encode_many(parts, rows).count == 0
+    assert encode_many([]).count == 0
+
+
+def test_parts_of_several_requests_go_one_after_another() -> None:
+    admission = Admission(world(grant("r", "cam", may=PUBLISH), grant("s", "cam", CHASE, may=PUBLISH)).now, {})
+    first = admission.admit(from_drafts([draft(speed=1), draft(speed="x")], admission.attributes(SEEN)), NOON)
+    second = admission.admit(from_drafts([draft(CHASE, unit="u")], admission.attributes(CHASE)), NOON)
+    encoded = encode_many([second, first])
+    assert (encoded.count, encoded.part.tolist(), encoded.row.tolist()) == (2, [0, 1], [0, 0])
+    assert from_blob(encoded.blob).column("type").to_pylist() == [CHASE, SEEN]
+
+
+def test_entries_after_one_that_lets_all_in_are_not_kept(monkeypatch: Any) -> None:
+    state = world(
+        grant("r", "cam", may=PUBLISH), grant("s", "cam", where=is_(UNIT, "x"), may=PUBLISH, type_name=CHASE)
+    ).now
+    admission = Admission(state, {})
+    assert len(admission.entries("cam", SEEN)) == 1
+    monkeypatch.setattr(module, "MAX_PREPARED", 1)
+    assert len(admission.entries("cam", CHASE)) == 1
+    assert admission.entries("bob", CHASE) == ()
+
+
+def test_ids_that_cannot_be_stored_are_refused() -> None:
+    admission = Admission(world(grant("r", "cam", may=PUBLISH)).now, {})
+    drafts = [draft(speed=1), replace(draft(speed=1), id="\ud800"), replace(draft(speed=1), source="\ud800")]
+    parts, _ = admission.admit_drafts(drafts, NOON)
+    assert parts[0].rows.tolist() == [0]
+    assert {error.code for error in parts[0].refusals.values()} == {"type-mismatch"}
