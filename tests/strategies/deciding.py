@@ -22,14 +22,14 @@ class Decider:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.store = DeliveryStore.open(domain.paths.deliveries)
+        self.builder = IndexBuilder(domain.ledger)
         self.batch = 0
 
     def step(self, limit: int = ALL) -> None:
         """One micro-batch of about so many events of each stream."""
         ledger, log = self.domain.ledger, self.domain.log
         reached, version = self.store.reached(), ledger.version
-        index = IndexBuilder(ledger).index(0, version)
-        matcher = make_matcher(index)
+        matcher = make_matcher(self.builder.index(0, version))
         found: list[DeliveryBlob] = []
         if any(s.history for s in ledger.subscriptions(reached.version, version).opened):
             again: list[LogBatch] = []

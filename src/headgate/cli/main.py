@@ -6,7 +6,22 @@ from collections.abc import Callable
 
 import typer
 
-from headgate.cli import demo, doctor, explain, init, policy, restrictions, test, up, verify, versions
+from headgate.cli import (
+    asyncapi,
+    demo,
+    doctor,
+    explain,
+    init,
+    policy,
+    publish,
+    restrictions,
+    subscribe,
+    test,
+    token,
+    up,
+    verify,
+    versions,
+)
 from headgate.cli.common import shows_errors
 
 app = typer.Typer(
@@ -28,6 +43,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "restrictions": restrictions.restrictions,
     "versions": versions.versions,
     "verify": verify.verify,
+    "publish": publish.publish,
+    "subscribe": subscribe.subscribe,
+    "token": token.token,
+    "asyncapi": asyncapi.asyncapi,
 }
 for name, command in COMMANDS.items():
     app.command(name)(shows_errors(command))

@@ -147,10 +147,14 @@ def _data(domain: Path | None, directory: Path) -> Path:
 
 
 def _confirmed(made: Plan) -> bool:
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
     err.print()
     return typer.confirm(f"Apply this as version {made.expect + 1}?", err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:

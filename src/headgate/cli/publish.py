@@ -192,12 +192,12 @@ def _send(client: Client, type: str, piece: Piece, source: str | None, tally: Ta
         return
     good: list[dict[str, Any]] = []
     rows: list[int] = []
-    for row, (id, one) in enumerate(piece.objects, piece.first):
-        if isinstance(one, HeadgateError):
-            tally.refuse(row, one)
+    for line in piece.objects:
+        if isinstance(line.content, HeadgateError):
+            tally.refuse(line.row, line.content)
         else:
-            good.append({"type": type, "data": one, "id": id, "source": source})
-            rows.append(row)
+            good.append({"type": type, "data": line.content, "id": line.id, "source": source})
+            rows.append(line.row)
     for row, result in zip(rows, client.publish_many(good), strict=True):
         if result.refusal is not None:
             tally.refuse(row, result.refusal)

@@ -1,8 +1,8 @@
 """Events in files: CSV, Parquet and NDJSON, a piece at a time.
 
-Guarantees: memory stays bounded whatever the size of the file. Every event has an id that is the same when the same file
-is read again: from a column of it, or from the file and the row. A column that the type lacks is refused before anything
-is sent.
+Guarantees: memory stays bounded whatever the size of the file. Every event has an id that is the same when the same
+file is read again: from a column of it, or from the file and the row. A column that the type lacks is refused before
+anything is sent.
 Leaves out: checking values against their kinds, which the gateway does, except where text has to be converted.
 """
 
@@ -16,8 +16,7 @@ from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as parquet
+from pyarrow import csv, parquet
 
 from headgate.model.errors import BadDefinition, HeadgateError, NotFound, TypeMismatch
 from headgate.model.values import Kind, brief, conform
@@ -25,8 +24,9 @@ from headgate.model.values import Kind, brief, conform
 BLOCK_BYTES: Final = 2**20
 """Bytes of CSV that are read at once."""
 ROWS: Final = 10_000
-"""Rows of Parquet, and lines of NDJSON at most, that are read at once."""
+"""Rows of Parquet that are read at once."""
 LINES: Final = 1_000
+"""Lines of NDJSON that are sent at once."""
 MAX_LINE_BYTES: Final = 16 * 2**20
 """Bytes of one line of NDJSON."""
 STDIN: Final = "-"
@@ -42,19 +42,23 @@ _ARROW: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """One line of NDJSON: its number from 0, the id, and the attributes or what is wrong with it."""
+
+    row: int
+    id: str
+    content: dict[str, Any] | HeadgateError
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Some events of a file, from a row on: as a table ready to send, or as objects of which some are refused."""
 
     first: int
     table: pa.Table | None = None
-    objects: Sequence[tuple[str, dict[str, Any] | HeadgateError]] = ()
+    objects: Sequence[Line] = ()
     done: int = 0
     """How far the file has been read, in the unit of its total."""
-
-    @property
-    def rows(self) -> int:
-        """How many events."""
-        return len(self.objects) if self.table is None else self.table.num_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +182,8 @@ def _lines(path: Path, source: Source) -> Iterator[Piece]:
 
 def _ndjson(file: BinaryIO, source: Source) -> Iterator[Piece]:
     """Objects line by line; blank lines are passed over but counted, so that ids are those of lines."""
-    first = done = 0
-    objects: list[tuple[str, dict[str, Any] | HeadgateError]] = []
+    done = 0
+    objects: list[Line] = []
     number = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
         done += len(line)
@@ -191,26 +195,28 @@ def _ndjson(file: BinaryIO, source: Source) -> Iterator[Piece]:
             objects.append(_object(line, number, source))
         number += 1
         if len(objects) >= LINES:
-            yield Piece(first, objects=objects, done=done)
-            first, objects = number, []
+            yield Piece(objects[0].row, objects=objects, done=done)
+            objects = []
     if objects:
-        yield Piece(first, objects=objects, done=done)
+        yield Piece(objects[0].row, objects=objects, done=done)
 
 
-def _object(line: bytes, number: int, source: Source) -> tuple[str, dict[str, Any] | HeadgateError]:
+def _object(line: bytes, number: int, source: Source) -> Line:
     place = f"{source.name}, line {number + 1}"
     id = f"{source.run}:{number}"
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return id, TypeMismatch(f"it is not JSON ({error})", place=place)
+        return Line(number, id, TypeMismatch(f"it is not JSON ({error})", place=place))
     if not isinstance(found, dict):
-        return id, TypeMismatch(f"`{brief(found)}` is not an object", place=place, remedy="one object a line")
+        return Line(
+            number, id, TypeMismatch(f"`{brief(found)}` is not an object", place=place, remedy="one object a line")
+        )
     if source.id_column is not None:
         own = found.get(source.id_column)
         if not isinstance(own, (str, int)) or isinstance(own, bool) or own == "":
-            return id, TypeMismatch(f"there is no id in `{brief(source.id_column)}`", place=place)
+            return Line(number, id, TypeMismatch(f"there is no id in `{brief(source.id_column)}`", place=place))
         id = str(own)
         if source.id_column not in source.kinds:
             del found[source.id_column]
-    return id, found
+    return Line(number, id, found)

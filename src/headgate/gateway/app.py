@@ -50,6 +50,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
               wire.TypeRequest, {200: wire.TypeAnswer, 201: wire.TypeAnswer}, (404, 415, 422, 507)),
     Operation("DELETE", "/v1/types/{name}", "retire", "Remove a type", handlers.retire,
               answers={204: None}, errors=(404, 422, 507)),
+    Operation("GET", "/v1/types/{name}/restriction", "type-restriction", "What one may see of a type",
+              handlers.type_restriction, answers={200: _ANY}, errors=(404,)),
     Operation("POST", "/v1/events", "publish", "Publish events", handlers.publish,
               answers={200: {"anyOf": [
                   {"$ref": "#/components/schemas/EventResult"},

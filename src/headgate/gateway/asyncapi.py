@@ -154,18 +154,22 @@ def _operation(made: dict[str, Any], key: str, type: str, action: str, data: str
 
 def _event(type: str, data: str, *, delivered: bool) -> dict[str, Any]:
     """A CloudEvent around the data."""
-    text = {"type": "string", "minLength": 1}
     properties: dict[str, Any] = {
         "specversion": {"const": "1.0"},
-        "id": text,
-        "source": text,
-        "type": {"const": type} if not delivered else text,  # a subtype may come too
+        "id": _text(),
+        "source": _text(),
+        "type": {"const": type} if not delivered else _text(),  # a subtype may come too
         "data": {"$ref": data},
     }
     if delivered:
-        properties |= {"time": {"type": "string", "format": "date-time"}, "hgpublisher": text, "hgposition": text}
+        times = {"type": "string", "format": "date-time"}
+        properties |= {"time": times, "hgpublisher": _text(), "hgposition": _text()}
     required = ["specversion", "id", "source", "type", *(["hgposition"] if delivered else [])]
     return {"type": "object", "properties": properties, "required": required}
+
+
+def _text() -> dict[str, Any]:
+    return {"type": "string", "minLength": 1}
 
 
 def _key(name: str) -> str:

@@ -93,14 +93,19 @@ class Feed:
     def wake(self, kept: Kept | None) -> None:
         """There may be something new."""
         if kept is not None and self._current:
-            self._current = False
             self._from = kept.serial
-            self._at = kept.before
-            if self._ahead:
-                self._at = {s: max(self._ahead.get(s, 0), kept.before.get(s, 0)) for s in {*self._ahead, *kept.before}}
+            self.fall_back(kept.before)
         self._news.set()
         if self.on_ready is not None:
             self.on_ready()
+
+    def fall_back(self, at: Mapping[str, int]) -> None:
+        """What comes after these places is still to be read."""
+        if self._current:
+            self._current = False
+            self._at = at
+            if self._ahead:
+                self._at = {s: max(self._ahead.get(s, 0), at.get(s, 0)) for s in {*self._ahead, *at}}
 
     def notice(self, state: State) -> None:
         """Wake up if the subscription has ended."""

@@ -274,6 +274,18 @@ async def restriction(request: Request, caller: Caller, body: None) -> Response:
     return answer({**told, "subscription": _local(found)})
 
 
+async def type_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """What a subscription to a type, with no filter, would come to for the caller."""
+    gateway = gateway_of(request)
+    state = gateway.follower.state
+    wanted = Subscription("any", caller.principal, _existing_type(state, request))
+    books = gateway.domain.books(state)
+    told: Any = as_json(
+        await gateway.run_blocking(lambda: restrict(caller.principal, wanted.id, wanted, state.version, books))
+    )
+    return answer({name: fact for name, fact in told.items() if name != "subscription"})
+
+
 async def make_subscription(
     gateway: Gateway, caller: Caller, id: str, body: wire.SubscriptionRequest
 ) -> tuple[Subscription, bool]:

@@ -121,9 +121,12 @@ class _Waiting:
     def __init__(self) -> None:
         self.news = asyncio.Event()
 
-    def wake(self, portion: object) -> None:  # noqa: ARG002
+    def wake(self, kept: object) -> None:  # noqa: ARG002
         """It has."""
         self.news.set()
+
+    def fall_back(self, at: object) -> None:
+        """It has nothing to lose."""
 
 
 async def _entries(gateway: Gateway, found: Subscription, key: tuple[str, ...], through: Mapping[str, int]) -> Entries:

@@ -20,7 +20,7 @@ MAX_LABELS: Final = 200
 """Different values of one label."""
 
 OTHER: Final = "other"
-disable_created_metrics()  # when each counter began is when the process did
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when each counter began is when the process did
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 

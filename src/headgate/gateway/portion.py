@@ -114,7 +114,7 @@ class Portion:
         self._owners, self._rows, self._seqs = owners[order], rows[order], seqs[order]
         self._streams = streams[self._rows]
         self.numbers, starts = np.unique(self._owners, return_index=True)
-        ends = np.append(starts[1:], len(self._owners))
+        ends = np.append(starts, len(self._owners))[1:]
         self.slices: dict[int, tuple[int, int]] = dict(
             zip(self.numbers.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True)
         )

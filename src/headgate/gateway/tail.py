@@ -44,6 +44,9 @@ log = Log("tail")
 class Listener(Protocol):
     """Somebody who waits for deliveries."""
 
+    def fall_back(self, at: Mapping[str, int]) -> None:
+        """What comes after these places may not have passed through memory. Called in the event loop."""
+
     def wake(self, portion: Kept | None) -> None:
         """There may be something: in this portion, or in general. Called in the event loop."""
 
@@ -59,10 +62,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far deliveries were taken in: decided through which version, and which event of each stream."""
+    """How far deliveries were taken in: decided through which version, and which event of each stream.
+
+    It is not `whole` if some were gone before they could be.
+    """
 
     version: int = 0
     streams: Mapping[str, int] = field(default_factory=dict)
+    whole: bool = True
 
 
 class Tail:
@@ -137,6 +144,9 @@ class Tail:
             streams = {s: max(last, self._fetched.streams.get(s, 0)) for s, last in new.positions.items()}
             reached = Reached(max(version, self._fetched.version) if not new.more else self._fetched.version, streams)
             portion = self._decode(new.blobs) if new.blobs else None
+            if any(last > self._fetched.streams.get(s, 0) for s, last in self._store.trimmed().items()):
+                portion = None  # retention was here first
+                reached = Reached(reached.version, reached.streams, whole=False)
             self._fetched, more = reached, new.more
             yield reached, portion
         self._seen = seen
@@ -151,6 +161,12 @@ class Tail:
     def take(self, reached: Reached, portion: Portion | None) -> None:
         """Keep what is new, and wake those it is for."""
         before, self.reached = self.reached.streams, reached
+        if not reached.whole:
+            self._kept.clear()
+            self._bytes = 0
+            for listener in self.listeners():
+                listener.fall_back(before)
+                listener.wake(None)
         if portion is not None and len(portion):
             self._serial += 1
             kept = Kept(self._serial, before, portion)

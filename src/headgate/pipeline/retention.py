@@ -167,9 +167,9 @@ def _stop(facts: Facts, floors: Iterable[Floor], now: int, hold: int) -> Floor:
 def _wanted(
     now: int, facts: Mapping[str, Facts], stops: Mapping[str, int], limit: Limit
 ) -> dict[str, tuple[int, bool]]:
-    """How many chunks of each stream go, and whether the limits would have taken the next, which must stay."""
+    """How many chunks of each stream go, and whether a limit still asks for the next, which must stay."""
     cuts = dict.fromkeys(facts, 0)
-    blocked = dict.fromkeys(facts, False)
+    blocked: dict[str, bool] = {}  # whether the chunk that must stay is too old
     excess = sum(one.bytes for one in facts.values()) - limit.bytes if limit.bytes is not None else 0
     # The oldest chunk of all streams comes first, each stream in its own order.
     queue = [(one.chunks[0].time, stream) for stream, one in facts.items() if one.chunks]
@@ -182,13 +182,14 @@ def _wanted(
             continue
         chunk = chunks[cuts[stream]]
         if chunk.last >= stops[stream]:
-            blocked[stream] = True
+            blocked[stream] = old
             continue
         excess -= chunk.bytes
         cuts[stream] += 1
         if cuts[stream] < len(chunks):
             heapq.heappush(queue, (chunks[cuts[stream]].time, stream))
-    return {stream: (cuts[stream], blocked[stream]) for stream in facts}
+    # Where size alone asked for it, younger chunks of other streams may have been enough.
+    return {stream: (cuts[stream], stream in blocked and (blocked[stream] or excess > 0)) for stream in facts}
 
 
 def _losses(where: Where, stream: str, through: int, trimmed: int, floors: Iterable[Floor]) -> list[Loss]:

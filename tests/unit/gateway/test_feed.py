@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +141,9 @@ class Node:
     def expected(self, subscription: Subscription) -> dict[str, list[int]]:
         """What `decide` gives the subscription, by stream, as far as the tail has come."""
         found: dict[str, list[int]] = {}
+        state = lru_cache(self.domain.ledger.state)
         for event in self.events:
-            if event.seq <= self.tail.reached.streams.get(event.stream, 0) and decide(
-                event, subscription, self.domain.ledger.state, {}
-            ):
+            if event.seq <= self.tail.reached.streams.get(event.stream, 0) and decide(event, subscription, state, {}):
                 found.setdefault(event.stream, []).append(event.seq)
         return found
 

@@ -194,7 +194,7 @@ def exact(state: State) -> list[str]:
         for t in state.types.every.values()
     ]
     lines += sorted(state.open_names)
-    lines += sorted(map(repr, state.keys.items())) + [f"connect {state.connect_open}"]
+    lines += [*sorted(map(repr, state.keys.items())), f"connect {state.connect_open}"]
     lines += sorted(map(repr, state.advertisements)) + sorted(map(repr, state.withdrawals.items()))
     lines += sorted(map(repr, state.predicates.values()))
     return lines + sorted(map(repr, state.subscriptions.values()))

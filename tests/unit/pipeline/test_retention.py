@@ -58,7 +58,7 @@ MAYBE = st.one_of(st.none(), st.integers(0, 300))
 LIMITS = st.builds(Limits, st.builds(Limit, MAYBE, MAYBE), st.builds(Limit, MAYBE, MAYBE), st.integers(0, 500))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(STREAMS, STREAMS, st.dictionaries(st.sampled_from("ab"), st.lists(FLOORS, max_size=4)), LIMITS)
 def test_a_plan_trims_as_far_as_it_may_and_no_further(
     log: dict[str, Facts], deliveries: dict[str, Facts], floors: dict[str, list[Floor]], limits: Limits
@@ -125,6 +125,12 @@ def test_size_takes_the_oldest_of_all_streams_first() -> None:
     both = {"a": SOME, "b": replace(SOME, chunks=[Chunk(7, 50, 5), Chunk(9, 250, 5)], bytes=10)}
     made = plan(NOW, both, {}, {}, Limits(Limit(bytes=11)))
     assert made.trims == (Trim(Where.LOG, "a", 20, 10), Trim(Where.LOG, "b", 7, 5))
+
+
+def test_nobody_is_blamed_for_a_limit_that_others_met() -> None:
+    both = {"a": replace(SOME, decided=0), "b": SOME}
+    made = plan(NOW, both, {}, {}, Limits(Limit(bytes=20)))
+    assert made == Plan((Trim(Where.LOG, "b", 20, 10),))
 
 
 def test_a_plan_is_looked_up_made_and_applied(tmp_path: Path) -> None:

@@ -1,0 +1,259 @@
+"""Gateways alone: real processes of a real domain over TLS, with the pipeline in process instead of Spark.
+
+Guarantees: what is started is stopped, by its own process id. Waiting is bounded.
+Leaves out: the supervisor and the Spark process (`harness.node`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+from harness.node import free_ports
+from headgate.cli.init import make_domain
+from headgate.gateway import wire
+from headgate.gateway.auth import PROTOCOL
+from headgate.gateway.config import Files
+from headgate.gateway.domain import Domain
+from headgate.lang import parse_condition
+from headgate.model.changes import AddRule, Batch, Change, DeclarePrincipal, SetKey
+from headgate.model.rights import Action, Rule
+from headgate.model.state import ADMINISTRATOR
+from headgate.trust.handshake import Challenge, new_nonce, prove
+from headgate.trust.keys import PrivateKey
+from headgate.trust.tls import certificate_of, client_context, fingerprint
+from strategies.deciding import Decider
+
+READY_SECONDS = 60.0
+"""How long a gateway may take to start on a busy machine."""
+STOP_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
+DECIDE_SECONDS = 0.05
+
+
+@dataclass
+class Process:
+    """One gateway process."""
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that the process has, as the kernel counts them."""
+        fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def open_files(self) -> int:
+        """How many files and sockets it holds."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def faults(self) -> list[dict[str, Any]]:
+        """What it has logged as an error."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("level") == "error"]
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+@dataclass
+class Alone:
+    """A domain in a directory, and its gateways."""
+
+    directory: Path
+    gateways: list[Process] = field(default_factory=list)
+
+    @property
+    def files(self) -> Files:
+        return Files(self.directory)
+
+    @property
+    def gateway(self) -> Process:
+        return self.gateways[0]
+
+    @property
+    def binding(self) -> str:
+        """What the handshake of this domain is bound to."""
+        return fingerprint(certificate_of(self.files.tls_certificate))
+
+    # -- making -----------------------------------------------------------------------------------------------
+
+    def key(self, name: str) -> PrivateKey:
+        """The key of a principal, made if there is none."""
+        path = self.files.keys / f"{name}.pem"
+        if not path.exists():
+            PrivateKey.generate().save(path)
+        return PrivateKey.load(path)
+
+    def commit(self, *changes: Change, author: str = ADMINISTRATOR) -> int:
+        """Change the policy, as another process would."""
+        with Domain.open(self.files.data) as domain:
+            return domain.commit(Batch(author, changes))
+
+    def people(self, *names: str) -> list[Change]:
+        """The changes that declare principals with keys."""
+        return [change for name in names for change in (DeclarePrincipal(name), SetKey(name, self.key(name).public.did))]
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def start(self, name: str = "g1", *, program: Sequence[str] = (), **settings: str) -> Process:
+        """Start a gateway; returns when it is ready."""
+        port = free_ports(1)
+        log = self.directory / f"{name}.log"
+        overrides = [
+            part for key, value in settings.items() for part in ("--set", f"{key.replace('__', '.', 1)}={value}")
+        ]
+        module = list(program) or ["-m", "headgate.gateway.serve"]
+        arguments = [str(self.directory), "--name", name, "--port", str(port), "--parent", str(os.getpid())]
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, *module, *arguments, *overrides], stdout=subprocess.PIPE, stderr=file
+            )
+        made = Process(name, port, process, log)
+        self.gateways.append(made)
+        self._await(made)
+        return made
+
+    def _await(self, made: Process) -> None:
+        assert made.process.stdout is not None
+        timer = threading.Timer(READY_SECONDS, made.process.kill)
+        timer.start()
+        try:
+            line = made.process.stdout.readline()
+        finally:
+            timer.cancel()
+        if b'"ready"' not in line:
+            raise AssertionError(f"{made.name} did not start: {line!r}\n{made.said()}")
+
+    def stop(self) -> None:
+        """Stop every gateway."""
+        while self.gateways:
+            one = self.gateways.pop()
+            one.process.terminate()
+            try:
+                one.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+                one.process.wait()
+            assert one.process.stdout is not None
+            one.process.stdout.close()
+
+    # -- using ------------------------------------------------------------------------------------------------
+
+    def http(self, token: str | None = None, gateway: int = 0, **more: Any) -> httpx.Client:
+        """A plain HTTP client that pins the domain's certificate."""
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        context = client_context(self.files.tls_certificate.read_bytes())
+        return httpx.Client(
+            base_url=self.gateways[gateway].url,
+            verify=context,
+            headers=headers,
+            timeout=ANSWER_SECONDS,
+            trust_env=False,
+            **more,
+        )
+
+    def answered(self, http: httpx.Client, key: PrivateKey, binding: str | None = None) -> wire.SessionRequest:
+        """Ask for a challenge and sign it, as whoever sees a certificate would."""
+        mine = new_nonce()
+        told = wire.decode(http.post("/v1/challenges", json={"nonce": mine}).content, wire.ChallengeAnswer)
+        challenge = Challenge(told.nonce, told.broker, told.proof, told.expires)
+        return wire.SessionRequest(
+            key.public.did, mine, told.nonce, prove(key, challenge, mine, binding or self.binding)
+        )
+
+    def token(self, principal: str, gateway: int = 0) -> str:
+        """A session of a principal."""
+        with self.http(gateway=gateway) as http:
+            answer = http.post("/v1/sessions", content=wire.encode(self.answered(http, self.key(principal))))
+            assert answer.status_code == 201, answer.text
+            return str(answer.json()["token"])
+
+    def socket(self, token: str, gateway: int = 0, **more: Any) -> ClientConnection:
+        """A WebSocket of a session."""
+        url = f"wss://127.0.0.1:{self.gateways[gateway].port}/v1/socket"
+        return connect(
+            url,
+            ssl=client_context(self.files.tls_certificate.read_bytes()),
+            additional_headers={"authorization": f"Bearer {token}"},
+            subprotocols=[PROTOCOL],  # type: ignore[list-item]
+            max_size=2**26,
+            proxy=None,
+            **more,
+        )
+
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """While the block runs, what is published is decided, by the pipeline's own matcher in a thread."""
+        over = threading.Event()
+
+        def work() -> None:
+            with Domain.open(self.files.data) as domain:
+                decider = Decider(domain)
+                decided: tuple[int, Mapping[str, int]] = (-1, {})
+                while not over.is_set():
+                    now = domain.ledger.version, {stream: tail.last for stream, tail in domain.log.tails().items()}
+                    if now != decided:
+                        decider.step()
+                        decided = now
+                    over.wait(DECIDE_SECONDS)
+                decider.close()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def rule(id: str, who: str, may: str, type: str = "*", where: str | None = None, **more: Any) -> AddRule:
+    """A rule."""
+    condition = {} if where is None else {"where": parse_condition(where)}
+    return AddRule(Rule(id, who, frozenset(Action(one) for one in may.split()), type, **condition, **more))
+
+
+@contextmanager
+def alone(directory: Path, policy: Callable[[Alone], Sequence[Change]]) -> Iterator[Alone]:
+    """A domain with a policy; the test starts its gateways."""
+    make_domain(directory, "example", (), datetime.now(UTC))
+    made = Alone(directory)
+    made.commit(*policy(made))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def wait(ready: Callable[[], bool], what: str, seconds: float = ANSWER_SECONDS) -> None:
+    """Wait for something, not for ever."""
+    end = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.05)
