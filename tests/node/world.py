@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from headgate.gateway.names import ledger_id
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.model.values import plain
+from headgate.model.values import conform
 from headgate.trust.keys import PrivateKey
 
 WAIT: Final = 120.0
@@ -82,6 +82,7 @@ types:
     owner: transit
     key: [stop, line]
     attributes: {stop: string, line: string, due: int, driver: string}
+  transit.Closure: {owner: transit, attributes: {stop: string, why: string}}
   ward.Note: {owner: ward, attributes: {n: int, text: string}}
 
 groups:
@@ -112,7 +113,6 @@ policy:
   - {id: wire-embargo, who: wire, may: publish, type: press.Story, where: "region = 'embargo'", effect: forbid}
   - {id: wire-publishes, who: wire, may: publish, type: press.Story, where: "words < 2000",
      attributes: {title: any, region: any, words: any, source: any, urgent: false}}
-  - {id: desk-quench, who: desk, may: quench, type: press.Bulletin}
   # Nobody but editors sees a source; readers see nothing under embargo, and no more words than they are cleared for.
   - {id: editors-read, who: editors, may: subscribe, type: press.*}
   - {id: no-sources, who: staff, may: subscribe, type: press.Story, effect: forbid, attributes: [source]}
@@ -120,9 +120,10 @@ policy:
   - {id: readers-read, who: readers, may: subscribe, type: press.Story, disclose: true, where: "words <= $clearance"}
   - {id: readers-urgent, who: readers, may: subscribe, type: press.Story, where: "urgent", attributes: [title, urgent]}
 
-  - {id: depot-publishes, who: depot, may: publish, type: transit.Arrival}
-  - {id: depot-quench, who: depot, may: quench, type: transit.Arrival}
+  - {id: depot-publishes, who: depot, may: publish, type: transit.*}
+  - {id: depot-quench, who: depot, may: quench, type: transit.Closure}
   - {id: riders-read, who: riders, may: subscribe, type: transit.Arrival, attributes: [stop, line, due]}
+  - {id: riders-closures, who: riders, may: subscribe, type: transit.Closure}
 
   - {id: nurse-publishes, who: nurse, may: publish, type: ward.Note}
   - {id: trusted-read, who: trusted, may: subscribe, type: ward.Note, where: "$cleared = true"}
@@ -159,6 +160,7 @@ class Record:
         with node.domain() as domain:
             self.events = domain.events()
             self.subscriptions = [one for one, _ in domain.ledger.all_subscriptions(domain.ledger.version)]
+            self.types = domain.ledger.state().types
         self.places = {_key(event): (event.stream, event.seq) for event in self.events}
         assert len(self.places) == len(self.events), "an event is stored twice"
 
@@ -184,14 +186,15 @@ class Record:
 
             for event in events:
                 delivery = decide(event, subscription, state, {})
-                shown = {} if delivery is None else {name: plain(value) for name, value in delivery.view.items()}
-                yield None if delivery is None else Got(_key(event), event.type, shown)
+                yield None if delivery is None else Got(_key(event), event.type, delivery.view)
 
     def by_stream(self, deliveries: Iterable[Got]) -> dict[str, list[Got]]:
-        """Deliveries in the order in which they came, for each stream."""
+        """Deliveries in the order in which they came, for each stream, with values of the declared kinds."""
         found: dict[str, list[Got]] = {}
         for one in deliveries:
-            found.setdefault(self.places[one.key][0], []).append(one)
+            kinds = self.types.attributes(one.type)
+            view = {name: conform(kinds[name], value) for name, value in one.view.items()}
+            found.setdefault(self.places[one.key][0], []).append(replace(one, view=view))
         return found
 
     def check(self, principal: str, id: str, deliveries: Sequence[Got], since: int = 0) -> int:

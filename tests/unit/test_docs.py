@@ -9,6 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from headgate.cli import main
 from headgate.cli.main import app
 from headgate.decide.check import Scope, check
 from headgate.decide.truth import Seen, World, truth
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 GROUPS = ("policy",)
 """Commands that have commands of their own."""
-COMMANDS = ("demo", "test", "explain", "restrictions", "versions", "verify", *GROUPS)
+COMMANDS = (*main.COMMANDS, *GROUPS)
 
 
 def read(name: str) -> str:

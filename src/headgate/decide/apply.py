@@ -298,7 +298,18 @@ class _Work:
         for name in self.types.subtypes(new.name):
             for rule in self.rules.values():
                 if is_pattern(rule.type) and matches(rule.type, name) and governs(state, rule.author, name):
-                    _check_rule_on(state, rule, self.types.attributes(name), f"`{name}`", lenient=True)
+                    self._check_covering(state, rule, name)
+
+    def _check_covering(self, state: State, rule: Rule, name: str) -> None:
+        """Refuse a type that a rule by pattern does not fit; whose rule it is, and what it says, is its author's."""
+        try:
+            _check_rule_on(state, rule, self.types.attributes(name), f"`{name}`", lenient=True)
+        except HeadgateError:
+            if self.is_administrator or rule.author == self.author:
+                raise
+            raise BadDefinition(
+                f"a rule that covers `{name}` does not fit its attributes", remedy="ask the administrator which one"
+            ) from None
 
     def _retire_type(self, name: str) -> None:
         self.types[name]
@@ -407,9 +418,9 @@ class _Work:
     # -- rules ------------------------------------------------------------------------------------------------
 
     def _add_rule(self, rule: Rule, first: bool) -> None:
-        self._known(rule.who)
         state = self._freeze()
-        self._may_rule(state, rule)
+        self._may_rule(state, rule)  # before anything is said about names
+        self._known(rule.who)
         if is_pattern(rule.type):
             for name in self.types:
                 if matches(rule.type, name) and governs(state, self.author, name):
@@ -444,14 +455,16 @@ class _Work:
 
     def _remove_rule(self, id: str) -> None:
         rule = self.rules.get(id)
-        if rule is None:
+        if rule is None and self.is_administrator:
             raise UnknownName(f"no rule `{brief(id)}` is in force", remedy="`headgate versions` shows what is")
-        if is_pattern(rule.type):
+        if rule is None:
+            mine = False
+        elif is_pattern(rule.type):
             mine = self.is_administrator or rule.author == self.author
         else:
             mine = governs(self._freeze(), self.author, rule.type)
-        if not mine:
-            raise GovernDenied(f"`{self.author}` does not govern `{rule.type}` of the rule `{id}`")
+        if not mine:  # the same whether there is one
+            raise GovernDenied(f"`{self.author}` does not govern a rule `{brief(id)}`")
         del self.rules[id]
         self.first = [i for i in self.first if i != id]
 

@@ -135,12 +135,12 @@ def _is_text(operand: Operand, kind: Kind | None, op: str) -> None:
 
 
 def _declared(what: str, name: str, known: Mapping[str, object], scope: Scope) -> None:
-    if name not in known:
+    if scope.filter:  # whoever filters learns nothing of what is closed, not even that it is there (D9)
+        opened = {one: known[one] for one in known if one in scope.state.open_names}
+        if name not in opened:
+            raise BadExpression(f"no {what} `{brief(name)}` is open to filters", remedy=_known(f"open {what}s", opened))
+    elif name not in known:
         raise BadExpression(f"no {what} `{brief(name)}`", remedy=_known(f"{what}s", known))
-    if scope.filter and name not in scope.state.open_names:
-        raise BadExpression(
-            f"the {what} `{name}` is not open, so a filter cannot name it", remedy="ask the administrator to open it"
-        )
 
 
 def _known(what: str, names: Mapping[str, object]) -> str:

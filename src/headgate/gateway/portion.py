@@ -215,7 +215,7 @@ def _column(table: pa.Table, place: Place, at: Ints) -> list[Any]:
     column = _whole(table.column(place.slot.column).take(pa.array(at)))
     match place.kind:
         case Kind.TIMESTAMP:
-            return _times(column)
+            return [None if text is None else text.replace(".000000Z", "Z") for text in _times(column)]
         case Kind.BOOL:
             return [None if value is None else bool(value) for value in column.to_pylist()]
         case Kind.BYTES:
@@ -225,7 +225,7 @@ def _column(table: pa.Table, place: Place, at: Ints) -> list[Any]:
 
 
 def _times(column: pa.Array) -> list[str | None]:
-    """Microseconds as RFC 3339."""
+    """Microseconds as RFC 3339, all of the same length, so that their order is that of time."""
     filled = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype("datetime64[us]")
     texts = [f"{text}Z" for text in np.datetime_as_string(filled).tolist()]
     if not column.null_count:

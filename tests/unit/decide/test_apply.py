@@ -394,9 +394,12 @@ def test_what_does_not_type_check_is_refused_in_rules_and_filters(condition: Con
 
 
 def test_a_filter_names_only_what_is_open() -> None:
-    refused(BadExpression, wish("s", "anna", SEEN, InGroup(PLATE, "staff")), match="not open")
+    refused(BadExpression, wish("s", "anna", SEEN, InGroup(PLATE, "staff")), match="is open to filters")
     refused(
-        BadExpression, DeclareRelation("Shut"), wish("s", "anna", SEEN, Related("Shut", (PLATE,))), match="not open"
+        BadExpression,
+        DeclareRelation("Shut"),
+        wish("s", "anna", SEEN, Related("Shut", (PLATE,))),
+        match="is open to filters",
     )
     refused(BadExpression, wish("s", "anna", SEEN, is_subject()), match="subject attribute")
     world(*EXTRA, wish("s", "anna", SEEN, Related("Knows", (PLATE,))))

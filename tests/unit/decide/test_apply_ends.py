@@ -190,7 +190,7 @@ def test_nothing_closes_while_a_filter_names_it() -> None:
     for name, condition in (("desk", IN_DESK), ("Knows", KNOWS)):
         refused(BadDefinition, SetOpen(name, False), wish("c", "anna", SEEN, condition), match="end it first")
         assert name not in then(grant("c", "anna", SEEN, condition), SetOpen(name, False)).now.open_names
-        refused(BadExpression, wish("c", "anna", SEEN, condition), SetOpen(name, False), match="not open")
+        refused(BadExpression, wish("c", "anna", SEEN, condition), SetOpen(name, False), match="is open to filters")
 
 
 # -- keys and the door --------------------------------------------------------------------------------------------

@@ -144,3 +144,49 @@ def test_an_engine_that_fails_is_a_result(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_text(BASE)
     (result,) = run(load(path), ["decide"])
     assert result.differences == ["the engine failed: ZeroDivisionError: no / more"]
+
+
+CLOSED = BASE.replace("headgate: 1", "headgate: 1\nconnect: closed", 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("publish: {as: o, type: a.T, event: {}}", "connect-denied"),
+        ("subscribe: {as: p, type: a.T}", "connect-denied"),
+        ("advertise: {as: o, type: a.T}", "connect-denied"),
+        ("change: {by: o, remove: [sub]}", "connect-denied"),
+        ("unsubscribe: {id: zz}", "unknown-name"),
+        ("type: {a.T: {owner: o, attributes: {i: int}}}", "bad-definition"),
+        ("type: {a.U: {owner: o, extends: a.V}}", "unknown-type"),
+        ("retire: a.V", "unknown-type"),
+    ],
+)
+def test_whoever_may_not_connect_is_refused_every_step(tmp_path: Path, step: str, reason: str) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(
+        f"{CLOSED[: CLOSED.index('steps:')]}steps:\n  - assert: {{denied: {{step: {{{step}}}, reason: {reason}}}}}\n"
+    )
+    scenario = load(path)
+    assert judge(scenario, run_decide(scenario)) == []
+
+
+def test_a_change_by_someone_who_may_not_connect_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(
+        f"{CLOSED[: CLOSED.index('steps:')]}steps:\n  - change: {{by: o, remove: [sub]}}\n  - retire: a.T\n"
+    )
+    outcome = run_decide(load(path))
+    assert outcome.complaints == []
+    assert "`o` may not connect" in outcome.notes[0]
+
+
+def test_a_type_step_that_is_refused_is_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(
+        f"{BASE[: BASE.index('steps:')]}steps:\n  - type: {{a.T: {{owner: p}}}}\n  - retire: a.T\n  - retire: a.T\n"
+    )
+    found = run_decide(load(path)).complaints
+    assert len(found) == 2
+    assert "type `a.T` was refused" in found[0]
+    assert "retire `a.T` was refused" in found[1]

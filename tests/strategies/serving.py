@@ -1,0 +1,213 @@
+"""A real gateway on loopback, with the pipeline run in process by the test, step by step.
+
+Guarantees: everything between the client's bytes and the files is what a node runs, but for TLS and the handshake: tokens
+are made out with the broker's key.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as dial
+
+from headgate.cli.init import make_domain
+from headgate.gateway.app import create_app
+from headgate.gateway.config import Config, Files
+from headgate.gateway.domain import Domain
+from headgate.gateway.runtime import Gateway
+from headgate.model.changes import Batch, Change, DeclarePrincipal, DeclareType, SetConnect, SetKey
+from headgate.model.events import Draft
+from headgate.model.rights import Action
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.types import EventType
+from headgate.model.values import Kind
+from headgate.trust.keys import PrivateKey
+from headgate.trust.tokens import issue
+from strategies.deciding import Decider
+from strategies.small import grant
+
+SALE, PRICE = "shop.Sale", "shop.Price"
+PATIENCE = 20.0
+"""Seconds that anything may take on a busy machine."""
+
+PEOPLE = ("anna", "bob", "till")
+
+
+class Served:
+    """A running gateway, and both ends of it."""
+
+    def __init__(self, gateway: Gateway, domain: Domain, port: int, keys: Mapping[str, PrivateKey]) -> None:
+        self.gateway = gateway
+        self.domain = domain
+        self.decider = Decider(domain)
+        self.port = port
+        self.keys = keys
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
+
+    def token(self, who: str, seconds: float = 600) -> str:
+        return issue(
+            self.gateway.broker,
+            principal=self.keys[who].public,
+            audience=self.gateway.config.domain.name,
+            now=datetime.now(UTC),
+            seconds=seconds,
+        )
+
+    def ask(self, who: str, method: str, path: str, body: object = None, **more: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.token(who)}", **more.pop("headers", {})}
+        return self.http.request(method, path, json=body, headers=headers, **more)
+
+    def subscribe(self, who: str, id: str, type: str = SALE, **more: Any) -> dict[str, Any]:
+        found = self.ask(who, "PUT", f"/v1/subscriptions/{id}", {"type": type, **more})
+        assert found.status_code == 201, found.text
+        made: dict[str, Any] = found.json()
+        return made
+
+    def socket(self, who: str, token: str | None = None) -> Socket:
+        headers = {"Authorization": f"Bearer {token or self.token(who)}"}
+        url = f"ws://127.0.0.1:{self.port}/v1/socket"
+        return Socket(dial(url, additional_headers=headers, subprotocols=["headgate.v1"]))  # type: ignore[list-item]
+
+    def commit(self, *changes: Change, author: str = ADMINISTRATOR) -> int:
+        return self.domain.commit(Batch(author, changes))
+
+    def publish(self, *amounts: float, type: str = SALE, item: str = "tea") -> None:
+        drafts = [Draft(f"{time.monotonic_ns()}", "till", type, {"item": item, "amount": a}, "t") for a in amounts]
+        for one in self.domain.publish_all(drafts):
+            assert one.event is not None, one.refusal
+
+    def decide(self) -> None:
+        self.decider.step()
+
+
+class Socket:
+    """A WebSocket with its frames as dictionaries."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.ws = connection
+
+    def say(self, op: str, **members: Any) -> None:
+        self.ws.send(json.dumps({"op": op, **members}))
+
+    def hear(self, op: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ws.recv(PATIENCE))
+        assert found["op"] == op, found
+        return found
+
+    def amounts(self, count: int) -> list[float]:
+        """The next so many deliveries, in however many frames."""
+        found: list[Any] = []
+        while len(found) < count:
+            found += self.hear("events")["events"]
+        self.last = [one["hgposition"] for one in found]
+        return [one["data"]["amount"] for one in found]
+
+    def open(self, id: str, credit: int = 100) -> None:
+        self.say("open", subscription=id, credit=credit)
+        self.hear("opened")
+
+    def quiet(self) -> bool:
+        """Does nothing come, after everything that was to come had time to?"""
+        try:
+            self.ws.recv(0.3)
+        except TimeoutError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self.ws.close()
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.02)
+
+
+@contextmanager
+def serving(directory: Path, **settings: str) -> Iterator[Served]:
+    """Serve a small shop."""
+    make_domain(directory, "shop", [], datetime.now(UTC))
+    files = Files(directory)
+    keys = {name: PrivateKey.generate() for name in PEOPLE}
+    with Domain.open(files.data) as domain:
+        _set_up(domain, keys)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        override = {"gateway.tls": "false", **{name.replace("__", "."): value for name, value in settings.items()}}
+        with _running(Config.load(directory, {}, override), files, port) as gateway:
+            served = Served(gateway, domain, port, keys)
+            try:
+                yield served
+            finally:
+                served.http.close()
+                served.decider.close()
+
+
+def _set_up(domain: Domain, keys: Mapping[str, PrivateKey]) -> None:
+    attributes = {"item": Kind.STRING, "amount": Kind.FLOAT}
+    domain.commit(
+        Batch(
+            ADMINISTRATOR,
+            (
+                *(DeclarePrincipal(name) for name in PEOPLE),
+                *(SetKey(name, key.public.did) for name, key in keys.items()),
+                SetConnect(True),
+                DeclareType(EventType(SALE, ADMINISTRATOR, attributes)),
+                DeclareType(EventType(PRICE, ADMINISTRATOR, attributes, key=("item",))),
+                *(grant(f"g-{who}", who, "*") for who in ("anna", "bob")),
+                grant("pub", "till", "*", may=(Action.PUBLISH, Action.QUENCH)),
+            ),
+        )
+    )
+
+
+@contextmanager
+def _running(config: Config, files: Files, port: int) -> Iterator[Gateway]:
+    started = threading.Event()
+    held: list[tuple[Gateway, uvicorn.Server]] = []
+
+    def run() -> None:
+        import asyncio
+
+        async def main() -> None:
+            gateway = Gateway.open(config, files, "gateway-1", port)
+            gateway.readers._grace = 0.1
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    create_app(gateway), host="127.0.0.1", port=port, ws="websockets-sansio", log_level="error"
+                )
+            )
+            held.append((gateway, server))
+            serving = asyncio.create_task(server.serve())
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.01)
+            started.set()
+            await serving
+
+        asyncio.run(main())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert started.wait(PATIENCE)
+    gateway, server = held[0]
+    try:
+        yield gateway
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
