@@ -19,6 +19,7 @@ from headgate.gateway.config import Files
 from headgate.gateway.domain import utc_now
 from headgate.gateway.health import Watch
 from headgate.gateway.processes import kill_session, of_session
+from headgate.gateway.supervisor import READY_SECONDS
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
@@ -43,7 +44,7 @@ def run(directory: Path) -> Process:
     )
 
 
-def said(process: Process, seconds: float = 120) -> dict[str, object]:
+def said(process: Process, seconds: float = READY_SECONDS) -> dict[str, object]:
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], seconds)
     assert ready, "it said nothing"
@@ -54,7 +55,7 @@ def said(process: Process, seconds: float = 120) -> dict[str, object]:
     return found
 
 
-def until(what: Callable[[], bool], seconds: float = 60) -> None:
+def until(what: Callable[[], bool], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it never came"
@@ -130,7 +131,7 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     sent += sell(domain, 100, 500)
     first.send_signal(signal.SIGKILL)
     assert first.wait(10) == -signal.SIGKILL
-    until(lambda: of_session(first.pid) == [], 30)
+    until(lambda: of_session(first.pid) == [])
 
     # Started again, it goes on: nothing lost, nothing doubled.
     third = run(directory)
@@ -143,12 +144,12 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     facts = watch.look(utc_now())
     watch.close()
     assert facts.lag == {"main": 0}
-    assert facts.decided_version == facts.ledger_version == 2
+    assert facts.decided_version == facts.ledger_version == domain.ledger.version
 
     # Asked to stop, it does, with nothing left behind.
     third.terminate()
-    assert third.wait(15) == 0
-    until(lambda: of_session(third.pid) == [], 15)
+    assert third.wait(30) == 0
+    until(lambda: of_session(third.pid) == [])
 
     # Damaged data is final, and said.
     sell(domain, 700, 1)

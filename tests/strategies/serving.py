@@ -1,11 +1,12 @@
 """A real gateway on loopback, with the pipeline run in process by the test, step by step.
 
-Guarantees: everything between the client's bytes and the files is what a node runs, but for TLS and the handshake: tokens
-are made out with the broker's key.
+Guarantees: everything between the client's bytes and the files is what a node runs, but for TLS and the handshake:
+tokens are made out with the broker's key.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -20,6 +21,7 @@ import httpx
 import uvicorn
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as dial
+from websockets.typing import Subprotocol
 
 from headgate.cli.init import make_domain
 from headgate.gateway.app import create_app
@@ -47,8 +49,16 @@ PEOPLE = ("anna", "bob", "till")
 class Served:
     """A running gateway, and both ends of it."""
 
-    def __init__(self, gateway: Gateway, domain: Domain, port: int, keys: Mapping[str, PrivateKey]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        loop: asyncio.AbstractEventLoop,
+        domain: Domain,
+        port: int,
+        keys: Mapping[str, PrivateKey],
+    ) -> None:
         self.gateway = gateway
+        self.loop = loop
         self.domain = domain
         self.decider = Decider(domain)
         self.port = port
@@ -77,7 +87,7 @@ class Served:
     def socket(self, who: str, token: str | None = None) -> Socket:
         headers = {"Authorization": f"Bearer {token or self.token(who)}"}
         url = f"ws://127.0.0.1:{self.port}/v1/socket"
-        return Socket(dial(url, additional_headers=headers, subprotocols=["headgate.v1"]))  # type: ignore[list-item]
+        return Socket(dial(url, additional_headers=headers, subprotocols=[Subprotocol("headgate.v1")], legacy=True))
 
     def commit(self, *changes: Change, author: str = ADMINISTRATOR) -> int:
         return self.domain.commit(Batch(author, changes))
@@ -86,6 +96,10 @@ class Served:
         drafts = [Draft(f"{time.monotonic_ns()}", "till", type, {"item": item, "amount": a}, "t") for a in amounts]
         for one in self.domain.publish_all(drafts):
             assert one.event is not None, one.refusal
+
+    def shut(self) -> None:
+        """Tell the gateway that it is about to stop."""
+        self.loop.call_soon_threadsafe(self.gateway.closing.set)
 
     def decide(self) -> None:
         self.decider.step()
@@ -149,8 +163,8 @@ def serving(directory: Path, **settings: str) -> Iterator[Served]:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         override = {"gateway.tls": "false", **{name.replace("__", "."): value for name, value in settings.items()}}
-        with _running(Config.load(directory, {}, override), files, port) as gateway:
-            served = Served(gateway, domain, port, keys)
+        with _running(Config.load(directory, {}, override), files, port) as (gateway, loop):
+            served = Served(gateway, loop, domain, port, keys)
             try:
                 yield served
             finally:
@@ -177,13 +191,11 @@ def _set_up(domain: Domain, keys: Mapping[str, PrivateKey]) -> None:
 
 
 @contextmanager
-def _running(config: Config, files: Files, port: int) -> Iterator[Gateway]:
+def _running(config: Config, files: Files, port: int) -> Iterator[tuple[Gateway, asyncio.AbstractEventLoop]]:
     started = threading.Event()
-    held: list[tuple[Gateway, uvicorn.Server]] = []
+    held: list[tuple[Gateway, asyncio.AbstractEventLoop, uvicorn.Server]] = []
 
     def run() -> None:
-        import asyncio
-
         async def main() -> None:
             gateway = Gateway.open(config, files, "gateway-1", port)
             gateway.readers._grace = 0.1
@@ -192,7 +204,7 @@ def _running(config: Config, files: Files, port: int) -> Iterator[Gateway]:
                     create_app(gateway), host="127.0.0.1", port=port, ws="websockets-sansio", log_level="error"
                 )
             )
-            held.append((gateway, server))
+            held.append((gateway, asyncio.get_running_loop(), server))
             serving = asyncio.create_task(server.serve())
             while not server.started and not serving.done():
                 await asyncio.sleep(0.01)
@@ -204,9 +216,9 @@ def _running(config: Config, files: Files, port: int) -> Iterator[Gateway]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert started.wait(PATIENCE)
-    gateway, server = held[0]
+    gateway, loop, server = held[0]
     try:
-        yield gateway
+        yield gateway, loop
     finally:
         server.should_exit = True
         thread.join(PATIENCE)

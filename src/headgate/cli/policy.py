@@ -18,12 +18,14 @@ from rich.text import Text
 from headgate.cli.common import data_directory, err, out, shows_errors
 from headgate.cli.shown import cells, check_text, names, print_json, say, table
 from headgate.decide.advice import Advice, Concern, advise
-from headgate.decide.effects import ALWAYS, Affected, Gain, Turn, effects
+from headgate.decide.effects import Affected, Gain, Turn, effects
 from headgate.decide.plan import Plan
 from headgate.gateway import Domain
 from headgate.gateway.config import Files
+from headgate.lang.render import render_condition
 from headgate.ledger import Difference, Ledger, StartingPoint
 from headgate.ledger.preview import preview
+from headgate.model.conditions import TRUE
 from headgate.model.errors import VersionConflict
 from headgate.model.rights import Action
 from headgate.model.state import State
@@ -32,6 +34,8 @@ from headgate.scenario.policy import Desired, plan_policy, read_policy
 
 _MOST: Final = 50
 """Lines shown of one kind; `--json` has them all."""
+
+_ALWAYS: Final = render_condition(TRUE)
 
 _FEW: Final = 3
 """Principals that are named one by one."""
@@ -173,7 +177,7 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
 
 def describe(made: Plan) -> Shown:
     """Everything there is to say about a plan."""
-    found = () if made.empty else tuple(effects(made.before, made.after))
+    found = () if made.empty else tuple(effects(made.before, made.after, render_condition))
     warned = tuple(
         Warned(one.concern, one.names, _concern_words(one, made.before, made.after)) for one in advise(made.after)
     )
@@ -216,7 +220,7 @@ def gain_words(gain: Gain) -> str:
 
 
 def _where(condition: str | None) -> str:
-    return "" if condition in (None, ALWAYS) else f" where {condition}"
+    return "" if condition in (None, _ALWAYS) else f" where {condition}"
 
 
 def _concern_words(one: Advice, *states: State) -> str:

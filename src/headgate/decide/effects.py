@@ -10,25 +10,37 @@ beyond what their normal forms show; and the administrator, who governs everythi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from headgate.decide.bind import bind
 from headgate.decide.normal import clauses
 from headgate.decide.plan import exact_rule
 from headgate.decide.profiles import Profile, Profiles
 from headgate.decide.prove import in_order, may_hold, without_others
-from headgate.decide.views import condition_for, covered, governs, holds, may_connect
-from headgate.lang.render import render_condition, render_operand
-from headgate.model.conditions import TRUE, Condition, Constant, InGroup, Not, Predicate, Related, atoms
+from headgate.decide.views import condition_for, covered, forced_value, governs, holds, may_connect
+from headgate.model.conditions import (
+    TRUE,
+    Attribute,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    Not,
+    Predicate,
+    Related,
+    atoms,
+)
 from headgate.model.errors import BadExpression
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, brief
 
-ALWAYS: Final = "true"
+Show: TypeAlias = Callable[[Condition], str]
+"""How a condition is written; the language is not this layer's."""
+
 MANY: Final = "(too many rules to show)"
 _HELD: Final = (Action.AUDIT, Action.EXTEND, Action.QUENCH)
 """Actions that are held on a type as a whole."""
@@ -65,9 +77,9 @@ class Affected:
     gains: tuple[Gain, ...]
 
 
-def effects(now: State, then: State) -> list[Affected]:
+def effects(now: State, then: State, show: Show) -> list[Affected]:
     """What changes, and for whom; principals for whom nothing does are left out."""
-    sides = _Side(now), _Side(then)
+    sides = _Side(now, show), _Side(then, show)
     together: dict[tuple[Profile | None, Profile | None], list[str]] = {}
     for name in dict.fromkeys([*then.principals, *now.principals]):
         together.setdefault((sides[0].profiles.of(name), sides[1].profiles.of(name)), []).append(name)
@@ -104,6 +116,7 @@ class _Side:
     """A state, and what is worked out of it once."""
 
     state: State
+    show: Show
     profiles: Profiles = field(init=False)
     exact: dict[str, tuple[object, ...]] = field(init=False)
     _members: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -186,13 +199,30 @@ class _Side:
         for rule, _ in self.profiles.entries(profile, Action.PUBLISH, type_name):
             condition = bind(condition_for(rule, kinds), subject, kinds)
             bound.append((repr(condition), rule.effect, rule.attributes, self.meaning(rule.where)))
-            words.append(_published(rule, kinds))
+            words.append(self._published(rule, kinds))
             if rule.effect is Effect.FORBID:
                 forbidden = forbidden or not may_hold(Not(condition), kinds)
             elif not forbidden and may_hold(condition, {a: k for a, k in kinds.items() if a in covered(rule, kinds)}):
                 able = True
                 kept.update(dict.fromkeys(a for a in kinds if a in covered(rule, kinds)))
         return _Terms(able, tuple(kept), "; then ".join(words), tuple(bound))
+
+    def _published(self, rule: Rule, kinds: Mapping[str, Kind]) -> str:
+        """One entry for publishing in words."""
+        where = "" if rule.where == TRUE else f" where {self.show(rule.where)}"
+        if rule.effect is Effect.FORBID:
+            return f"nothing{where}"
+        if rule.attributes is None:
+            return f"everything{where}"
+        named = [self._kept(rule, a, kinds[a]) for a in kinds if a in rule.attributes]
+        return f"{', '.join(named) or 'no attribute'}{where}"
+
+    def _kept(self, rule: Rule, attribute: str, kind: Kind) -> str:
+        if attribute not in rule.forced:
+            return f"`{attribute}`"
+        value = forced_value(rule.forced[attribute], kind)
+        forced = None if value is None else Compare("=", Attribute(attribute), Constant(value))
+        return f"`{attribute}` = {brief(rule.forced[attribute])}" if forced is None else f"`{self.show(forced)}`"
 
     def installs(self, profile: Profile | None) -> dict[str, None]:
         """The names and patterns of types that may be installed."""
@@ -252,7 +282,7 @@ class _Compared:
             turn = _turn(had.get(attribute), has.get(attribute))
             if turn is None:
                 continue
-            key = turn, *_words(had.get(attribute), has.get(attribute))
+            key = turn, *self._words(had.get(attribute), has.get(attribute))
             if attribute is None:
                 event = key
             else:
@@ -263,6 +293,16 @@ class _Compared:
             for key, attributes in grouped.items():
                 if key[0] is turn:
                     yield Gain(turn, Action.SUBSCRIBE, name, tuple(attributes), key[1], key[2])
+
+    def _words(self, had: _Sight | None, has: _Sight | None) -> tuple[str | None, str | None]:
+        """The conditions as they are written; where that does not tell them apart, as they are for the principal."""
+        written = tuple(None if one is None else self._shown(one.written) for one in (had, has))
+        if written[0] == written[1] and had is not None and has is not None:
+            return self._shown(had.bound), self._shown(has.bound)
+        return written[0], written[1]
+
+    def _shown(self, condition: Condition | None) -> str:
+        return MANY if condition is None else self.now.show(condition)
 
     def _sends(self, name: str) -> Iterator[Gain]:
         had, has = self.now.sent(self.before, name), self.then.sent(self.after, name)
@@ -295,36 +335,3 @@ def _same(a: _Sight, b: _Sight) -> bool:
     except BadExpression:
         return False
     return all(clause in two for clause in one) and all(clause in one for clause in two)
-
-
-def _words(had: _Sight | None, has: _Sight | None) -> tuple[str | None, str | None]:
-    """The conditions as they are written; where that does not tell them apart, as they are for the principal."""
-    written = tuple(None if one is None else _shown(one.written) for one in (had, has))
-    if written[0] == written[1] and had is not None and has is not None:
-        return _shown(had.bound), _shown(has.bound)
-    return written[0], written[1]
-
-
-def _shown(condition: Condition | None) -> str:
-    return MANY if condition is None else render_condition(condition)
-
-
-def _published(rule: Rule, kinds: Mapping[str, Kind]) -> str:
-    """One entry for publishing in words."""
-    where = "" if rule.where == TRUE else f" where {render_condition(rule.where)}"
-    if rule.effect is Effect.FORBID:
-        return f"nothing{where}"
-    if rule.attributes is None:
-        return f"everything{where}"
-    named = [f"`{a}`{_forced(rule, a)}" for a in kinds if a in rule.attributes]
-    return f"{', '.join(named) or 'no attribute'}{where}"
-
-
-def _forced(rule: Rule, attribute: str) -> str:
-    if attribute not in rule.forced:
-        return ""
-    value = rule.forced[attribute]
-    try:
-        return f" = {render_operand(Constant(value))}"  # type: ignore[arg-type]
-    except ValueError:
-        return f" = {brief(value)}"

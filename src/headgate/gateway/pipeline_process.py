@@ -117,9 +117,10 @@ class Keeper:
         if not _lives(self._session):
             log.error("jvm-gone")
             return EXIT_FAILED
-        self._pause = FIRST_PAUSE if lasted > STEADY_SECONDS else min(LONGEST_PAUSE, self._pause * 2)
-        log.warning("query-failed", reason=found.reason, seconds=self._pause)
-        self._stop.wait(self._pause)
+        pause = FIRST_PAUSE if lasted > STEADY_SECONDS else self._pause
+        log.warning("query-failed", reason=found.reason, seconds=pause)
+        self._stop.wait(pause)
+        self._pause = min(LONGEST_PAUSE, pause * 2)
         return 0
 
 

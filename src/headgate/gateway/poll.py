@@ -8,7 +8,7 @@ client that has gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -56,7 +56,7 @@ async def events(request: Request, caller: Caller, body: None) -> Response:  # n
     wait = min(_number(request, "wait", 0.0, 0.0, 86_400.0), gateway.config.subscribe.wait)
     feed = await gateway.readers.open(found, after)
     try:
-        given, gap, closed = await _until_gone(request, gateway, caller, _gather(gateway, feed, limit, wait))
+        given, gap, closed = await _until_gone(request, gateway, caller, lambda: _gather(gateway, feed, limit, wait))
     finally:
         gateway.readers.close(feed, gone=False)
     gateway.metrics.delivered(len(given))
@@ -99,7 +99,7 @@ async def _gather(
     return given, gap, None
 
 
-async def _until_gone(request: Request, gateway: Gateway, caller: Caller, work: Awaitable[T]) -> T:
+async def _until_gone(request: Request, gateway: Gateway, caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
     """Wait for work, but no longer than the client, its session and the gateway last."""
     over: asyncio.Future[HeadgateError] = asyncio.get_running_loop().create_future()
 
@@ -109,7 +109,7 @@ async def _until_gone(request: Request, gateway: Gateway, caller: Caller, work: 
 
     connection = gateway.readers.enter(caller, end)
     gone = asyncio.ensure_future(_gone(request))
-    working = asyncio.ensure_future(work)
+    working = asyncio.ensure_future(work())
     try:
         waiting: set[asyncio.Future[Any]] = {over, gone, working}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -75,6 +75,11 @@ class Acks:
             self._task = asyncio.create_task(self._write(), name="write acknowledgements")
         await done
 
+    async def close(self) -> None:
+        """Write what is waiting."""
+        if self._task is not None:
+            await self._task
+
     async def _write(self) -> None:
         while self._waiting:
             now, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]
@@ -111,14 +116,14 @@ class Readers:
         await self._gateway.run_blocking(self.tail.start, asyncio.get_running_loop())
         self._spawn(self._watch())
         self._spawn(self._note_readers())
+        self._spawn(self._send_away())
 
     async def stop(self) -> None:
-        """End every connection and let go of the files."""
-        for connection in tuple(self._connections):
-            connection.end(TooBusy("the gateway is shutting down", remedy="connect to another one"))
+        """Let go of the files, once everybody has left."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._acks.close()
         await self._gateway.run_blocking(self.tail.stop)
         self.archive.close()
 
@@ -129,9 +134,17 @@ class Readers:
 
     # -- connections ------------------------------------------------------------------------------------------
 
+    async def _send_away(self) -> None:
+        """End every connection when the gateway closes."""
+        await self._gateway.closing.wait()
+        for connection in tuple(self._connections):
+            connection.end(_closing())
+
     def enter(self, caller: Caller, end: Callable[[HeadgateError], None]) -> Connection:
         """Let a connection in, if there is room for it."""
         limits = self._gateway.config.limits
+        if self._gateway.closing.is_set():
+            raise _closing()
         if len(self._connections) >= limits.connections:
             raise TooBusy("this gateway has as many connections as it takes", remedy="try another one")
         if self._per_principal[caller.principal] >= limits.connections_per_principal:
@@ -222,12 +235,13 @@ class Readers:
         self._feeds.setdefault(key, set()).add(feed)
         if temporary is not None:
             self._temporary.add(key)
-        try:
-            await self._acks.put(Ack(*key, {}))
-        except BaseException:
-            self.close(feed)
-            raise
+        self._spawn(self._seen(key))
         return feed
+
+    async def _seen(self, key: tuple[str, int]) -> None:
+        """Note that a reader has come; one may read even where nothing can be written."""
+        with suppress(HeadgateError):
+            await self._acks.put(Ack(*key, {}))
 
     def close(self, feed: Feed, *, gone: bool = True) -> None:
         """A reader goes away; for good, unless it only comes back later to ask again (`gone`)."""
@@ -297,3 +311,7 @@ class Readers:
                 raise BadPosition("it is a position in no stream of this domain")
             places[name] = max(seq, places.get(name, 0))
         return places
+
+
+def _closing() -> TooBusy:
+    return TooBusy("the gateway is shutting down", remedy="connect to another one")

@@ -15,7 +15,7 @@ from headgate.decide.effects import Affected, Gain, Turn, effects
 from headgate.decide.profiles import Profiles
 from headgate.decide.publish import admit
 from headgate.decide.views import entries, governs, holds, may_connect, view
-from headgate.lang import parse_condition
+from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import (
     AddMember,
     AddRule,
@@ -64,7 +64,7 @@ def no(id: str, who: str, action: Action = Action.SUBSCRIBE, where: str = "true"
 
 def turned(before: tuple[Change, ...], *after: Change) -> list[Affected]:
     now = apply(State(), Batch(ADMINISTRATOR, (*BASE, *before)))
-    return effects(now, apply(now, Batch(ADMINISTRATOR, after)))
+    return effects(now, apply(now, Batch(ADMINISTRATOR, after)), render_condition)
 
 
 def one(found: list[Affected]) -> Gain:
@@ -139,7 +139,7 @@ def test_a_forbid_of_one_attribute_takes_that_one() -> None:
 
 def test_publishing_is_gained_lost_and_changed() -> None:
     gain = one(turned((), may("r", "till", Action.PUBLISH, attributes=("item",), forced={"item": "x"})))
-    assert (gain.turn, gain.attributes, gain.after) == (Turn.GAINS, ("item",), "`item` = 'x'")
+    assert (gain.turn, gain.attributes, gain.after) == (Turn.GAINS, ("item",), "`item = 'x'`")
     assert one(turned((may("r", "till", Action.PUBLISH),), RemoveRule("r"))).turn is Turn.LOSES
     gain = one(turned((may("r", "till", Action.PUBLISH),), may("r", "till", Action.PUBLISH, where="price > 1")))
     assert (gain.turn, gain.before, gain.after) == (Turn.OTHERWISE, "everything", "everything where price > 1")
@@ -275,7 +275,7 @@ def test_what_is_not_said_has_not_changed_and_what_is_said_is_so(story, data) ->
     ledger = played.ledger
     now, then = ledger.states[data.draw(st.integers(0, ledger.version))], ledger.now
     said: dict[tuple[str, Action, str | None], list[Gain]] = {}
-    for affected in effects(now, then):
+    for affected in effects(now, then, render_condition):
         for gain in affected.gains:
             for who in affected.who:
                 said.setdefault((who, gain.action, gain.type), []).append(gain)
