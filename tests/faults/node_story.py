@@ -26,7 +26,7 @@ from harness.node import Node
 from headgate.client import Client, Unreachable, aio
 from headgate.client.subscription import Subscription
 from headgate.gateway.processes import of_session
-from headgate.model.errors import HeadgateError, NotFound, PublishDenied
+from headgate.model.errors import HeadgateError, NotFound, PublishDenied, StorageBusy, TooBusy
 from headgate.trust.keys import PrivateKey
 
 TYPE: Final = "road.Sighting"
@@ -36,6 +36,8 @@ MOST_EVENTS: Final = 400
 """Events of one publisher of a story."""
 MOST_LIVES: Final = 200
 """Processes that read one subscription, one after another."""
+MOST_TRIES: Final = 100
+"""How often something is sent while no gateway answers."""
 LONG_STOP: Final = 30.0
 CRASHED: Final = 17
 """The status of a reader that crashes as planned."""
@@ -43,6 +45,8 @@ IDLE: Final = 0.5
 """Seconds without a delivery after which a reader acknowledges what it has."""
 GATEWAYS: Final = ("gateway-1", "gateway-2")
 READERS: Final = ("ada", "ben", "cy")
+NO_ANSWER: Final = (Unreachable, TooBusy, StorageBusy)
+"""What a client raises when its time is up."""
 MARK: Final = "NODE_OF_A_STORY"
 """A variable in the environment of every process of the node, by which they are found."""
 
@@ -414,10 +418,10 @@ class Story:
         removes = held[id] is True
         change = {"op": "remove-rule", "id": id} if removes else {"op": "add-rule", "rule": rule}
         note = f"{'remove' if removes else 'add'} {id}"
-        for _ in range(MOST_LIVES):
+        for _ in range(MOST_TRIES):
             try:
                 self.versions[client.change([change], note=note)] = note
-            except Unreachable:
+            except NO_ANSWER:
                 continue
             except NotFound:
                 assert removes, f"{note}: not found"
@@ -464,7 +468,7 @@ class Story:
 
 def _again(send: Callable[[], Any]) -> Any:
     """Send again with the same ids while no gateway answers, as publishers do."""
-    for _ in range(MOST_LIVES):
-        with suppress(Unreachable):
+    for _ in range(MOST_TRIES):
+        with suppress(*NO_ANSWER):
             return send()
     raise AssertionError("no gateway answered")

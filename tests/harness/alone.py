@@ -69,7 +69,7 @@ class Process:
 
     def open_files(self) -> int:
         """How many files and sockets it holds."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
     def faults(self) -> list[dict[str, Any]]:
         """What it has logged as an error."""
@@ -116,7 +116,8 @@ class Alone:
 
     def people(self, *names: str) -> list[Change]:
         """The changes that declare principals with keys."""
-        return [change for name in names for change in (DeclarePrincipal(name), SetKey(name, self.key(name).public.did))]
+        keys = {name: self.key(name).public.did for name in names}
+        return [*map(DeclarePrincipal, names), *(SetKey(name, key) for name, key in keys.items())]
 
     # -- running ----------------------------------------------------------------------------------------------
 

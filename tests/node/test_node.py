@@ -64,7 +64,7 @@ def ask(node: Node, gateway: int, token: str, method: str, path: str, **more: An
 
 
 def fetch(node: Node, gateway: int, token: str, id: str, count: int) -> list[dict[str, Any]]:
-    """Everything that a subscription has and that is not acknowledged, by long-polls, and once more for what is extra."""
+    """Everything that a subscription has and that is not acknowledged, asked for once more when it is there."""
     found: list[dict[str, Any]] = []
     node.wait(lambda: len(_poll(node, gateway, token, id, found)) >= count, f"{count} deliveries of {id}", WAIT)
     return _poll(node, gateway, token, id, found)
@@ -120,15 +120,17 @@ class Reader:
         turn = 0
         while True:
             turn += 1
-            async with clients(node, (self.principal, turn % 2)) as (client,):
-                async with await client.resume(self.id, ack="manual", window=2) as subscription:
-                    new = 0
-                    while new < 40:
-                        for one in await subscription.take(1):
-                            if one.position not in known:
-                                known.add(one.position)
-                                self.deliveries.append(one)
-                                new += 1
+            async with (
+                aio_client(node, self.principal, [turn % 2]) as client,
+                await client.resume(self.id, ack="manual", window=2) as subscription,
+            ):
+                new = 0
+                while new < 40:
+                    for one in await subscription.take(1):
+                        if one.position not in known:
+                            known.add(one.position)
+                            self.deliveries.append(one)
+                            new += 1
 
     def read_on_thread(self, node: Node, gateway: int, stop: threading.Event) -> None:
         """Read with the client that has no event loop."""

@@ -126,7 +126,8 @@ def _standing(event: Event, subscription: Subscription, books: Books) -> Standin
     if not books.now.types.is_a(event.type, subscription.type):
         return Standing.OTHER_TYPE
     if event.version < subscription.first:
-        return Standing.HISTORY if subscription.history else Standing.NOT_YET
+        back = subscription.reaches_back_to(event.version, event.time)
+        return Standing.HISTORY if back else Standing.NOT_YET
     return Standing.LIVE if wants(event, subscription, books.states) else Standing.ENDED
 
 
@@ -173,7 +174,8 @@ def _view_at(state: State, principal: str, event: Event, books: Books) -> ViewAt
     """Every entry tried in order, and what it decided (D5, D8)."""
     predicates = books.predicates(state)
     world = World(state, state.principals.get(principal, {}), predicates)
-    kinds = state.types.attributes(event.type)
+    # A type may have gained attributes since the event, and may have been retired (D10).
+    kinds = {n: k for n, k in state.types.ever_attributes(event.type).items() if n in event.values}
     deciders: dict[str, Verdict] = {}
     tried: list[Tried] = []
     granted = False

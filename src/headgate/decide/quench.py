@@ -1,7 +1,7 @@
 """Does anybody want a type of event, and may receive it? (Hermes 8, Elvin's quenching)
 
-Guarantees: "nobody" is said only where it is proven that no event of the type, or of a subtype, would be delivered to any
-subscription in force. Filters play no part: a publisher learns about types, never about what subscribers ask for.
+Guarantees: "nobody" is said only where it is proven that no event of the type, or of a subtype, would be delivered to
+any subscription in force. Filters play no part: a publisher learns about types, never about what subscribers ask for.
 """
 
 from __future__ import annotations

@@ -59,7 +59,10 @@ def governs(state: State, principal: str, type_name: str, asked: frozenset[str] 
     `asked` are the principals whose authority is being traced already: two who give `govern` to each other by
     pattern, and have it from nobody else, have nothing.
     """
-    if principal == state.administrator or state.types[type_name].owner == principal:
+    if type_name not in state.types.every:
+        state.types[type_name]
+    # Of a retired type there is nothing new to govern, but its past can be asked about.
+    if principal == state.administrator or state.types.every[type_name].owner == principal:
         return True
     return principal not in asked and holds(state, principal, Action.GOVERN, type_name, asked | {principal})
 
@@ -138,6 +141,8 @@ def verdicts(
     state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]
 ) -> tuple[Verdict, ...]:
     """Every subscribe entry of the principal that takes in the event's type, put to the event, in order."""
+    if event.type not in state.types:  # retired since, when history is asked for (D10)
+        return ()
     world = World(state, state.principals.get(principal, {}), predicates)
     found = []
     for rule in entries(state, principal, Action.SUBSCRIBE):
@@ -155,8 +160,6 @@ def verdicts(
 
 def view(state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]) -> View | None:
     """What the principal may see of the event, or None if there is no view (D8)."""
-    if event.type not in state.types:  # retired since, when history is asked for (D10)
-        return None
     seen: set[str] = set()
     decided: dict[str, Rule] = {}
     because: list[Rule] = []

@@ -127,7 +127,7 @@ def _grants(entries: Sequence[Facts]) -> list[dict[str, Any]]:
     """What each grant makes of an event, the first that is true being used; conditions where they are disclosed."""
     found = []
     for entry in entries:
-        grant = {"keeps": list(entry.get("keeps", ())), "nulls": list(entry.get("nulls", ()))}
+        grant: dict[str, Any] = {"keeps": list(entry.get("keeps", ())), "nulls": list(entry.get("nulls", ()))}
         if entry.get("told"):
             grant |= {"forces": dict(entry.get("forces", {})), "condition": entry.get("condition")}
         else:

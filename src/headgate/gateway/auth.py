@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -18,7 +19,7 @@ from starlette.requests import HTTPConnection
 
 from headgate.decide.views import may_connect
 from headgate.gateway.follow import Follower
-from headgate.model.errors import ConnectDenied, NotAuthenticated
+from headgate.model.errors import ConnectDenied, HeadgateError, NotAuthenticated
 from headgate.model.state import State
 from headgate.trust.handshake import Challenger
 from headgate.trust.keys import PrivateKey
@@ -27,7 +28,7 @@ from headgate.trust.tokens import issue, verify
 PROTOCOL: Final = "headgate.v1"
 BEARER: Final = "bearer."
 MAX_REMEMBERED: Final = 20_000
-"""Verified tokens remembered by one gateway, and principals known to have lost the right to connect."""
+"""Verified tokens remembered by one gateway, and sessions that lapsed there."""
 
 
 class EndedSessions(Protocol):
@@ -63,6 +64,7 @@ class Sessions:
         audience: str,
         seconds: float,
         clock: Callable[[], datetime],
+        later: Callable[[Callable[[], None]], object],
     ) -> None:
         self.broker = broker
         self.challenger = challenger
@@ -71,7 +73,9 @@ class Sessions:
         self._audience = audience
         self._seconds = seconds
         self._clock = clock
+        self._later = later
         self._verified: OrderedDict[str, Caller] = OrderedDict()
+        self._lapsed: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
         self._by_key: tuple[State | None, dict[str, str]] = (None, {})
         self._may: tuple[State | None, dict[str, bool]] = (None, {})
@@ -108,13 +112,13 @@ class Sessions:
 
     def check(self, caller: Caller) -> None:
         """Refuse a caller whose session is over."""
-        if self._clock() >= caller.expires or self._ended.ended(caller.session):
+        if self._clock() >= caller.expires or caller.session in self._lapsed or self._ended.ended(caller.session):
             raise _over()
         if self._principal(caller.did) != caller.principal:
-            self.end(caller)
+            self._lapse(caller)
             raise _over()
         if not self._may_connect(caller.principal):
-            self.end(caller)
+            self._lapse(caller)
             raise ConnectDenied(f"`{caller.principal}` may no longer connect")
 
     def known(self) -> int:
@@ -126,6 +130,21 @@ class Sessions:
     def end(self, caller: Caller) -> None:
         """The session is over, at every gateway."""
         self._ended.end_session(caller.session, caller.expires)
+
+    def _lapse(self, caller: Caller) -> None:
+        """The session does not come back: here from now on, elsewhere as soon as it is written."""
+        with self._lock:
+            if caller.session in self._lapsed:
+                return
+            self._lapsed[caller.session] = None
+            while len(self._lapsed) > MAX_REMEMBERED:
+                self._lapsed.popitem(last=False)
+
+        def write() -> None:
+            with suppress(HeadgateError):  # whatever becomes of it, the ledger refuses the principal at every gateway
+                self.end(caller)
+
+        self._later(write)  # whoever is refused waits for no file
 
     def _principal(self, did: str) -> str | None:
         """The principal with this key; one that is named by its key needs no other entry."""

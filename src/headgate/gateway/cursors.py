@@ -90,11 +90,6 @@ class Cursors:
         self._known: dict[str, int] = {}
         self._seen = (-1, 0)
 
-    @classmethod
-    def create(cls, path: Path) -> Cursors:
-        """Make an empty file, or open one that is there."""
-        return cls(path)
-
     def close(self) -> None:
         """Let go of the file."""
         with self._lock, self._sessions_lock:
@@ -237,12 +232,6 @@ class Cursors:
         with self._sessions_lock:
             self._look()
             return id in self._known
-
-    def ended_count(self) -> int:
-        """How many ended sessions are known; it grows whenever a gateway ends one."""
-        with self._sessions_lock:
-            self._look()
-            return len(self._known)
 
     def _look(self) -> None:
         """Take in what other processes have ended since."""

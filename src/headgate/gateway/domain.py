@@ -21,7 +21,15 @@ from headgate.decide.publish import admit, publish_entries
 from headgate.decide.truth import PredicateFunction
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate
-from headgate.model.errors import Fenced, HeadgateError, NotFound, StaleVersion
+from headgate.model.errors import (
+    Fenced,
+    HeadgateError,
+    NotFound,
+    NotInForce,
+    StaleVersion,
+    StorageBusy,
+    StorageFull,
+)
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Rule
 from headgate.model.state import State
@@ -102,7 +110,13 @@ class Domain:
     def commit(self, batch: Batch, *, expect: int | None = None) -> int:
         """Apply a batch; returns its version once every stream has its starting point."""
         version = self.ledger.commit(batch, expect=expect)
-        self.acknowledge(version)
+        try:
+            self.acknowledge(version)
+        except (StorageFull, StorageBusy) as error:
+            raise NotInForce(
+                f"version {version} is kept, but the log could not be written ({error.code})",
+                remedy="do not send it again: it takes effect as soon as the log can be written",
+            ) from error
         return version
 
     def acknowledge(self, version: int) -> None:

@@ -22,6 +22,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from headgate.gateway import wire
+from headgate.gateway.problems import told
+
 HEAD_SECONDS: Final = 10.0
 """How long a client may take over the head of a request, from the moment it connects or begins one."""
 
@@ -43,7 +46,24 @@ BACKLOG: Final = 2_048
 ACCEPT_PAUSE: Final = 0.1
 """Seconds to wait when the machine cannot take another connection."""
 
-_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+def _refusal(line: bytes, refused: wire.Problem) -> bytes:
+    """A whole answer, for what comes before a request can be told from noise."""
+    body = wire.encode(refused)
+    head = (
+        b"HTTP/1.1 " + line,
+        b"content-type: " + wire.PROBLEM.encode(),
+        b"content-length: " + str(len(body)).encode(),
+        b"connection: close",
+    )
+    return b"\r\n".join((*head, b"", body))
+
+
+_TOO_LARGE: Final = _refusal(
+    b"431 Request Header Fields Too Large",
+    told(431, "head-too-large", f"the head of the request is larger than {MAX_HEAD_BYTES} bytes", "send less in it"),
+)
+_NOT_HTTP: Final = _refusal(b"400 Bad Request", told(400, "bad-request", "this is not an HTTP request"))
 
 
 class Visit:
@@ -107,6 +127,11 @@ class Connection(HttpToolsProtocol):
             self._stop_waiting()
             self.transport.write(_TOO_LARGE)
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse what is not HTTP, as everything is refused."""
+        self.transport.write(_NOT_HTTP)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""

@@ -7,7 +7,7 @@ not know of is `not-found`, like what is not there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final
 
@@ -321,10 +321,17 @@ def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest) -> Subscr
         if (body.from_.version is None) == (body.from_.time is None):
             raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
         history, version = True, body.from_.version or 0
-        time = None if body.from_.time is None else body.from_.time.astimezone(UTC)
+        time = None if body.from_.time is None else _utc(body.from_.time)
     return Subscription(
         name, caller.principal, body.type, condition_of(body.where), history, since_version=version, since_time=time
     )
+
+
+def _utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:  # the first and last hours of the calendar, in some zones
+        raise BadRequest(f"`{time}` is not in the years 1 to 9999 of UTC") from None
 
 
 def own_subscription(gateway: Gateway, caller: Caller, id: str) -> Subscription:

@@ -18,7 +18,7 @@ from headgate.gateway.problems import TITLES
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETERS: Final = re.compile(r"{(\w+)(?::\w+)?}")
-_ALWAYS: Final = (400, 413, 429, 500, 503)
+_ALWAYS: Final = (400, 413, 429, 431, 500, 503)
 """What any request may be refused with."""
 
 

@@ -32,6 +32,9 @@ MAX_POLL: Final = 10_000
 MAX_POLL_BYTES: Final = 4 * 2**20
 """Bytes of events in one answer; the last one may go past it."""
 
+MAX_AFTER: Final = 1_000
+"""Positions that a request names to read on after: one a stream is enough, and more do not fit its head."""
+
 MAX_STREAMED: Final = 500
 """Deliveries of a stream of events written at a time."""
 
@@ -46,8 +49,8 @@ async def events(request: Request, caller: Caller, body: None) -> Response:  # n
     gateway = gateway_of(request)
     found = own_subscription(gateway, caller, request.path_params["id"])
     after = request.query_params.getlist("after")
-    if len(after) > wire.MAX_POSITIONS:
-        raise BadRequest(f"more than {wire.MAX_POSITIONS} positions in `after`")
+    if len(after) > MAX_AFTER:
+        raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
     if wire.EVENT_STREAM in request.headers.get("accept", ""):
         last = request.headers.get("last-event-id")
         feed = await gateway.readers.open(found, [*after, *([last] if last else [])])
@@ -207,7 +210,7 @@ def _number(request: Request, name: str, otherwise: float, least: float, most: f
     return found
 
 
-_POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": wire.MAX_POSITIONS}
+_POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER}
 OPERATIONS: Final = (
     Operation("GET", "/v1/subscriptions/{id}/events", "events",
               "Deliveries: long-poll, or server-sent events with `Accept: text/event-stream`", events,

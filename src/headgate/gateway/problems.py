@@ -33,6 +33,7 @@ STATUS: Final = {
     "bad-expression": 422,
     "type-mismatch": 422,
     "too-many": 429,
+    "head-too-large": 431,
     "internal-error": 500,
     "fenced": 503,
     "stale-version": 503,
@@ -40,8 +41,17 @@ STATUS: Final = {
     "stream-held": 503,
     "too-busy": 503,
     "storage-full": 507,
+    "not-in-force": 507,
 }
 """The status of each code; a code that is not here is a fault of the node, not of the request."""
+
+PRIVATE: Final = {
+    "fenced": "another gateway writes this stream now",
+    "storage-busy": "the files of the node are held by something else",
+    "storage-full": "the node has no room to keep this",
+    "stream-held": "another gateway writes this stream",
+}
+"""What is told of errors whose own words name the node's files and processes."""
 
 TITLES: Final = {
     400: "Bad request",
@@ -55,6 +65,7 @@ TITLES: Final = {
     415: "Unsupported media type",
     422: "Not valid",
     429: "Too many",
+    431: "Head too large",
     500: "Internal error",
     503: "Not now",
     507: "No room",
@@ -66,31 +77,24 @@ def problem(error: HeadgateError) -> wire.Problem:
     status = STATUS.get(error.code, 500)
     if status == 500:
         return internal()
-    return wire.Problem(
-        f"urn:headgate:problem:{error.code}",
-        TITLES[status],
-        status,
-        error.message,
-        error.code,
-        error.remedy,
-        error.place,
-    )
+    if error.code in PRIVATE:
+        return told(status, error.code, PRIVATE[error.code], "send it again later")
+    return told(status, error.code, error.message, error.remedy, error.place)
+
+
+def told(status: int, code: str, detail: str, remedy: str | None = None, place: str | None = None) -> wire.Problem:
+    """A problem document."""
+    return wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code, remedy, place)
 
 
 def internal() -> wire.Problem:
     """Something went wrong that is no one's business outside."""
-    code = "internal-error"
-    return wire.Problem(
-        f"urn:headgate:problem:{code}",
-        TITLES[500],
-        500,
-        "the gateway could not carry out the request",
-        code,
-        "try again; its log says what happened",
+    return told(
+        500, "internal-error", "the gateway could not carry out the request", "try again; its log says what happened"
     )
 
 
 def result(id: str, error: HeadgateError) -> wire.EventResult:
     """A refusal as the answer to one event of a batch."""
-    told = problem(error)
-    return wire.EventResult(id, "refused", told.code, told.detail, told.remedy)
+    refused = problem(error)
+    return wire.EventResult(id, "refused", refused.code, refused.detail, refused.remedy)

@@ -27,7 +27,7 @@ from headgate.gateway.handlers import own_subscription
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.problems import problem
 from headgate.gateway.runtime import Gateway
-from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound
+from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 
 OPERATIONS: Final = (*poll.OPERATIONS, *lookup.OPERATIONS)
 """What `app` serves of delivering, beside the WebSocket."""
@@ -203,7 +203,14 @@ class Socket:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._at_work.add(task)
-        task.add_done_callback(self._at_work.discard)
+        task.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        """Something is done; if it failed without an answer, the connection ends, so that nobody waits for one."""
+        self._at_work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("socket-failed", **fault(error))
+            self.end(TooBusy("the gateway could not carry out a request"))
 
     async def _open(self, id: str, credit: int) -> None:
         if id in self._opened:

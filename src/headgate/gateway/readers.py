@@ -174,7 +174,7 @@ class Readers:
                     feed.notice(follower.state)
             try:
                 over = await self._gateway.run_blocking(self._over, tuple(self._connections))
-            except HeadgateError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, sessions must still be looked at the next time
                 log.warning("sessions-not-checked", **fault(error))
                 over = []
             for connection, why in over:

@@ -22,7 +22,7 @@ from headgate.gateway.cursors import FILE, Cursors
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.health import Watch, health
-from headgate.gateway.logs import Log
+from headgate.gateway.logs import Log, fault
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.publisher import Publisher
 from headgate.gateway.quench import Quench
@@ -35,6 +35,8 @@ from headgate.trust.positions import Positions
 from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
+RETRY_SECONDS: Final = 0.5
+"""How long to wait with a ledger that could not be read."""
 THREADS: Final = 8
 """Threads for work on files, beside the writer's."""
 
@@ -75,6 +77,7 @@ class Gateway:
             audience=config.domain.name,
             seconds=config.gateway.session,
             clock=clock,
+            later=self._threads.submit,
         )
         self._writer = Writer(
             self.domain,
@@ -126,12 +129,14 @@ class Gateway:
 
     async def _poll(self) -> None:
         while True:
+            pause = POLL_SECONDS
             try:
                 if self.follower.behind():
                     await self.run_blocking(self.follower.refresh)
-            except HeadgateError as error:
-                log.warning("ledger-not-read", code=error.code)
-            await asyncio.sleep(POLL_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a gateway that no longer follows would decide by old rights
+                log.warning("ledger-not-read", **fault(error))
+                pause = RETRY_SECONDS
+            await asyncio.sleep(pause)
 
     # -- what handlers ask ------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def newest_starting_points(connection: Connection) -> dict[str, int]:
     """The newest version that has a starting point, of each stream."""
     table = schema.starting_points
     found = connection.execute(select(table.c.stream, func.max(table.c.version)).group_by(table.c.stream))
-    return {stream: version for stream, version in found}
+    return {row[0]: row[1] for row in found}
 
 
 def record_starting_point(connection: Connection, new: StartingPoint) -> None:

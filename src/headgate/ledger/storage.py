@@ -32,7 +32,8 @@ PATIENCE: Final = 10.0
 RESTORE: Final = "restore it from a copy"
 _WRITES: Final = "headgate_writes"
 
-_SQLITE_SHM_FULL: Final = 4874  # SQLITE_IOERR_SHMSIZE: no room for the shared memory of the write-ahead log
+_NO_ROOM: Final = frozenset({778, 4874})
+"""SQLITE_IOERR_WRITE: past a quota or a limit on files; SQLITE_IOERR_SHMSIZE: no room beside the write-ahead log."""
 _BUSY: Final = frozenset({"40001", "40P01", "55P03", "23505"})
 _FULL: Final = frozenset({"53100"})
 
@@ -108,7 +109,7 @@ class Storage:
                 f"another process was writing to `{place}`; nothing was kept",
                 remedy=f"try again, or end a writer that holds it for more than {self.patience:g} s",
             )
-        if primary == sqlite3.SQLITE_FULL or code == _SQLITE_SHM_FULL or state in _FULL:
+        if primary == sqlite3.SQLITE_FULL or code in _NO_ROOM or state in _FULL:
             return StorageFull(f"no room to write to `{place}`; nothing was kept", remedy="make room")
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT):
             return Damaged(f"the ledger `{place}` is damaged: {error}", remedy=RESTORE)

@@ -136,6 +136,12 @@ class StorageBusy(HeadgateError):
     code = "storage-busy"
 
 
+class NotInForce(HeadgateError):
+    """A change that is kept, and takes effect only when every stream can record its starting point."""
+
+    code = "not-in-force"
+
+
 class BadScenario(HeadgateError):
     """A file that is not a scenario."""
 

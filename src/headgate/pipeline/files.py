@@ -106,6 +106,10 @@ def failures(path: Path) -> Iterator[None]:
             ) from error
         if "locked" in text or "busy" in text:
             raise StorageBusy(f"`{path}` is held by another process", remedy="try again") from error
+        if "unable to open" in text:
+            raise StorageBusy(
+                f"`{path}` cannot be opened", remedy="check its folder, and how many files may be open; then try again"
+            ) from error
         if "malformed" in text or "not a database" in text or "corrupt" in text:
             raise Damaged(f"`{path}` is damaged ({text})", remedy="restore it from a copy") from error
         raise

@@ -22,7 +22,7 @@ from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
-from headgate.model.values import Kind
+from headgate.model.values import Kind, micros
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -186,7 +186,7 @@ def test_two_gateways_cannot_write_one_stream(domain: Domain) -> None:
             log = Domain.open(domain.paths.directory)
             try:
                 with pytest.raises(StreamHeld):
-                    log.log.take("g1", 1, holder="elsewhere:1:1:g1", now=int(datetime.now(UTC).timestamp() * 1e6), ttl=5)
+                    log.log.take("g1", 1, holder="elsewhere:1:1:g1", now=micros(datetime.now(UTC)), ttl=5)
             finally:
                 log.close()
 

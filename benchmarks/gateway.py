@@ -1,0 +1,183 @@
+"""Publishing through a real gateway process, durably, beside the raw log.
+
+The gateway gets batches of 1,000 events over HTTPS, several requests at a time, as one gateway process serves many
+publishers. The raw log is one process that encodes the very same events to the log's blob, hashes their keys, appends
+and syncs them one batch after another: what every gateway must do in the end, with no HTTP, TLS, session, type check or
+rights before it. Both write to the same disk, in turn, in one run.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.measure import console, report, report_ratio, seconds
+from benchmarks.nats import single
+from benchmarks.node import PUBLISHER, SOURCE, TYPE, Node, as_arrow, as_cloudevents, made, policy, publish, table
+from benchmarks.workload import World
+from headgate.gateway import wire
+from headgate.pipeline.admission import Admission
+from headgate.pipeline.bulk import from_arrow
+from headgate.pipeline.codec import to_blob
+from headgate.pipeline.log import EventLog
+from headgate.pipeline.recent import hash_keys
+from headgate.trust.keys import PrivateKey
+
+SIZE = 1_000
+"""Events of one request."""
+BATCHES = 150
+"""Requests of one round."""
+ROUNDS = 7
+WARM_UP = 2
+CONNECTIONS = 4
+"""Requests under way at a time."""
+WINDOW = 600_000_000
+
+
+class Raw:
+    """The log alone."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        self._log = EventLog.create(path)
+        self._version = version
+        self._token = self._log.take("raw", version)
+
+    def append(self, batches: Sequence[pa.Table]) -> None:
+        for one in batches:
+            blob = to_blob(one)
+            keys = hash_keys(PUBLISHER, SOURCE, one.column("id").to_pylist())
+            now = int(datetime.now(UTC).timestamp() * 1e6)
+            self._log.append("raw", self._token, self._version, now, len(keys), blob, keys=keys, window=WINDOW)
+
+
+@dataclass
+class Publishers:
+    """Publishers on connections of their own, which stay open."""
+
+    node: Node
+    gateways: int = 1
+
+    def __post_init__(self) -> None:
+        self.token = self.node.token(PUBLISHER)
+        self.connections = [self.node.http(number % self.gateways) for number in range(CONNECTIONS)]
+
+    def send(self, bodies: Sequence[bytes], content_type: str) -> None:
+        """Publish every body, each by whoever is free; raises unless every event was accepted."""
+        waiting = iter(bodies)
+        lock = threading.Lock()
+        failed: list[BaseException] = []
+
+        def work(http: Any) -> None:
+            try:
+                while True:
+                    with lock:
+                        body = next(waiting, None)
+                    if body is None:
+                        return
+                    _all_accepted(publish(http, self.token, body, content_type))
+            except BaseException as error:  # noqa: BLE001 - it is raised below
+                failed.append(error)
+
+        threads = [threading.Thread(target=work, args=(http,)) for http in self.connections]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+
+class Supply:
+    """Events that were never sent before, in each form."""
+
+    def __init__(self, world: World, admission: Admission) -> None:
+        self._values = world.values
+        self._admission = admission
+        self._next = 0
+        self._rng = np.random.default_rng(3)
+
+    def tables(self, count: int) -> Iterator[pa.Table]:
+        for _ in range(count):
+            yield table(self._next, SIZE, self._values, self._rng)
+            self._next += SIZE
+
+    def stored(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """The same events with the columns that the log has."""
+        kinds = self._admission.attributes(TYPE)
+        now = datetime.now(UTC)
+        return [self._admission.admit(from_arrow(one, TYPE, PUBLISHER, kinds), now).table for one in tables]
+
+
+def run(session: Any = None) -> None:  # noqa: ARG001
+    """Publish through one gateway and through two, in Arrow and in JSON."""
+    console.print(f"[bold]gateway publish[/]: batches of {SIZE:,} over {CONNECTIONS} connections, beside the raw log")
+    world, key = World(0), PrivateKey.generate()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        made(Path(name) / "node", policy(world, 0, key), 2, key) as node,
+    ):
+        with_domain = _admission(node)
+        supply = Supply(world, with_domain)
+        node.start_gateways()
+        raw = Raw(Path(name) / "raw.db", with_domain.state.version)
+        one, two = Publishers(node), Publishers(node, 2)
+        rates: dict[str, list[float]] = {}
+        for turn in range(WARM_UP + ROUNDS):
+            for what, rate in _round(supply, raw, one, two).items():
+                if turn >= WARM_UP:
+                    rates.setdefault(what, []).append(rate)
+    for what in ("raw log", "Arrow", "JSON", "Arrow, two gateways"):
+        report(
+            f"durable publish, {what}, events/s", sorted(rates[what])[ROUNDS // 2], None, "higher", _half(rates[what])
+        )
+    report_ratio("gateway publish, Arrow, over raw log append", rates["Arrow"], rates["raw log"], 0.5, "higher")
+    report_ratio("gateway publish, JSON, over raw log append", rates["JSON"], rates["raw log"], None, "higher")
+    report_ratio(
+        "gateway publish, Arrow by two gateways, over raw log append",
+        rates["Arrow, two gateways"],
+        rates["raw log"],
+        None,
+        "higher",
+    )
+    single()
+
+
+def _round(supply: Supply, raw: Raw, one: Publishers, two: Publishers) -> dict[str, float]:
+    """Events a second by each way, one after the other."""
+    events = BATCHES * SIZE
+    few = max(1, BATCHES // 5)
+    plain = supply.stored(list(supply.tables(BATCHES)))
+    arrow = [as_arrow(t) for t in supply.tables(BATCHES)]
+    other = [as_arrow(t) for t in supply.tables(BATCHES)]
+    texts = [json.dumps(as_cloudevents(t)).encode() for t in supply.tables(few)]
+    return {
+        "raw log": events / seconds(lambda: raw.append(plain)),
+        "Arrow": events / seconds(lambda: one.send(arrow, wire.ARROW)),
+        "JSON": few * SIZE / seconds(lambda: one.send(texts, wire.BATCH_JSON)),
+        "Arrow, two gateways": events / seconds(lambda: two.send(other, wire.ARROW)),
+    }
+
+
+def _admission(node: Node) -> Admission:
+    from headgate.gateway.domain import Domain
+
+    with Domain.open(node.files.data) as domain:
+        return Admission(domain.ledger.state(), {})
+
+
+def _all_accepted(told: dict[str, Any]) -> None:
+    if told.get("accepted", SIZE) != SIZE or any(one["status"] != "accepted" for one in told["results"]):
+        raise RuntimeError(f"not every event was accepted: {told}")
+
+
+def _half(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) / 2
