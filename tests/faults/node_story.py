@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -267,6 +268,7 @@ async def _live(life: Life) -> None:
         async with aio.connect(life.urls, life.key, broker=life.broker, certificate=life.certificate) as client:
             subscription = await client.resume(life.subscription, ack="manual", window=life.window)
             await _read(life, subscription, note)
+        note(end=life.seed)
     except HeadgateError as error:
         note(failed=f"{type(error).__name__}: {error}")
         raise
@@ -286,6 +288,7 @@ async def _read(life: Life, subscription: Subscription, note: Callable[..., None
                     note(acking=one.number)
                     one.ack()
                     await asyncio.sleep(dice.uniform(0, 0.05))
+                note(crash=one.number)
                 os._exit(CRASHED)
             if dice.random() > 0.15:
                 continue
@@ -362,7 +365,7 @@ class Story:
             for n in self._numbers():
                 id, data = self._event("camera", n, dice)
                 try:
-                    _again(lambda id=id, data=data: client.publish(TYPE, data, id=id))
+                    _again(partial(client.publish, TYPE, data, id=id))
                 except PublishDenied:
                     self.answers["camera", id] = "refused"
                 else:
@@ -377,7 +380,7 @@ class Story:
             while drawn := [n for n, _ in zip(numbers, range(dice.randint(1, 15)), strict=False)]:
                 events = [self._event("plaza", n, dice) for n in drawn]
                 items = [{"type": TYPE, "id": id, "data": data} for id, data in events]
-                results = _again(lambda items=items: client.publish_many(items))
+                results = _again(partial(client.publish_many, items))
                 for (id, _), result in zip(events, results, strict=True):
                     assert result.id == id
                     assert result.refusal is None or isinstance(result.refusal, PublishDenied), result.refusal
@@ -452,9 +455,12 @@ class Story:
             process = forked.Process(target=live, args=(life,), daemon=True)
             process.start()
             process.join()
-            if process.exitcode == 0:
+            last = self.notes(reader).read_text().splitlines()[-1]
+            if process.exitcode not in (0, CRASHED):
+                print("EXIT", process.exitcode, last, flush=True)
+            if "end" in json.loads(last):
                 return
-            assert process.exitcode == CRASHED, f"seed {self.seed}: {reader} left with {process.exitcode}"
+            assert "crash" in json.loads(last), f"seed {self.seed}: {reader} left with {process.exitcode}: {last}"
         raise AssertionError(f"seed {self.seed}: {reader} crashed {MOST_LIVES} times")
 
     def suffer(self) -> None:

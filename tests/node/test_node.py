@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import httpx
 import pyarrow as pa
@@ -147,6 +147,7 @@ class Readers:
     node: Node
     every: list[Reader] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    threads: list[asyncio.Task[None]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
     async def subscribe(self, client: aio.Client, id: str, type: str, **more: Any) -> Reader:
@@ -159,8 +160,9 @@ class Readers:
     def again(self, first: Reader) -> tuple[Reader, Reader]:
         """Read the same in two more places: on a thread, and slowly here and there."""
         plain, slow = self._new(first.principal, first.id), self._new(first.principal, first.id)
-        work = asyncio.to_thread(plain.read_on_thread, self.node, 1, self.stop)
-        self.tasks += [asyncio.create_task(work), asyncio.create_task(slow.read_slowly(self.node))]
+        on_thread = asyncio.to_thread(plain.read_on_thread, self.node, 1, self.stop)
+        self.threads.append(asyncio.create_task(on_thread))
+        self.tasks.append(asyncio.create_task(slow.read_slowly(self.node)))
         return plain, slow
 
     def _new(self, principal: str, id: str) -> Reader:
@@ -171,19 +173,21 @@ class Readers:
         """Wait until everyone has as much as there is."""
         due = {(one.principal, one.id): len(record.expected(one.principal, one.id)) for one in self.every}
         async with asyncio.timeout(WAIT):
-            while missing := [one for one in self.every if len(one.deliveries) < due[one.principal, one.id]]:
-                for task in self.tasks:
-                    if task.done() and task.exception() is not None:
-                        task.result()
-                assert missing
+            while any(len(one.deliveries) < due[one.principal, one.id] for one in self.every):
+                for task in (*self.tasks, *self.threads):
+                    if task.done():
+                        task.result()  # what it died of
                 await asyncio.sleep(0.05)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop reading, also when something went wrong: a thread cannot be cancelled."""
         self.stop.set()
-        done, pending = await asyncio.wait(self.tasks, timeout=2)
-        for task in pending:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        for task in done:
-            task.result()
+        await asyncio.gather(*self.tasks, *self.threads, return_exceptions=True)
 
 
 async def publish_stories(client: aio.Client, dice: random.Random, count: int) -> int:
@@ -266,8 +270,10 @@ async def everything(node: Node, dice: random.Random) -> tuple[Record, list[Read
         ("cai", 1),
         ("dev", 0),
     ]
-    async with clients(node, *who, ("web", 1)) as (admin, press, desk, wire_, depot, bea, cai, dev, web):
-        readers = Readers(node)
+    async with (
+        clients(node, *who, ("web", 1)) as (admin, press, desk, wire_, depot, bea, cai, dev, web),
+        Readers(node) as readers,
+    ):
         await publish_stories(desk, dice, 10)
         version = (await admin.versions())[-1].version
         time = datetime.now(UTC)

@@ -253,7 +253,8 @@ class Cursors:
     def floors(self, subscriptions: Collection[Subscription], starts: Starts, now: datetime) -> dict[str, list[Floor]]:
         """What is still needed of each stream: by durable subscriptions of the deliveries, by reservations of the log.
 
-        One that never acknowledged anything needs all from its starting point on. A reader that was never seen is
+        One that never acknowledged anything needs all from its starting point on, or all there is if it asks for
+        history. A reader that was never seen is
         away since this was first asked.
         """
         places, seen, temporary = self._readers(subscriptions, now)
@@ -270,7 +271,8 @@ class Cursors:
             acked = places.get(key, {})
             absent = seen[key] if seen[key] < latest else None
             for stream in begun[one.first].keys() | acked.keys():
-                needed = acked[stream] + 1 if stream in acked else begun[one.first][stream]
+                begins = 1 if one.history else begun[one.first].get(stream, 1)
+                needed = acked[stream] + 1 if stream in acked else begins
                 found.setdefault(stream, []).append(Floor(needed, one.id, absent, deliveries))
         for kept in self._reservations(now):
             for stream in starts(0):  # every stream; those that are newer than the reservation it keeps whole

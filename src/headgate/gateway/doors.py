@@ -31,6 +31,9 @@ HEAD_SECONDS: Final = 10.0
 HANDSHAKE_SECONDS: Final = 10.0
 """How long a TLS handshake may take."""
 
+LEAVE_SECONDS: Final = 5.0
+"""How long a connection that was closed here may take to hear of it; what it still sends is thrown away."""
+
 MAX_HEAD_BYTES: Final = 65_536
 """Bytes of the head of a request."""
 
@@ -253,11 +256,15 @@ class Door:
     async def _shake(self, came: socket.socket, visit: Visit) -> None:
         """Hand a connection over to its protocol, after the TLS handshake if there is to be one."""
         loop = asyncio.get_running_loop()
-        timeout = None if self.tls is None else HANDSHAKE_SECONDS
+        shake, leave = (None, None) if self.tls is None else (HANDSHAKE_SECONDS, LEAVE_SECONDS)
         try:
             came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(
-                lambda: self.connect(visit), came, ssl=self.tls, ssl_handshake_timeout=timeout
+                lambda: self.connect(visit),
+                came,
+                ssl=self.tls,
+                ssl_handshake_timeout=shake,
+                ssl_shutdown_timeout=leave,
             )
         except (OSError, asyncio.CancelledError, EOFError):  # ssl.SSLError is an OSError
             self.turned.failed += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
@@ -56,6 +57,8 @@ class Operation:
 
     async def __call__(self, request: Request) -> Response:
         """Check the request and carry it out."""
+        _check_path(request)
+        await request.app.state.gateway.catch_up()
         caller = await authenticated(request) if self.session else None
         body = None
         if self.request is not None:
@@ -66,6 +69,15 @@ class Operation:
         if caller is None:
             return await self.handler(request, body)  # type: ignore[call-arg, arg-type]
         return await self.handler(request, caller, body)  # type: ignore[call-arg]
+
+
+def _check_path(request: Request) -> None:
+    """Refuse a path that is not text: servers put the same mark for whatever they cannot read."""
+    if "\ufffd" in request.scope["path"]:
+        try:
+            unquote_to_bytes(request.scope["raw_path"]).decode()
+        except UnicodeDecodeError:
+            raise BadRequest("the path is not UTF-8") from None
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -215,6 +215,7 @@ class Socket:
     async def _open(self, id: str, credit: int) -> None:
         if id in self._opened:
             raise AlreadyExists(f"`{id}` is open on this connection already")
+        await self._gateway.catch_up()
         found = own_subscription(self._gateway, self._caller, id)
         feed = await self._gateway.readers.open(found)
         opened = Opened(id, msgspec.json.encode(id), feed, credit)
@@ -239,6 +240,8 @@ class Socket:
     async def _publish(self, raw: msgspec.Raw, ref: str | int | None) -> None:
         try:
             events = msgspec.json.decode(raw, type=list[wire.CloudEvent])
+            await self._gateway.catch_up()
+            self._gateway.sessions.check(self._caller)
             results = await self._gateway.publisher.publish_cloudevents(self._caller, events)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             await self._say(frames.refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))

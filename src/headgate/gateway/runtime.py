@@ -1,7 +1,8 @@
 """Everything that one gateway process holds, from opening to stopping.
 
 Guarantees: what is opened is closed, in the opposite order. The ledger is looked at every `POLL_SECONDS`, so that what
-another process commits is known here soon; a request that needs the newest version looks for itself.
+another process commits is known here soon; a request looks for itself, so that it is answered by every change that
+was acknowledged before it was sent.
 """
 
 from __future__ import annotations
@@ -127,12 +128,16 @@ class Gateway:
         """Do work on files in another thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
+    async def catch_up(self) -> None:
+        """Know every version that anyone was told of before now, whichever gateway it was committed at."""
+        if self.follower.behind():
+            await self.run_blocking(self.follower.refresh)
+
     async def _poll(self) -> None:
         while True:
             pause = POLL_SECONDS
             try:
-                if self.follower.behind():
-                    await self.run_blocking(self.follower.refresh)
+                await self.catch_up()
             except Exception as error:  # noqa: BLE001 - a gateway that no longer follows would decide by old rights
                 log.warning("ledger-not-read", **fault(error))
                 pause = RETRY_SECONDS

@@ -21,7 +21,7 @@ from headgate.pipeline.appends import Append, Repeat
 from headgate.pipeline.bulk import by_type, from_arrow
 from headgate.pipeline.codec import Ints, from_blob
 from headgate.pipeline.logfile import LogFile
-from headgate.pipeline.recent import hash_keys, repeats_within
+from headgate.pipeline.recent import Texts, hash_keys, repeats_within
 
 Parts: TypeAlias = tuple[list[Admitted], list[Ints]]
 """Events cut by type: what became of each part, and the place of each of its events in the request."""
@@ -87,20 +87,21 @@ class Submission:
         self.sent = _places(encoded, places)
         ids, sources = self._identities(left)
         keys = hash_keys(self.publisher, sources, ids)
-        within = repeats_within(keys, list(zip(sources, ids, strict=True)))
+        within = repeats_within(keys, ids if isinstance(sources, str) else zip(sources, ids, strict=True))
         if within:
             self.sent_twice = {int(self.sent[at]) for at in within}
             return self._encode(version, time, window)
         return Append(version, time, encoded.count, encoded.blob, keys, window, self.accept)
 
-    def _identities(self, parts: Sequence[Admitted]) -> tuple[list[str], list[str]]:
-        """The ids and sources of what is to be stored, in its order."""
+    def _identities(self, parts: Sequence[Admitted]) -> tuple[Texts, str | list[str]]:
+        """The ids and sources of what is to be stored, in its order; one source if all have the same."""
         tables = [part.table for part in parts if part.table.num_rows]
-        if len(tables) == 1:
-            return tables[0].column("id").to_pylist(), tables[0].column("source").to_pylist()
         assert self.encoded is not None
-        stored = from_blob(self.encoded.blob)
-        return stored.column("id").to_pylist(), stored.column("source").to_pylist()
+        stored = tables[0] if len(tables) == 1 else from_blob(self.encoded.blob)
+        sources = stored.column("source")
+        different = sources.unique()
+        ids = stored.column("id").to_numpy()
+        return ids, different[0].as_py() if len(different) == 1 else sources.to_pylist()
 
     def compare(self, candidates: Sequence[Repeat], log: LogFile) -> None:
         """Tell events sent before from others that only look alike, by what the log holds."""

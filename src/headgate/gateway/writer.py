@@ -26,6 +26,7 @@ from headgate.pipeline.admission import Admission
 from headgate.pipeline.appends import Append, Repeats
 from headgate.pipeline.holders import holder_of_this_process, is_dead
 from headgate.pipeline.log import EventLog
+from headgate.pipeline.recent import hash_keys
 
 MAX_WAITING_EVENTS: Final = 200_000
 """Events that wait for the writer."""
@@ -68,6 +69,7 @@ class Writer:
 
     def start(self) -> None:
         """Take the stream and begin to write."""
+        hash_keys("", "", [""])  # what that loads, the first publisher would wait for
         self._take()
         self._thread.start()
 

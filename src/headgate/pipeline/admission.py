@@ -81,6 +81,7 @@ class Admission:
         self._facts = Facts(World(state, predicates=predicates))
         self._layouts = layouts(state.types)
         self._prepared: dict[tuple[str, str], tuple[Entry, ...]] = {}
+        self._order: dict[str, tuple[str, ...]] = {}
 
     def attributes(self, type_name: str) -> Mapping[str, Kind]:
         """The attributes of a type, or `unknown-type`."""
@@ -164,9 +165,12 @@ class Admission:
         }
         hits = [(entry, hit[rows]) for entry, hit in used if entry.fixed]
         places = self._layouts[columns.type]
-        for name in sorted(columns.attributes, key=lambda n: places[n].slot):
+        for name in self._in_order(columns.type):
             place = places[name]
             kind = ARROW[place.slot.store]
+            if not hits and name in columns.arrays:
+                arrays[place.slot.column] = _taken(columns.arrays[name], chosen)
+                continue
             changed = [(stored(e.fixed[name], place.kind), hit) for e, hit in hits if name in e.fixed]
             hidden = np.logical_or.reduce([hit for _, hit in changed]) if changed else np.zeros(1, np.bool_)
             if name not in columns.arrays or hidden.all():
@@ -180,6 +184,13 @@ class Admission:
                     array = pc.if_else(pa.array(hit), pa.scalar(value, kind), array)
             arrays[place.slot.column] = array
         return pa.table(arrays)
+
+    def _in_order(self, type_name: str) -> tuple[str, ...]:
+        """The attributes of a type in the order of their columns."""
+        if type_name not in self._order:
+            places = self._layouts[type_name]
+            self._order[type_name] = tuple(sorted(self.attributes(type_name), key=lambda name: places[name].slot))
+        return self._order[type_name]
 
     def _unknown(self, type_name: str, size: int) -> Admitted:
         refusals: dict[int, HeadgateError] = {}

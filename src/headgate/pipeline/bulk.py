@@ -175,8 +175,9 @@ def from_arrow(table: pa.Table, type_name: str, publisher: str, attributes: Mapp
     if ids is None:
         raise TypeMismatch("the column `id` is missing", remedy="give every event an id")
     arrays: dict[str, pa.Array] = {}
+    sent_types = table.schema.types
     for name, kind in attributes.items():
-        if name not in named or pa.types.is_null(table.schema.types[named[name]]):
+        if name not in named or pa.types.is_null(sent_types[named[name]]):
             continue
         sent = _whole(table.column(named[name]))
         arrays[name], wrong = _stored(name, kind, sent)
@@ -185,7 +186,11 @@ def from_arrow(table: pa.Table, type_name: str, publisher: str, attributes: Mapp
                 refusals.setdefault(row, _refusal(Draft("", publisher, type_name, {}), name, kind, sent[row]))
             arrays[name] = pc.if_else(pa.array(wrong), pa.scalar(None, arrays[name].type), arrays[name])
     ids = _filled(ids, "id", refusals)
-    sources = pa.repeat("", len(ids)) if sources is None else _filled(pc.fill_null(sources, ""), "source", refusals)
+    if sources is None:
+        sources = pa.repeat("", len(ids))
+    elif sources.null_count:
+        sources = pc.fill_null(sources, "")
+    sources = _filled(sources, "source", refusals)
     if types is not None:
         for row in np.flatnonzero(flags(pc.not_equal(types, type_name))).tolist():
             refusals[row] = TypeMismatch(f"the event is of type `{brief(types[row].as_py())}`, not `{type_name}`")

@@ -21,7 +21,9 @@ from headgate.pipeline.layout import ARROW, PUBLISHER, TIME, Place, Slot, Words,
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+# An append is small: handing its columns to other threads costs more than it saves.
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_HERE = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def to_blob(table: pa.Table) -> bytes:
 
 def from_blob(blob: bytes) -> pa.Table:
     """The inverse of `to_blob`."""
-    with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(blob), options=_HERE) as reader:
         return reader.read_all()
 
 

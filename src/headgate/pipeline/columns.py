@@ -206,5 +206,7 @@ def too_long(array: pa.Array) -> Flags | None:
 def outside(array: pa.Array, low: int, high: int) -> Flags | None:
     """The rows of a column of integers that are not in a range around zero; None if there are none."""
     held = (pc.fill_null(array, 0) if array.null_count else array).to_numpy()
+    if len(held) == 0 or (held.min() >= low and held.max() <= high):
+        return None
     found: Flags = (held < low) | (held > high)
-    return found if found.any() else None
+    return found

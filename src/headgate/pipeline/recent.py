@@ -12,7 +12,7 @@ key the one before it in the same slot, so a search meets ever older keys and ma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 Ints: TypeAlias = npt.NDArray[np.int64]
+Texts: TypeAlias = Sequence[str] | npt.NDArray[np.object_]
 
 MAX_RECENT_KEYS = 1 << 23
 """How many keys are remembered: about 200 MB when full."""
@@ -32,7 +33,7 @@ _SEED = "headgate-keys-01"
 """The key of the hash. Changing it makes every stored key useless."""
 
 
-def hash_keys(publishers: str | Sequence[str], sources: str | Sequence[str], ids: Sequence[str]) -> Keys:
+def hash_keys(publishers: str | Sequence[str], sources: str | Sequence[str], ids: Texts) -> Keys:
     """One key an event, of who published it, the source and the id. A plain string stands for all events."""
     found = _hashes(ids)
     for column in (publishers, sources):
@@ -40,10 +41,11 @@ def hash_keys(publishers: str | Sequence[str], sources: str | Sequence[str], ids
     return found
 
 
-def repeats_within(keys: Keys, identities: Sequence[object]) -> dict[int, int]:
+def repeats_within(keys: Keys, identities: Iterable[object]) -> dict[int, int]:
     """Events that occur earlier in the same request: `{place: place of the first}`."""
     found: dict[int, int] = {}
-    if len(np.unique(keys)) < len(keys):
+    ordered = np.sort(keys)
+    if (ordered[1:] == ordered[:-1]).any():
         first: dict[object, int] = {}
         for at, identity in enumerate(identities):
             if first.setdefault(identity, at) != at:
@@ -61,11 +63,14 @@ def _spread(column: str | Sequence[str]) -> Any:
     return hashes[np.fromiter(map(number.__getitem__, column), np.int64, len(column))]
 
 
-def _hashes(texts: Sequence[str]) -> Keys:
+def _hashes(texts: Texts) -> Keys:
     from pandas.util import hash_array  # here: readers of the log start faster without it
 
-    column = np.empty(len(texts), object)
-    column[:] = texts
+    if isinstance(texts, np.ndarray):
+        column = texts
+    else:
+        column = np.empty(len(texts), object)
+        column[:] = texts
     found: Keys = hash_array(column, hash_key=_SEED, categorize=False)
     return found
 

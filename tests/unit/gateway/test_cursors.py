@@ -137,3 +137,10 @@ def test_what_belongs_to_closed_subscriptions_goes(cursors: Cursors) -> None:
         {},
         {"a": 1},
     ]
+
+
+def test_one_that_asks_for_history_needs_what_lies_before_it(cursors: Cursors) -> None:
+    asks = Subscription("s", "ann", "shop.Order", history=True, first=3)
+    assert {stream: held[0].seq for stream, held in cursors.floors([asks], starts, NOW).items()} == {"a": 1, "b": 1}
+    cursors.ack_many([Ack("s", 3, {"a": 41})], NOW)
+    assert cursors.floors([asks], starts, NOW)["a"][0].seq == 42
