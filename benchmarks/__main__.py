@@ -1,20 +1,30 @@
-"""`make bench`: run all, or those named: `python -m benchmarks matching latency types`."""
+"""`make bench`: run all, or those named: `python -m benchmarks gateway gryphon received`."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import matching, measure, streaming
+from benchmarks import gateway, gryphon, latency_node, matching, measure, nats, streaming
 from headgate.pipeline.session import spark
 
-ALL = {"matching": matching.run, "latency": streaming.latency, "types": streaming.types}
+SPARK = {"matching": matching.run, "latency": streaming.latency, "types": streaming.types}
+"""Benchmarks of Spark jobs in this process."""
+NODE = {"gateway": gateway.run, "single": nats.single, "received": latency_node.run, "gryphon": gryphon.run}
+"""Benchmarks of a node, whose pipeline is a process of its own."""
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or list(ALL)
-    session = spark(memory="4g")
+    chosen = sys.argv[1:] or [*SPARK, *NODE]
+    if unknown := [name for name in chosen if name not in {*SPARK, *NODE}]:
+        sys.exit(f"no benchmark `{unknown[0]}`; there are {', '.join([*SPARK, *NODE])}")
+    if jobs := [name for name in chosen if name in SPARK]:
+        session = spark(memory="4g")
+        for name in jobs:
+            SPARK[name](session)
+        session.stop()  # a node needs the memory
     for name in chosen:
-        ALL[name](session)
+        if name in NODE:
+            NODE[name]()
     measure.finish()
 
 

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import console, report, report_ratio, seconds
-from benchmarks.nats import single
 from benchmarks.node import PUBLISHER, SOURCE, TYPE, Node, as_arrow, as_cloudevents, made, policy, publish, table
 from benchmarks.workload import World
 from headgate.gateway import wire
@@ -117,7 +116,7 @@ class Supply:
         return [self._admission.admit(from_arrow(one, TYPE, PUBLISHER, kinds), now).table for one in tables]
 
 
-def run(session: Any = None) -> None:  # noqa: ARG001
+def run() -> None:
     """Publish through one gateway and through two, in Arrow and in JSON."""
     console.print(f"[bold]gateway publish[/]: batches of {SIZE:,} over {CONNECTIONS} connections, beside the raw log")
     world, key = World(0), PrivateKey.generate()
@@ -148,7 +147,6 @@ def run(session: Any = None) -> None:  # noqa: ARG001
         None,
         "higher",
     )
-    single()
 
 
 def _round(supply: Supply, raw: Raw, one: Publishers, two: Publishers) -> dict[str, float]:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import nats
 import numpy as np
@@ -94,7 +93,7 @@ def _await(process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.05)
 
 
-def single(session: Any = None) -> None:  # noqa: ARG001
+def single() -> None:
     """Events one by one: HTTP, WebSocket and NATS, in turn."""
     console.print("[bold]single publish[/]: one event at a time over one connection, beside NATS JetStream")
     world, key = World(0), PrivateKey.generate()

@@ -23,14 +23,15 @@ from typing import Any, Final
 
 import pytest
 
-from faults.node_story import MARK, READERS, SECONDS, Breaker, Story, marked, policy
+from faults.node_story import GATEWAYS, MARK, READERS, SECONDS, Breaker, Story, faults, marked, policy
 from harness.node import Node, run, running
 from headgate.decide.deliver import decide
+from headgate.decide.publish import admit
 from headgate.gateway.cursors import FILE as CURSORS
 from headgate.gateway.cursors import Cursors
 from headgate.gateway.names import ledger_id
 from headgate.ledger import Ledger
-from headgate.model.events import Event
+from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import plain
@@ -142,6 +143,8 @@ def check_published(story: Story, found: Record) -> None:
     last: dict[tuple[str, str], int] = {}
     for event in mine:
         assert dict(event.values) == story.sent[event.publisher, event.id]
+        draft = Draft(event.id, event.publisher, event.type, event.values, event.source)
+        admit(found.state(event.version), draft, now=event.time, predicates={})  # or it is refused
         n = int(event.values["n"])
         assert n > last.get((event.publisher, event.stream), -1), f"{event} came after a later one"
         last[event.publisher, event.stream] = n
@@ -235,7 +238,7 @@ class Reading:
         return f"{self.name}: {len(self._index.keys() - got)} of {self.size} did not come"
 
 
-def check_cursors(node: Node, stories: Iterable[Story], found: Record, readings: Mapping[str, Reading]) -> None:
+def check_cursors(node: Node, stories: Iterable[Story], found: Record) -> None:
     """The gateways remember the last event that was acknowledged, or a later place with nothing in between."""
     cursors = Cursors(node.files.data / CURSORS)
     try:
@@ -257,7 +260,8 @@ def play(node: Node, seeds: range, breaker: Breaker) -> list[str]:
     after = tails(node)
     with node.client("administrator") as admin:
         since = admin.change([], note=f"seeds {seeds[0]} to {seeds[-1]}")
-    stories = [Story(node, seed, breaker, since) for seed in seeds]
+    hangs = any(one.what == "stop" and one.parts[0] in GATEWAYS for seed in seeds for one in faults(seed))
+    stories = [Story(node, seed, breaker, since, hangs) for seed in seeds]
     for story in stories:
         story.subscribe("ada")
         story.subscribe("cy")
@@ -319,7 +323,7 @@ def look(node: Node, stories: list[Story], after: Mapping[str, int], reading: li
                     one.result()
                 raise AssertionError("; ".join(one.missing() for one in left.values()))
             time.sleep(0.2)
-        check_cursors(node, stories, found, readings)
+        check_cursors(node, stories, found)
     return [
         f"seed {story.seed}: {Counter(story.answers.values())}, {len(story.versions)} changes, "
         + ", ".join(

@@ -6,21 +6,24 @@ Leaves out: the supervisor and the Spark process (`harness.node`).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import httpx
-from websockets.sync.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from harness.node import free_ports
 from headgate.cli.init import make_domain
@@ -42,6 +45,7 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 20.0
 ANSWER_SECONDS = 60.0
 DECIDE_SECONDS = 0.05
+T = TypeVar("T")
 
 
 @dataclass
@@ -78,6 +82,53 @@ class Process:
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
+
+
+class Socket:
+    """A WebSocket for tests that do one thing after another, on an event loop of its own."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        try:
+            self._connection = self._do(_open(url, options))
+        except BaseException:
+            self._end()
+            raise
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_SECONDS)
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def send(self, data: str | bytes | Iterable[str]) -> None:
+        """Send a frame, or one in fragments."""
+        self._do(self._connection.send(data))
+
+    def recv(self) -> str | bytes:
+        """The next frame."""
+        return self._do(self._connection.recv())
+
+    def close(self) -> None:
+        """End the connection, if it has not ended."""
+        try:
+            self._do(self._connection.close())
+        finally:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self.close()
+
+
+async def _open(url: str, options: Mapping[str, Any]) -> ClientConnection:
+    return await connect(url, **options)
 
 
 @dataclass
@@ -153,15 +204,19 @@ class Alone:
     def stop(self) -> None:
         """Stop every gateway."""
         while self.gateways:
-            one = self.gateways.pop()
-            one.process.terminate()
-            try:
-                one.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                one.process.kill()
-                one.process.wait()
-            assert one.process.stdout is not None
-            one.process.stdout.close()
+            self.end(self.gateways[-1])
+
+    def end(self, one: Process) -> None:
+        """Stop one gateway."""
+        self.gateways.remove(one)
+        one.process.terminate()
+        try:
+            one.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            one.process.kill()
+            one.process.wait()
+        assert one.process.stdout is not None
+        one.process.stdout.close()
 
     # -- using ------------------------------------------------------------------------------------------------
 
@@ -194,18 +249,30 @@ class Alone:
             assert answer.status_code == 201, answer.text
             return str(answer.json()["token"])
 
-    def socket(self, token: str, gateway: int = 0, **more: Any) -> ClientConnection:
+    def socket(self, token: str, gateway: int = 0, **more: Any) -> Socket:
         """A WebSocket of a session."""
-        url = f"wss://127.0.0.1:{self.gateways[gateway].port}/v1/socket"
-        return connect(
-            url,
+        return Socket(
+            f"wss://127.0.0.1:{self.gateways[gateway].port}/v1/socket",
             ssl=client_context(self.files.tls_certificate.read_bytes()),
             additional_headers={"authorization": f"Bearer {token}"},
-            subprotocols=[PROTOCOL],  # type: ignore[list-item]
+            subprotocols=[PROTOCOL],
             max_size=2**26,
+            open_timeout=ANSWER_SECONDS,
+            close_timeout=1,
+            ping_interval=None,
             proxy=None,
             **more,
         )
+
+    @contextmanager
+    def connected(self, gateway: int = 0) -> Iterator[ssl.SSLSocket]:
+        """A TLS connection, to be spoken to byte by byte."""
+        context = client_context(self.files.tls_certificate.read_bytes())
+        with (
+            socket.create_connection(("127.0.0.1", self.gateways[gateway].port), timeout=ANSWER_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            yield secured
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
@@ -258,3 +325,33 @@ def wait(ready: Callable[[], bool], what: str, seconds: float = ANSWER_SECONDS) 
         if time.monotonic() > end:
             raise AssertionError(f"waited {seconds:.0f} s for {what}")
         time.sleep(0.05)
+
+
+# -- byte by byte -------------------------------------------------------------------------------------------
+
+
+def heard(connection: ssl.SSLSocket) -> bytes:
+    """What has come back by now, if anything has."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65_536)
+    except ssl.SSLWantReadError:
+        return b""
+    finally:
+        connection.settimeout(ANSWER_SECONDS)
+
+
+def answer_of(connection: ssl.SSLSocket) -> bytes:
+    """Everything that comes back until the connection ends."""
+    found = b""
+    try:
+        while piece := connection.recv(65_536):
+            found += piece
+    except OSError:  # it is closed without waiting for the rest of the body
+        pass
+    return found
+
+
+def head(path: str, token: str, *lines: str, method: str = "POST") -> bytes:
+    all_lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"authorization: Bearer {token}", *lines, "", ""]
+    return "\r\n".join(all_lines).encode()

@@ -150,7 +150,10 @@ class Node:
         assert self.process is not None
         found: dict[str, int] = {}
         for line in subprocess.run(
-            ["ps", "-o", "pid=,args=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=False
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
         ).stdout.splitlines():
             pid, _, arguments = line.strip().partition(" ")
             words = arguments.split()

@@ -6,11 +6,16 @@ time; nothing that the pipeline or a gateway made takes part in it.
 
 from __future__ import annotations
 
+import contextlib
+import re
+import ssl
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+import httpx
 
 from harness.node import Node
 from headgate.client import Delivery, aio
@@ -26,10 +31,14 @@ WAIT: Final = 120.0
 """Seconds that anything may take on a busy machine."""
 
 CARD: Final = "card-7f3a91c5-never-log-me"
-SOURCE: Final = "source-b20c44de-never-log-me"
+INFORMANT: Final = "informant-b20c44de-never-log-me"
 DRIVER: Final = "driver-5e1d77aa-never-log-me"
-SECRETS: Final = (CARD, SOURCE, DRIVER)
+SECRETS: Final = (CARD, INFORMANT, DRIVER)
 """Values that are published and must be in no log."""
+
+REGIONS: Final = ("north", "south", "embargo")
+TOKEN: Final = re.compile(rb"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}")
+"""What a session token looks like."""
 
 ENEMIES: Final = 12
 """Principals that lose their rights again and again."""
@@ -76,7 +85,7 @@ types:
   shop.Price: {owner: shop, key: [item], attributes: {item: string, price: float}}
   press.Story:
     owner: press
-    attributes: {title: string, region: string, urgent: bool, words: int, filed: timestamp, source: string}
+    attributes: {title: string, region: string, urgent: bool, words: int, filed: timestamp, informant: string}
   press.Bulletin: {owner: press, extends: press.Story, attributes: {level: int, digest: bytes}}
   transit.Arrival:
     owner: transit
@@ -108,14 +117,15 @@ policy:
      attributes: [item, amount]}
   - {id: analysts-prices, who: analysts, may: subscribe, type: shop.Price}
 
+  - {id: press-installs, who: press, may: [install, extend], type: press.*}
   # The desk publishes what it likes, the wire service only for its own region, and always unhurried.
   - {id: desk-publishes, who: desk, may: publish, type: press.*}
   - {id: wire-embargo, who: wire, may: publish, type: press.Story, where: "region = 'embargo'", effect: forbid}
   - {id: wire-publishes, who: wire, may: publish, type: press.Story, where: "words < 2000",
-     attributes: {title: any, region: any, words: any, source: any, urgent: false}}
-  # Nobody but editors sees a source; readers see nothing under embargo, and no more words than they are cleared for.
+     attributes: {title: any, region: any, words: any, informant: any, urgent: false}}
+  # Only editors see informants; readers see nothing under embargo, and no more words than they are cleared for.
   - {id: editors-read, who: editors, may: subscribe, type: press.*}
-  - {id: no-sources, who: staff, may: subscribe, type: press.Story, effect: forbid, attributes: [source]}
+  - {id: no-informants, who: staff, may: subscribe, type: press.Story, effect: forbid, attributes: [informant]}
   - {id: readers-embargo, who: readers, may: subscribe, type: press.Story, effect: forbid, where: "region = 'embargo'"}
   - {id: readers-read, who: readers, may: subscribe, type: press.Story, disclose: true, where: "words <= $clearance"}
   - {id: readers-urgent, who: readers, may: subscribe, type: press.Story, where: "urgent", attributes: [title, urgent]}
@@ -245,3 +255,40 @@ def aio_client(node: Node, principal: str, gateways: Sequence[int]) -> aio.Clien
         broker=PrivateKey.load(node.files.broker_key).public.did,
         certificate=node.files.tls_certificate,
     )
+
+
+@contextlib.asynccontextmanager
+async def clients(node: Node, *who: tuple[str, int]) -> AsyncIterator[list[aio.Client]]:
+    """Clients of principals, each at one gateway."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(aio_client(node, name, [gateway])) for name, gateway in who]
+
+
+def token(node: Node, who: str) -> str:
+    """A session of a principal, for plain requests."""
+    client = node.client(who)
+    try:
+        return client.token()
+    finally:
+        client.close(end_session=False)
+
+
+def ask(node: Node, gateway: int, token: str, method: str, path: str, **more: Any) -> httpx.Response:
+    """A plain request."""
+    context = ssl.create_default_context(cafile=str(node.files.tls_certificate))
+    with httpx.Client(base_url=node.urls[gateway], verify=context, timeout=WAIT) as client:
+        return client.request(method, path, headers={"authorization": f"Bearer {token}"}, **more)
+
+
+def fetch(node: Node, gateway: int, token: str, id: str, count: int) -> list[dict[str, Any]]:
+    """Everything that a subscription has and that is not acknowledged, asked for once more when it is there."""
+    found: list[dict[str, Any]] = []
+    node.wait(lambda: len(_poll(node, gateway, token, id, found)) >= count, f"{count} deliveries of {id}", WAIT)
+    return _poll(node, gateway, token, id, found)
+
+
+def _poll(node: Node, gateway: int, token: str, id: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    answer = ask(node, gateway, token, "GET", f"/v1/subscriptions/{id}/events", params={"limit": 10_000, "wait": 0.2})
+    assert answer.status_code == 200, answer.text
+    found[:] = answer.json()["events"]
+    return found

@@ -2,7 +2,8 @@
 
 Guarantees: the token goes only to gateways whose broker has proven itself; it is renewed before it expires, by the
 gateways' clock, and once more if a gateway no longer takes it. A request that may be repeated is sent again, to the
-next gateway if need be, until it is answered or the time is up; one that may not be only if it never arrived.
+next gateway if need be, until it is answered or the time is up and every gateway was asked; one that may not be only
+if it never arrived.
 Leaves out: what requests mean (`aio`), and the WebSocket (`channel`).
 """
 
@@ -156,7 +157,8 @@ class Session:
                 tried.append(f"{gateway.address.http}: {last.message}")
                 pause = _retry_after(reply)
             self.ring.leave(gateway)
-            if not await tries.again(pause):
+            # One that hangs must not use up the time of those that were not asked at all.
+            if not await tries.again(pause) and len(tried) >= len(self.ring.gateways):
                 raise last or Unreachable("no gateway answered", tried)
 
     async def close(self, *, end: bool = True) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.requests import HTTPConnection
 
@@ -110,16 +110,23 @@ class Sessions:
         self.check(caller)
         return caller
 
+    def has_seen(self, token: str) -> bool:
+        """Was this token good here before?"""
+        return token in self._verified
+
     def check(self, caller: Caller) -> None:
         """Refuse a caller whose session is over."""
-        if self._clock() >= caller.expires or caller.session in self._lapsed or self._ended.ended(caller.session):
+        if self._clock() >= caller.expires:
             raise _over()
         if self._principal(caller.did) != caller.principal:
             self._lapse(caller)
             raise _over()
+        # Before it is asked whether the session has ended, so that all connections of one session are told the same.
         if not self._may_connect(caller.principal):
             self._lapse(caller)
             raise ConnectDenied(f"`{caller.principal}` may no longer connect")
+        if caller.session in self._lapsed or self._ended.ended(caller.session):
+            raise _over()
 
     def known(self) -> int:
         """How many sessions that are not over this gateway has seen."""
@@ -180,7 +187,12 @@ def token_of(connection: HTTPConnection) -> str:
 
 async def authenticated(connection: HTTPConnection) -> Caller:
     """Who makes this request."""
-    sessions: Sessions = connection.app.state.gateway.sessions
-    caller = sessions.caller(token_of(connection))
+    gateway: Any = connection.app.state.gateway
+    sessions: Sessions = gateway.sessions
+    token = token_of(connection)
+    if not sessions.has_seen(token) and gateway.follower.behind():
+        with suppress(HeadgateError):  # another gateway, which gave the token, may know of a newer version
+            await gateway.run_blocking(gateway.follower.refresh)
+    caller = sessions.caller(token)
     connection.scope["headgate.caller"] = caller
     return caller

@@ -118,6 +118,11 @@ class Feed:
         """Has everything been read that there is?"""
         return self._current
 
+    @property
+    def ending(self) -> bool:
+        """Has the subscription ended, so that `Closed` is still to come?"""
+        return self._ends_at is not None
+
     # -- reading ----------------------------------------------------------------------------------------------
 
     async def next(self, limit: int, timeout: float | None = None, room: int = MAX_SLICE_BYTES) -> Step:

@@ -236,7 +236,7 @@ async def subscriptions(request: Request, caller: Caller, body: None) -> Respons
 async def subscription(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """One of one's own subscriptions."""
     gateway = gateway_of(request)
-    return answer(_subscription(gateway, own_subscription(gateway, caller, request.path_params["id"])))
+    return answer(_subscription(gateway, await own_subscription(gateway, caller, request.path_params["id"])))
 
 
 async def subscribe(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
@@ -257,7 +257,7 @@ async def subscribe_unnamed(request: Request, caller: Caller, body: wire.Subscri
 async def unsubscribe(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """End a subscription."""
     gateway = gateway_of(request)
-    found = own_subscription(gateway, caller, request.path_params["id"])
+    found = await own_subscription(gateway, caller, request.path_params["id"])
     await commit(gateway, caller, [Unsubscribe(found.id)])
     return nothing()
 
@@ -265,7 +265,7 @@ async def unsubscribe(request: Request, caller: Caller, body: None) -> Response:
 async def restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What a subscription loses to the caller's rights."""
     gateway = gateway_of(request)
-    found = own_subscription(gateway, caller, request.path_params["id"])
+    found = await own_subscription(gateway, caller, request.path_params["id"])
     state = gateway.follower.state
     books = gateway.domain.books(state)
     told: Any = as_json(
@@ -292,6 +292,7 @@ async def make_subscription(
     """The subscription by this name, made unless it is there; refused if another one is."""
     name = ledger_id(caller.principal, id)
     wanted = _wanted(name, caller, body)
+    await gateway.run_blocking(gateway.follower.refresh)  # another gateway may have made it and lost the answer
     old = gateway.follower.subscription(name)
     if old is not None:
         same = (old.type, old.where, old.history, old.since_version, old.since_time) == (
@@ -309,7 +310,7 @@ async def make_subscription(
     if held >= gateway.config.limits.subscriptions_per_principal:
         raise TooMany(f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full")
     await commit(gateway, caller, [Subscribe(wanted)])
-    made = own_subscription(gateway, caller, id)
+    made = await own_subscription(gateway, caller, id)
     if body.temporary:
         await gateway.run_blocking(gateway.cursors.mark_temporary, name, made.first, gateway.name, gateway.clock())
     return made, True
@@ -334,9 +335,13 @@ def _utc(time: datetime) -> datetime:
         raise BadRequest(f"`{time}` is not in the years 1 to 9999 of UTC") from None
 
 
-def own_subscription(gateway: Gateway, caller: Caller, id: str) -> Subscription:
+async def own_subscription(gateway: Gateway, caller: Caller, id: str) -> Subscription:
     """The caller's subscription by this name, or `not-found`."""
-    found = gateway.follower.subscription(ledger_id(caller.principal, id))
+    name = ledger_id(caller.principal, id)
+    found = gateway.follower.subscription(name)
+    if found is None:  # it may have been made a moment ago, at another gateway that the caller has just lost
+        await gateway.run_blocking(gateway.follower.refresh)
+        found = gateway.follower.subscription(name)
     if found is None or found.principal != caller.principal:
         raise NotFound(f"no subscription `{brief(id)}`")
     return found

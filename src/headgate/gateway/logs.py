@@ -56,6 +56,15 @@ TELLING: Final = frozenset(
 _OUR_TEMPLATES: Final = frozenset({"uvicorn.error"})
 """Libraries that pass what varies as arguments: a template of one line may be told, the arguments may not."""
 
+_OF_CLIENTS: Final = frozenset(
+    {
+        "ASGI callable returned without completing handshake.",  # said of every WebSocket that is refused
+        "Invalid HTTP request received.",
+        "Invalid UTF-8 sequence received from client.",
+    }
+)
+"""What the server says whenever a client sends nonsense: those who do so must not be able to fill the log."""
+
 _UNKNOWN: Final = "?"
 
 
@@ -243,6 +252,7 @@ def start_logging(level: str, format: str, *, handle: int = 2, wait: bool = True
     """Send everything that any part of this process logs or fails with to standard error, as lines."""
     handler = Writer(handle, wait=wait)
     handler.setFormatter(Lines(format))
+    handler.addFilter(lambda record: record.name not in _OUR_TEMPLATES or record.msg not in _OF_CLIENTS)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

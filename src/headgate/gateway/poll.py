@@ -47,7 +47,7 @@ T = TypeVar("T")
 async def events(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """The deliveries of a subscription, in the form that the client accepts."""
     gateway = gateway_of(request)
-    found = own_subscription(gateway, caller, request.path_params["id"])
+    found = await own_subscription(gateway, caller, request.path_params["id"])
     after = request.query_params.getlist("after")
     if len(after) > MAX_AFTER:
         raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
@@ -193,7 +193,7 @@ class _Streamed(StreamingResponse):
 async def ack(request: Request, caller: Caller, body: wire.AckRequest) -> Response:
     """Acknowledge deliveries."""
     gateway = gateway_of(request)
-    found = own_subscription(gateway, caller, request.path_params["id"])
+    found = await own_subscription(gateway, caller, request.path_params["id"])
     return answer(wire.AckAnswer(await gateway.readers.ack(found, body.positions)))
 
 
@@ -214,7 +214,7 @@ _POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": M
 OPERATIONS: Final = (
     Operation("GET", "/v1/subscriptions/{id}/events", "events",
               "Deliveries: long-poll, or server-sent events with `Accept: text/event-stream`", events,
-              answers={200: wire.EventsAnswer}, errors=(404, 422),
+              answers={200: wire.EventsAnswer}, errors=(404, 422, 507),
               parameters=(
                   Parameter("wait", "Seconds to wait for the first delivery",
                             {"type": "number", "minimum": 0, "maximum": 86_400}),

@@ -216,7 +216,7 @@ class Socket:
         if id in self._opened:
             raise AlreadyExists(f"`{id}` is open on this connection already")
         await self._gateway.catch_up()
-        found = own_subscription(self._gateway, self._caller, id)
+        found = await own_subscription(self._gateway, self._caller, id)
         feed = await self._gateway.readers.open(found)
         opened = Opened(id, msgspec.json.encode(id), feed, credit)
         self._opened[id] = opened
@@ -233,7 +233,7 @@ class Socket:
         self._drop(self._find(id))
 
     async def _ack(self, id: str, positions: list[str]) -> None:
-        found = own_subscription(self._gateway, self._caller, id)
+        found = await own_subscription(self._gateway, self._caller, id)
         count = await self._gateway.readers.ack(found, positions)
         await self._say(frames.said("acked", subscription=id, count=count))
 
@@ -336,7 +336,7 @@ class Socket:
                 opened.credit -= len(step)
                 await self._ws.send_text(frames.events(opened.name, step))
                 self._gateway.metrics.delivered(len(step))
-                if opened.feed.current:
+                if opened.feed.current and not opened.feed.ending:
                     return
         self._mark(opened)
 

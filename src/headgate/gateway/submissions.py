@@ -1,7 +1,8 @@
 """What publishers send, on its way into the log: requests, and what became of their events.
 
 Guarantees: a submission can be put to any version of the ledger, again if need be; an event that was found to be sent
-before stays found. Every event of it ends as accepted, duplicate or refused, in the order in which it was sent.
+before stays found, also where the right to publish it has ended since. Every event of it ends as accepted, duplicate or
+refused, in the order in which it was sent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import HeadgateError, PublishDenied
 from headgate.model.events import Draft
 from headgate.pipeline.admission import Admission, Admitted, Encoded, encode_many
 from headgate.pipeline.appends import Append, Repeat
@@ -48,7 +49,10 @@ class Submission:
     publisher: str
     size: int
     cut: Callable[[Admission, datetime], Parts]
+    named: Callable[[int], tuple[str, str]]
+    """The source and the id of the event at a place."""
     sent_before: set[int] = field(default_factory=set)
+    looked_for: set[int] = field(default_factory=set)
     sent_twice: set[int] = field(default_factory=set)
     accept: frozenset[Repeat] = frozenset()
     refusals: dict[int, HeadgateError] = field(default_factory=dict)
@@ -64,7 +68,29 @@ class Submission:
             int(places[row]): error
             for part, places in zip(self.parts, self.places, strict=True)
             for row, error in part.refusals.items()
+            if int(places[row]) not in self.sent_before
         }
+
+    def denied(self, time: int, window: int) -> tuple[list[int], Append] | None:
+        """The events that the publisher may not publish now, and were not looked for in the log yet, if any.
+
+        Whoever got no answer sends again, and may have lost the right since.
+        """
+        places = [at for at, why in self.refusals.items() if isinstance(why, PublishDenied)]
+        places = [at for at in places if at not in self.looked_for]
+        if not places:
+            return None
+        self.looked_for.update(places)
+        sources, ids = zip(*map(self.named, places), strict=True)
+        return places, Append(0, time, len(places), b"", hash_keys(self.publisher, sources, ids), window)
+
+    def recall(self, places: Sequence[int], candidates: Sequence[Repeat], log: LogFile) -> None:
+        """Tell which of the denied events were stored before: those are no refusals."""
+        held = _Held(log)
+        for one in candidates:
+            if (self.publisher, *self.named(places[one.index])) in held.by(one):
+                self.sent_before.add(places[one.index])
+        self.refusals = {at: why for at, why in self.refusals.items() if at not in self.sent_before}
 
     def types(self) -> list[str]:
         """The types of which something was accepted."""
@@ -107,15 +133,10 @@ class Submission:
         """Tell events sent before from others that only look alike, by what the log holds."""
         assert self.encoded is not None
         mine = from_blob(self.encoded.blob)
-        appends: dict[tuple[str, int], pa.Table] = {}
+        held = _Held(log)
         for one in candidates:
-            key = one.stream, one.first
-            if key not in appends:
-                appends[key] = from_blob(log.append_holding(*key).blob)
-            earlier = appends[key]
             identity = (self.publisher, mine.column("source")[one.index].as_py(), mine.column("id")[one.index].as_py())
-            known = zip(*(earlier.column(name).to_pylist() for name in ("publisher", "source", "id")), strict=True)
-            if identity in set(known):
+            if identity in held.by(one):
                 self.sent_before.add(int(self.sent[one.index]))
             else:
                 self.accept |= {one}
@@ -128,7 +149,12 @@ class Submission:
 
 def of_drafts(publisher: str, drafts: Sequence[Draft]) -> Submission:
     """Events that came one by one."""
-    return Submission(publisher, len(drafts), lambda admission, now: admission.admit_drafts(drafts, now))
+    return Submission(
+        publisher,
+        len(drafts),
+        lambda admission, now: admission.admit_drafts(drafts, now),
+        lambda at: (drafts[at].source, drafts[at].id),
+    )
 
 
 def of_table(publisher: str, table: pa.Table, default: str | None) -> Submission:
@@ -142,7 +168,28 @@ def of_table(publisher: str, table: pa.Table, default: str | None) -> Submission
             found.append(admission.admit(from_arrow(piece.table, piece.type, publisher, attributes), now))
         return found, [piece.rows for piece in pieces]
 
-    return Submission(publisher, table.num_rows, cut)
+    def named(at: int) -> tuple[str, str]:
+        source = table.column("source")[at].as_py() if "source" in table.column_names else None
+        return source or "", table.column("id")[at].as_py() or ""
+
+    return Submission(publisher, table.num_rows, cut, named)
+
+
+class _Held:
+    """Who the events of some appends are, each append read once."""
+
+    def __init__(self, log: LogFile) -> None:
+        self._log = log
+        self._known: dict[tuple[str, int], frozenset[tuple[str, str, str]]] = {}
+
+    def by(self, one: Repeat) -> frozenset[tuple[str, str, str]]:
+        """The publisher, source and id of every event of an append."""
+        key = one.stream, one.first
+        if key not in self._known:
+            table = from_blob(self._log.append_holding(*key).blob)
+            columns = (table.column(name).to_pylist() for name in ("publisher", "source", "id"))
+            self._known[key] = frozenset(zip(*columns, strict=True))
+        return self._known[key]
 
 
 def _without(part: Admitted, places: Ints, gone: set[int]) -> Admitted:

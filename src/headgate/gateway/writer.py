@@ -158,6 +158,8 @@ class Writer:
                 one.decide(admission, now)
             except HeadgateError as error:
                 answers[at] = error
+            else:
+                self._look_back(one, micros(now))
         if self._advertise(admission.state, [one for at, one in left.items() if at not in answers]):
             return
         appends: dict[int, Append] = {}
@@ -181,6 +183,15 @@ class Writer:
                 self._follower.refresh()
             else:
                 answers[at] = answer
+
+    def _look_back(self, one: Submission, now: int) -> None:
+        """Find what is denied now and was stored before, when the publisher had the right and got no answer."""
+        asked = one.denied(now, self._window)
+        if asked is not None:
+            places, append = asked
+            found = self._log.repeats(append)
+            if found is not None:
+                one.recall(places, found.candidates, self._log)
 
     def _newest(self) -> Admission:
         self._follower.refresh()

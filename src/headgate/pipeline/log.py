@@ -147,6 +147,12 @@ class EventLog(LogFile):
             self._window.settle(kept=True)
             return answers
 
+    def repeats(self, append: Append) -> Repeats | None:
+        """The earlier appends that may hold events of one that is not written."""
+        with self._db.lock, failures(self.path):
+            self._window.catch_up(self._db, [append])
+            return self._window.repeats(self._db, append)
+
     def _append(self, db: sqlite3.Connection, stream: str, token: int, appends: Sequence[Append]) -> list[Answer]:
         begin, newest = self._held(db, stream, token)
         self._window.catch_up(db, appends)

@@ -10,7 +10,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from headgate.client import Client, ClientClosed, Refused, Timing, Unreachable, aio, connect
+from headgate.client import Client, ClientClosed, Patience, Refused, Timing, Unreachable, aio, connect
 from headgate.client.errors import refusal
 from headgate.client.gateways import Address, Gateway
 from headgate.model.errors import (
@@ -137,6 +137,13 @@ def test_a_client_moves_on_when_its_gateway_stops(start: Start, gateway: StandIn
         assert client.publish(SALE, {"item": "tea"}).status == "accepted"
         gateway.stop()
         assert client.publish(SALE, {"item": "tea"}).status == "accepted"
+
+
+def test_every_gateway_is_asked_before_the_time_is_up(gateway: StandIn, directory: Path) -> None:
+    key, certificate = directory / "keys" / "till.pem", directory / "tls" / "tls.crt"
+    none = Patience(seconds=0.0)
+    with connect(["https://127.0.0.1:9", gateway.url], key, certificate=certificate, requests=none) as client:
+        assert client.whoami()
 
 
 def test_nobody_there(directory: Path) -> None:

@@ -1,0 +1,183 @@
+"""From publish to received, through a real node, beside the time that the pipeline takes for its own micro-batches.
+
+A publisher and a subscriber, each a process with the Python client, share this machine's clock. What is measured is the
+time from just before `publish` to the delivery in the subscriber's hand. An event arrives while a micro-batch is under
+way, waits for its end and takes part in the next; so something near one and a half batches is what is to be expected.
+The batch time is the median of those that decided events while it was measured, as the delivery store records them:
+reading the log, deciding and masking, without what Spark does between batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+
+from benchmarks.measure import console, report
+from benchmarks.node import PUBLISHER, TYPE, Node, made, policy, subscribing, table
+from benchmarks.workload import World
+from headgate.client import aio
+from headgate.model.changes import AddRule, DeclarePrincipal, SetKey
+from headgate.model.rights import Action, Rule
+from headgate.model.state import ADMINISTRATOR
+from headgate.pipeline.store import DeliveryStore
+from headgate.trust.keys import PrivateKey
+
+SUBSCRIPTIONS = 10_000
+PRINCIPALS = 1_000
+RATES = {1_000: 20, 10: 10}
+"""Events a second, and in how many requests; one event in a request goes by `publish`, more by `publish_arrow`."""
+WARM_UP, MEASURED = 20.0, 40.0
+ROUNDS = 3
+"""The measured time is cut in so many parts, for the spread."""
+SUBSCRIBER = "subscriber"
+WAIT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a client needs to know."""
+
+    url: str
+    certificate: Path
+    key: Path
+    broker: str
+    rate: int
+    requests: int
+    first: int
+    values: int
+
+    def client(self) -> aio.Client:
+        return aio.connect(self.url, self.key, broker=self.broker, certificate=self.certificate)
+
+
+def publisher(where: Where, go: Any, told: Any) -> None:
+    """Publish at a steady rate; tells when each event was about to be published."""
+    told.put(uvloop.run(_publish(where, go, told)))
+
+
+async def _publish(where: Where, go: Any, told: Any) -> dict[str, float]:
+    size = where.rate // where.requests
+    count = int((WARM_UP + MEASURED) * where.requests)
+    rng = np.random.default_rng(where.rate)
+    tables = [table(where.first + n * size, size, where.values, rng) for n in range(count)]
+    rows = [one.drop_columns(["id", "source"]).to_pylist() for one in tables] if size == 1 else []
+    sent: dict[str, float] = {}
+    waiting: set[asyncio.Task[Any]] = set()
+    async with where.client() as client:
+        told.put("ready")
+        await asyncio.to_thread(go.wait, WAIT_SECONDS)
+        begin = time.time()
+        for number, events in enumerate(tables):
+            await asyncio.sleep(max(0.0, begin + number / where.requests - time.time()))
+            now = time.time()
+            sent.update(dict.fromkeys(events.column("id").to_pylist(), now))
+            if size == 1:
+                work: Any = client.publish(TYPE, rows[number][0], id=events.column("id")[0].as_py())
+            else:
+                work = client.publish_arrow(TYPE, events)
+            task = asyncio.create_task(work)
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
+        await asyncio.gather(*waiting)
+    return sent
+
+
+def subscriber(where: Where, count: int, told: Any) -> None:
+    """Read as many deliveries as there will be; tells when each was in hand."""
+    told.put(uvloop.run(_receive(where, count, told)))
+
+
+async def _receive(where: Where, count: int, told: Any) -> dict[str, float]:
+    got: dict[str, float] = {}
+    async with where.client() as client, await client.subscribe(f"all-{where.rate}", TYPE) as subscription:
+        told.put("ready")
+        while len(got) < count:
+            found = await subscription.take(1_000, WAIT_SECONDS)
+            now = time.time()
+            if not found:
+                raise RuntimeError(f"{len(got)} of {count} deliveries came")
+            got.update(dict.fromkeys((one.id for one in found), now))
+    return got
+
+
+def run() -> None:
+    """Both rates on one node."""
+    world, key = World(SUBSCRIPTIONS), PrivateKey.generate()
+    with (
+        tempfile.TemporaryDirectory() as place,
+        made(Path(place) / "node", policy(world, PRINCIPALS, key), 1, key) as node,
+    ):
+        node.commit(subscribing(world, PRINCIPALS))
+        node.commit(
+            [
+                DeclarePrincipal(SUBSCRIBER),
+                SetKey(SUBSCRIBER, node.key(SUBSCRIBER).public.did),
+                AddRule(Rule("all", SUBSCRIBER, frozenset({Action.SUBSCRIBE}), TYPE, author=ADMINISTRATOR)),
+            ]
+        )
+        for name in (PUBLISHER, SUBSCRIBER):
+            node.key(name).save(node.files.keys / f"{name}.pem")
+        node.start()
+        first = 0
+        for rate, requests in RATES.items():
+            console.print(f"[bold]publish to received[/]: {rate:,} events/s in {requests} requests a second")
+            _measure(node, rate, requests, first, world.values)
+            first += int(rate * (WARM_UP + MEASURED)) + 1
+
+
+def _measure(node: Node, rate: int, requests: int, first: int, values: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    sending, getting, go = context.Queue(), context.Queue(), context.Event()
+    broker = PrivateKey.load(node.files.broker_key).public.did
+
+    def where(name: str) -> Where:
+        url, key = f"https://127.0.0.1:{node.port}", node.files.keys / f"{name}.pem"
+        return Where(url, node.files.tls_certificate, key, broker, rate, requests, first, values)
+
+    count = int((WARM_UP + MEASURED) * requests) * (rate // requests)
+    processes = [
+        context.Process(target=publisher, args=(where(PUBLISHER), go, sending), daemon=True),
+        context.Process(target=subscriber, args=(where(SUBSCRIBER), count, getting), daemon=True),
+    ]
+    for process in processes:
+        process.start()
+    for queue in (sending, getting):
+        assert queue.get(timeout=WAIT_SECONDS) == "ready"
+    begin = time.time() + WARM_UP
+    go.set()
+    sent = sending.get(timeout=WARM_UP + MEASURED + WAIT_SECONDS)
+    got = getting.get(timeout=WAIT_SECONDS)
+    for process in processes:
+        process.join(WAIT_SECONDS)
+    _report(node, rate, begin, {id: (at, got[id] - at) for id, at in sent.items() if at >= begin})
+
+
+def _report(node: Node, rate: int, begin: float, found: dict[str, tuple[float, float]]) -> None:
+    """The latencies over the batch time, with the spread over the parts of the measured time."""
+    store = DeliveryStore.open(node.files.data / "deliveries.db", read_only=True)
+    stats = [one for one in store.stats() if one.at >= begin * 1e6 and one.events]
+    store.close()
+    batch = statistics.median(one.milliseconds for one in stats)
+    between = statistics.median(np.diff([one.at for one in stats]) / 1000) if len(stats) > 1 else batch
+    parts: list[list[float]] = [[] for _ in range(ROUNDS)]
+    for at, waited in found.values():
+        parts[min(int((at - begin) / MEASURED * ROUNDS), ROUNDS - 1)].append(waited * 1000)
+    every = np.array([one for part in parts for one in part])
+    what = f"publish to received at {rate:,} events/s"
+    report(f"{what}: the pipeline's batch time, ms", batch, None, "lower")
+    report(f"{what}: from batch to batch, ms", float(between), None, "lower")
+    for share, label, mark in ((50, "median", 2.0), (95, "95th percentile", 3.0)):
+        value = float(np.percentile(every, share))
+        each = [float(np.percentile(part, share)) for part in parts if part]
+        spread = (max(each) - min(each)) / 2
+        report(f"{what}, {label}, ms", value, None, "lower", spread)
+        report(f"{what}, {label}, over the batch time", value / batch, mark, "lower", spread / batch)
