@@ -44,7 +44,7 @@ WARM_UP, MEASURED = 20.0, 60.0
 MULTIPLES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 SAMPLE_SECONDS = 0.5
 TOLERANCE = 0.02
-DRAIN_SECONDS = 120.0
+DRAIN_SECONDS = 300.0
 CATCHING_UP = 200
 """Principals who connect after the load."""
 

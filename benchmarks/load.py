@@ -32,7 +32,7 @@ PUBLISHERS = 4
 CREDIT = 1_000_000
 ACK_SECONDS = 5.0
 LOOK_SECONDS = 0.01
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 OPENING = 25
 """Connections that are made at a time."""
 
@@ -108,7 +108,7 @@ class Reader(asyncio.Protocol):
         self.received = 0
         self.acking = 0
         self.acked = 0
-        self.heard = time.monotonic()
+        self.why = "no reason was given"
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -161,7 +161,9 @@ class Reader(asyncio.Protocol):
         return True
 
     def _frame(self, kind: int, payload: bytes) -> None:
-        if kind == 9:
+        if kind == 8:
+            self.why = payload[2:].decode()
+        elif kind == 9:
             self._send(10, payload)
         elif kind == 1:
             if payload.startswith(_EVENTS):
@@ -169,7 +171,6 @@ class Reader(asyncio.Protocol):
                 at = payload.rindex(_POSITION) + len(_POSITION)
                 name = payload[len(_EVENTS) : payload.index(b'"', len(_EVENTS))]
                 self._last[name] = payload[at : at + _CHARS]
-                self.heard = time.monotonic()
             elif payload.startswith(b'{"op":"opened"'):
                 self._opened += 1
                 if self._opened == self._subscriptions and not self.ready.done():
@@ -229,8 +230,8 @@ async def _read(plan: Plan, over: Any, ready: Any, received: Any) -> None:
         for one in made[turn % share :: share]:  # a part of them at a time, so that they do not come all at once
             one.acknowledge()
         turn += 1
-        if any(one.closed.done() for one in made):
-            raise RuntimeError(f"a connection was closed after {time.monotonic() - begin:.0f} s")
+        if gone := [one.why for one in made if one.closed.done()]:
+            raise RuntimeError(f"{len(gone)} connections were closed after {time.monotonic() - begin:.0f} s: {gone[0]}")
     for one in made:
         one.acknowledge()  # so that nothing of it comes again in a later load
     await _until(lambda: all(one.acked == one.acking for one in made), "acknowledgements")

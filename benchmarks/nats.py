@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import nats
@@ -101,9 +101,10 @@ def single() -> None:
         tempfile.TemporaryDirectory() as name,
         server(Path(name)) as stream,
         made(Path(name) / "node", policy(world, 0, key), 1, key) as node,
+        ExitStack() as opened,
     ):
         node.start_gateways()
-        token, http, socket = node.token(PUBLISHER), node.http(), _socket(node)
+        token, http, socket = node.token(PUBLISHER), node.http(), opened.enter_context(_socket(node))
         rates: dict[str, list[float]] = {}
         for turn in range(WARM_UP + ROUNDS):
             one, two, three = (_events(3 * turn + part) for part in range(3))
@@ -116,7 +117,6 @@ def single() -> None:
                 rate = EVENTS / seconds(work)
                 if turn >= WARM_UP:
                     rates.setdefault(what, []).append(rate)
-        socket.close()
     for what in ("HTTP", "WebSocket", "NATS"):
         middle = sorted(rates[what])[ROUNDS // 2]
         report(

@@ -17,6 +17,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
 from headgate.pipeline.codec import to_blob
+from headgate.pipeline.layout import places
 
 ATTRIBUTES = {
     "issue": Kind.STRING,
@@ -106,29 +107,35 @@ class World:
     def appends(self, events: int, size: int = 1000, *, seed: int = 11) -> Iterator[bytes]:
         """Events as appends of `size`, types in turn."""
         rng = np.random.default_rng(seed)
+        # Every type has the same attributes, and so the same places.
+        columns = {name: place.slot.column for name, place in places(self._state.types, type_name(0)).items()}
         for start in range(0, events, size):
             n = min(size, events - start)
             number = np.arange(start, start + n)
             names = [type_name(t) for t in range(self.types)]
             issues = pa.array([f"issue{v}" for v in range(self.values)])
+            values = {
+                "issue": issues.take(pa.array(rng.integers(0, self.values, n))),
+                "price": rng.integers(0, PRICES, n),
+                "volume": rng.integers(0, 1_000_000, n),
+                "venue": pa.repeat("XLON", n),
+                "at": number * 1000,
+                "bid": rng.random(n),
+                "ask": rng.random(n),
+                "open": rng.integers(0, 2, n),
+                "currency": pa.repeat("GBP", n),
+                "note": pa.nulls(n, pa.string()),
+                "count": rng.integers(4, 100, n),
+                "weight": rng.random(n),
+            }
             yield to_blob(
                 pa.table(
                     {
                         "id": pa.array(number).cast(pa.string()),
                         "type": pa.array(names).take(pa.array(number % self.types)),
                         "publisher": pa.repeat("owner", n),
-                        "s0": issues.take(pa.array(rng.integers(0, self.values, n))),
-                        "i0": rng.integers(0, PRICES, n),
-                        "i1": rng.integers(0, 1_000_000, n),
-                        "s1": pa.repeat("XLON", n),
-                        "i2": number * 1000,
-                        "f0": rng.random(n),
-                        "f1": rng.random(n),
-                        "i3": rng.integers(0, 2, n),
-                        "s2": pa.repeat("GBP", n),
-                        "s3": pa.nulls(n, pa.string()),
-                        "i4": rng.integers(4, 100, n),
-                        "f2": rng.random(n),
+                        "source": pa.repeat("", n),
+                        **{columns[name]: column for name, column in values.items()},
                     }
                 )
             )

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,8 +77,11 @@ class Process:
 
     def faults(self) -> list[dict[str, Any]]:
         """What it has logged as an error."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line.get("level") == "error"]
+        found = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            with suppress(ValueError):  # on a full disk, a line may be cut off
+                found.append(json.loads(line))
+        return [line for line in found if line["level"] == "error"]
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]

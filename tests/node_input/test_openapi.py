@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from harness.alone import Alone, alone, rule
+from headgate.gateway import wire
 from headgate.model.changes import Change, DeclareGroup, DeclareType
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
@@ -177,3 +178,36 @@ def test_ending_the_session_answers_as_it_is_described(node: Alone) -> None:
     assert again.status_code == 401
     assert again.headers["content-type"] == "application/problem+json"
     assert again.json()["code"] == "not-authenticated"
+
+
+def test_a_temporary_subscription_is_told_as_one(node: Alone) -> None:
+    with node.http(node.token("anna")) as http:
+        for id, temporary in (("brief", True), ("lasting", False)):
+            body = {"type": SALE, "temporary": temporary}
+            for status in (201, 200):
+                made = http.put(f"/v1/subscriptions/{id}", json=body)
+                assert (made.status_code, made.json().get("temporary", False)) == (status, temporary)
+        listed = {
+            one["id"]: one.get("temporary", False) for one in http.get("/v1/subscriptions").json()["subscriptions"]
+        }
+        assert (listed["brief"], listed["lasting"]) == (True, False)
+        assert http.get("/v1/subscriptions/brief").json()["temporary"] is True
+        for id in ("brief", "lasting"):
+            assert http.delete(f"/v1/subscriptions/{id}").status_code == 204
+
+
+def test_events_are_streamed_to_who_accepts_that_as_it_is_described(node: Alone) -> None:
+    accept = {"accept": wire.EVENT_STREAM}
+    with node.http(node.token("anna")) as http:
+        described = http.get("/openapi.json").json()["paths"]["/v1/subscriptions/{id}/events"]["get"]["responses"][
+            "200"
+        ]
+        assert described["content"].keys() == {wire.JSON, wire.EVENT_STREAM}
+        http.put("/v1/subscriptions/streamed", json={"type": SALE}).raise_for_status()
+        with http.stream("GET", "/v1/subscriptions/streamed/events", headers=accept) as answer:
+            assert answer.headers["content-type"].startswith(wire.EVENT_STREAM)
+            assert next(answer.iter_lines()) == ": open"
+        for position in ("x", "A" * 22, "A" * 9_000):
+            refused = http.get("/v1/subscriptions/streamed/events", headers={**accept, "last-event-id": position})
+            assert (refused.status_code, refused.json()["code"]) == (400, "bad-position")
+        http.delete("/v1/subscriptions/streamed").raise_for_status()

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.alone import Alone, Process, alone, rule, wait
+from harness.alone import Alone, alone, rule, wait
 from headgate.gateway import wire
 from headgate.gateway.cursors import FILE
 from headgate.gateway.domain import Domain
@@ -28,13 +28,13 @@ from headgate.pipeline.jobs import Paths
 SALE = "shop.Sale"
 DISK = 80 * 2**20
 """Bytes of the small disk: it is nearly full from the beginning, but not full."""
-IMPATIENT = (
-    "-c",
-    "import headgate.pipeline.files as files\n"
-    "files.BUSY_SECONDS = 0.5\n"
-    "from headgate.gateway.serve import main\n"
-    "raise SystemExit(main())",
-)
+IMPATIENT = """
+import headgate.pipeline.files as files
+from headgate.ledger import Ledger
+files.BUSY_SECONDS = Ledger.open.__func__.__kwdefaults__["patience"] = 0.5
+from headgate.gateway.serve import main
+raise SystemExit(main())
+"""
 """A gateway that waits for a locked file only a moment."""
 
 
@@ -48,24 +48,23 @@ def policy(made: Alone) -> list[Change]:
     ]
 
 
-def event(id: str) -> dict[str, Any]:
-    return {"specversion": "1.0", "id": id, "source": "s", "type": SALE, "data": {"item": "lamp"}}
+def event(id: str, item: str = "lamp") -> dict[str, Any]:
+    return {"specversion": "1.0", "id": id, "source": "s", "type": SALE, "data": {"item": item}}
 
 
-def send(http: httpx.Client, id: str) -> httpx.Response:
-    return http.post("/v1/events", content=json.dumps(event(id)), headers={"content-type": wire.EVENT_JSON})
+def send(http: httpx.Client, id: str, item: str = "lamp") -> httpx.Response:
+    return http.post("/v1/events", content=json.dumps(event(id, item)), headers={"content-type": wire.EVENT_JSON})
 
 
-WRITES: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
-    "publish": send,
-    "subscribe": lambda http, id: http.put(f"/v1/subscriptions/{id}", json={"type": SALE}),
-    "look up": lambda http, id: http.put(f"/v1/lookups/look-{id}", json={"type": SALE}),
-    "reserve": lambda http, id: http.put(f"/v1/reservations/{id}", json={"type": SALE, "seconds": 60}),
-    "declare": lambda http, id: http.put(f"/v1/types/anna.{id}", json={"attributes": {"x": "int"}}),
-    "change": lambda http, _: http.post("/v1/batches", json={"changes": []}),
-    "read": lambda http, _: http.get("/v1/subscriptions/before/events"),
+WRITES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
+    "publish": lambda http: send(http, "during"),
+    "subscribe": lambda http: http.put("/v1/subscriptions/during", json={"type": SALE}),
+    "look up": lambda http: http.put("/v1/lookups/look", json={"type": SALE}),
+    "reserve": lambda http: http.put("/v1/reservations/during", json={"type": SALE, "seconds": 60}),
+    "declare": lambda http: http.put("/v1/types/anna.During", json={"attributes": {"x": "int"}}),
+    "change": lambda http: http.post("/v1/batches", json={"changes": []}),
 }
-"""Requests that have to write something, with an id of one's own."""
+"""Requests that have to write something."""
 
 
 def refused(answer: httpx.Response, status: int, made: Alone) -> str:
@@ -91,49 +90,35 @@ def version(http: httpx.Client) -> int:
     return newest
 
 
-def refuse_and_recover(made: Alone, full: Callable[[], Any], room: Callable[[], None]) -> None:
-    """With no room every write is refused, reading goes on; with room again it is as if nothing had been asked."""
-    token = prepare(made)
-    with made.http(token) as http, made.socket(token) as socket:
-        before = version(http)
-        full()
-        for what, write in WRITES.items():
-            assert refused(write(http, "during"), 507, made) in ("storage-full", "not-in-force"), what
-        socket.send(json.dumps({"op": "publish", "ref": 7, "events": [event("during")]}))
-        told = json.loads(socket.recv())
-        assert (told["op"], told["code"], told["ref"]) == ("problem", "storage-full", 7)
-        assert refused(http.delete("/v1/sessions/current"), 507, made) == "storage-full"
-        assert [one["id"] for one in http.get("/v1/subscriptions").json()["subscriptions"]] == ["before"]
-        assert http.get("/v1/types").status_code == 200
-        assert http.get("/v1/reservations").json()["reservations"] == []
-        room()
-        wait(lambda: send(http, "after").status_code == 200, "room to publish")
-        assert send(http, "during").json()["status"] == "accepted", "it was not kept before"
-        assert send(http, "before").json()["status"] == "duplicate", "it was"
-        for what, write in WRITES.items():
-            if what not in ("publish", "look up"):
-                assert write(http, "during").status_code in (200, 201), what
-        assert version(http) > before
-        assert http.delete("/v1/sessions/current").status_code == 204
-    with Domain.open(made.files.data) as domain:
-        assert sorted(one.id for one in domain.events()) == ["after", "before", "during"]
-        domain.ledger.state()
-    assert made.gateway.faults() == []
-
-
 def test_past_a_limit_on_files_everything_is_refused_and_then_goes_on(tmp_path: Path) -> None:
     with alone(tmp_path / "domain", policy) as made:
         gateway = made.start()
         limits = resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE)
-        refuse_and_recover(
-            made,
-            full=lambda: resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (0, limits[1])),
-            room=lambda: set_limit(gateway, limits),
-        )
-
-
-def set_limit(gateway: Process, limits: tuple[int, int]) -> None:
-    resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, limits)
+        token = prepare(made)
+        with made.http(token) as http, made.socket(token) as socket:
+            before = version(http)
+            resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+            for what, write in WRITES.items():
+                assert refused(write(http), 507, made) == "storage-full", what
+            socket.send(json.dumps({"op": "publish", "ref": 7, "events": [event("during")]}))
+            told = json.loads(socket.recv())
+            assert (told["op"], told["code"], told["ref"]) == ("problem", "storage-full", 7)
+            assert refused(http.delete("/v1/sessions/current"), 507, made) == "storage-full"
+            # What needs no room goes on.
+            assert [one["id"] for one in http.get("/v1/subscriptions").json()["subscriptions"]] == ["before"]
+            assert http.get("/v1/subscriptions/before/events").status_code == 200
+            assert http.get("/v1/reservations").json()["reservations"] == []
+            assert version(http) == before
+            resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, limits)
+            assert send(http, "during").json()["status"] == "accepted", "it was not kept before"
+            assert send(http, "before").json()["status"] == "duplicate", "it was"
+            with made.deciding():
+                for what, write in WRITES.items():
+                    assert write(http).status_code == (200 if what in ("publish", "change") else 201), what
+            assert http.delete("/v1/sessions/current").status_code == 204
+        with Domain.open(made.files.data) as domain:
+            assert sorted(one.id for one in domain.events()) == ["before", "during"]
+        assert gateway.faults() == []
 
 
 @contextmanager
@@ -162,11 +147,37 @@ def fill(file: Path) -> None:
                 continue
 
 
-def test_a_full_disk_refuses_everything_and_then_goes_on(tmp_path: Path) -> None:
+LARGE = "x" * 200_000
+MAX_EVENTS = 100
+"""Events, each of that much text, that a full disk never takes."""
+
+
+def test_a_full_disk_refuses_what_it_cannot_keep_and_then_goes_on(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, alone(disk / "domain", policy) as made:
-        made.start()
-        filler = disk / "filler"
-        refuse_and_recover(made, full=lambda: fill(filler), room=filler.unlink)
+        gateway = made.start()
+        token = prepare(made)
+        with made.http(token) as http:
+            fill(disk / "filler")
+            # A little may still fit into what the files had before. What is answered is what is so, from then on.
+            sent = {f"large {n}": send(http, f"large {n}", LARGE) for n in range(MAX_EVENTS)}
+            full = [id for id, answer in sent.items() if answer.status_code != 200]
+            assert full
+            assert {refused(sent[id], 507, made) for id in full} == {"storage-full"}
+            made_of = {n: http.put(f"/v1/subscriptions/s{n}", json={"type": SALE}) for n in range(20)}
+            assert {one.status_code for one in made_of.values()} <= {201, 503, 507}
+            health = http.get("/health")
+            assert (health.status_code, health.json()["status"]) == (503, "failing")
+            (disk / "filler").unlink()
+            wait(lambda: send(http, "after").status_code == 200, "room to publish")
+            for id, answer in sent.items():
+                expected = "duplicate" if answer.status_code == 200 else "accepted"
+                assert send(http, id, LARGE).json()["status"] == expected
+            for n, answer in made_of.items():
+                kept = answer.status_code == 201 or answer.json()["code"] == "not-in-force"
+                assert http.get(f"/v1/subscriptions/s{n}").status_code == (200 if kept else 404)
+        with Domain.open(made.files.data) as domain:
+            assert sorted(one.id for one in domain.events()) == sorted([*sent, "after", "before"])
+        assert gateway.faults() == []
 
 
 # -- locked files -------------------------------------------------------------------------------------------------
@@ -187,7 +198,7 @@ def held(path: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
     with alone(tmp_path_factory.mktemp("locked") / "domain", policy) as made:
-        made.start(program=IMPATIENT)
+        made.start(program=("-c", IMPATIENT))
         yield made
 
 
@@ -200,7 +211,10 @@ def test_a_locked_log_refuses_events_and_everything_else_goes_on(node: Alone) ->
         # The ledger took this change, and the log cannot say where it starts: it is kept, and told so.
         kept = http.put("/v1/subscriptions/locked", json={"type": SALE})
         assert refused(kept, 507, node) == "not-in-force"
-        assert http.get("/v1/subscriptions/locked").status_code == 404
+        # Until it does, nobody is answered by the rights of before, and the node says how it is.
+        assert refused(http.get("/v1/subscriptions/locked"), 503, node) == "storage-busy"
+        assert http.get("/health").status_code == 200
+        assert http.get("/v1").status_code == 200
     with node.http(token) as http:
         wait(lambda: http.get("/v1/subscriptions/locked").status_code == 200, "the change to take effect")
         assert send(http, "locked").json()["status"] == "accepted"

@@ -190,9 +190,8 @@ async def authenticated(connection: HTTPConnection) -> Caller:
     gateway: Any = connection.app.state.gateway
     sessions: Sessions = gateway.sessions
     token = token_of(connection)
-    if not sessions.has_seen(token) and gateway.follower.behind():
-        with suppress(HeadgateError):  # another gateway, which gave the token, may know of a newer version
-            await gateway.run_blocking(gateway.follower.refresh)
+    if not sessions.has_seen(token):
+        await gateway.catch_up()  # another gateway, which gave the token, may know of a newer version
     caller = sessions.caller(token)
     connection.scope["headgate.caller"] = caller
     return caller

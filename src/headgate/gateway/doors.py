@@ -37,6 +37,9 @@ LEAVE_SECONDS: Final = 5.0
 MAX_HEAD_BYTES: Final = 65_536
 """Bytes of the head of a request."""
 
+MAX_HELLO_BYTES: Final = 16_384
+"""Bytes of the first message of a TLS handshake; TLS has no longer ones."""
+
 BODY_SECONDS: Final = 30.0
 """How long a body may take before its speed is looked at."""
 
@@ -48,6 +51,9 @@ BACKLOG: Final = 2_048
 
 ACCEPT_PAUSE: Final = 0.1
 """Seconds to wait when the machine cannot take another connection."""
+_RECORD_HEAD: Final = 5
+_HANDSHAKE: Final = 22
+"""What a TLS record begins with, and the first byte of one that is part of a handshake."""
 
 
 def _refusal(line: bytes, refused: wire.Problem) -> bytes:
@@ -259,6 +265,8 @@ class Door:
         shake, leave = (None, None) if self.tls is None else (HANDSHAKE_SECONDS, LEAVE_SECONDS)
         try:
             came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                await _greeted(came)
             await loop.connect_accepted_socket(
                 lambda: self.connect(visit),
                 came,
@@ -271,3 +279,30 @@ class Door:
             visit.known()
             with suppress(OSError):
                 came.close()
+
+
+async def _greeted(came: socket.socket) -> None:
+    """Wait until the first message of a TLS handshake is there, whole.
+
+    The kernel keeps what has come of it, so one who says nothing, or only half of it, costs a socket and no more.
+    """
+    async with asyncio.timeout(HANDSHAKE_SECONDS):
+        await _holds(came, _RECORD_HEAD)
+        head = came.recv(_RECORD_HEAD, socket.MSG_PEEK)
+        length = int.from_bytes(head[-2:])
+        if len(head) < _RECORD_HEAD or head[0] != _HANDSHAKE or not 0 < length <= MAX_HELLO_BYTES:
+            raise ConnectionAbortedError("not the beginning of a TLS handshake")
+        await _holds(came, _RECORD_HEAD + length)
+    came.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
+async def _holds(came: socket.socket, count: int) -> None:
+    """Wait until a socket holds so many bytes, or is at its end."""
+    came.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(came, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(came)

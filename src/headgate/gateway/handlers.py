@@ -230,20 +230,25 @@ async def subscriptions(request: Request, caller: Caller, body: None) -> Respons
     """One's own subscriptions."""
     gateway = gateway_of(request)
     mine = [s for s in gateway.follower.state.subscriptions.values() if s.principal == caller.principal]
-    return answer(wire.SubscriptionsAnswer([_subscription(gateway, s) for s in mine if _local(s) is not None]))
+    brief_lived = {(one.subscription, one.first) for one in await gateway.run_blocking(gateway.cursors.temporary)}
+    return answer(
+        wire.SubscriptionsAnswer(
+            [_subscription(gateway, s, (s.id, s.first) in brief_lived) for s in mine if _local(s) is not None]
+        )
+    )
 
 
 async def subscription(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """One of one's own subscriptions."""
     gateway = gateway_of(request)
-    return answer(_subscription(gateway, await own_subscription(gateway, caller, request.path_params["id"])))
+    return answer(await _told(gateway, await own_subscription(gateway, caller, request.path_params["id"])))
 
 
 async def subscribe(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
     """Make a subscription with a name of its own, or none if it is there already."""
     gateway = gateway_of(request)
     found, new = await make_subscription(gateway, caller, request.path_params["id"], body)
-    return answer(_subscription(gateway, found), 201 if new else 200)
+    return answer(await _told(gateway, found), 201 if new else 200)
 
 
 async def subscribe_unnamed(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
@@ -251,7 +256,7 @@ async def subscribe_unnamed(request: Request, caller: Caller, body: wire.Subscri
     gateway = gateway_of(request)
     found, _ = await make_subscription(gateway, caller, gateway.new_name(), body)
     location = f"/v1/subscriptions/{_local(found)}"
-    return answer(_subscription(gateway, found), 201, headers={"location": location})
+    return answer(await _told(gateway, found), 201, headers={"location": location})
 
 
 async def unsubscribe(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -304,6 +309,8 @@ async def make_subscription(
         )
         if not same:
             raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
+        if body.temporary:  # again, where the first answer told that this could not be written
+            await _end_with_reader(gateway, old)
         return old, False
     state = gateway.follower.state
     held = sum(1 for s in state.subscriptions.values() if s.principal == caller.principal)
@@ -312,8 +319,13 @@ async def make_subscription(
     await commit(gateway, caller, [Subscribe(wanted)])
     made = await own_subscription(gateway, caller, id)
     if body.temporary:
-        await gateway.run_blocking(gateway.cursors.mark_temporary, name, made.first, gateway.name, gateway.clock())
+        await _end_with_reader(gateway, made)
     return made, True
+
+
+async def _end_with_reader(gateway: Gateway, found: Subscription) -> None:
+    """Let a subscription end soon after its reader is gone."""
+    await gateway.run_blocking(gateway.cursors.mark_temporary, found.id, found.first, gateway.name, gateway.clock())
 
 
 def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest) -> Subscription:
@@ -351,7 +363,12 @@ def _local(found: Subscription) -> str | None:
     return local_id(found.principal, found.id)
 
 
-def _subscription(gateway: Gateway, found: Subscription) -> wire.SubscriptionAnswer:
+async def _told(gateway: Gateway, found: Subscription) -> wire.SubscriptionAnswer:
+    temporary = await gateway.run_blocking(gateway.cursors.temporary_one, found.id, found.first)
+    return _subscription(gateway, found, temporary is not None)
+
+
+def _subscription(gateway: Gateway, found: Subscription, temporary: bool) -> wire.SubscriptionAnswer:
     begins: Any = "start" if found.history else "now"
     if found.since_version:
         begins = {"version": found.since_version}
@@ -364,6 +381,7 @@ def _subscription(gateway: Gateway, found: Subscription) -> wire.SubscriptionAns
         found.first,
         None if found.where == TRUE else render_condition(found.where),
         begins,
+        temporary,
         warning="the log no longer holds its oldest events" if trimmed else None,
     )
 

@@ -95,6 +95,8 @@ def _responses(one: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
         made[str(status)] = {"description": one.summary}
         if kind is not None:
             made[str(status)]["content"] = {one.media: {"schema": _schema(kind, known)}}
+            if one.streams is not None:
+                made[str(status)]["content"][one.streams] = {"schema": {"type": "string"}}
     refusals = {*_ALWAYS, *one.errors, *((401, 403) if one.session else ())}
     for status in sorted(refusals):
         made.setdefault(

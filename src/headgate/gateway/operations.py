@@ -54,11 +54,14 @@ class Operation:
     bodies: Mapping[str, Any] = field(default_factory=dict)
     """Content types and what they hold, where a handler reads the body itself."""
     media: str = wire.JSON
+    streams: str | None = None
+    """Another content type, of an answer that goes on, if the client accepts it."""
 
     async def __call__(self, request: Request) -> Response:
         """Check the request and carry it out."""
         _check_path(request)
-        await request.app.state.gateway.catch_up()
+        if self.session or self.request is not None:  # what only tells of the node needs no ledger
+            await request.app.state.gateway.catch_up()
         caller = await authenticated(request) if self.session else None
         body = None
         if self.request is not None:

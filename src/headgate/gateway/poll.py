@@ -214,7 +214,7 @@ _POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": M
 OPERATIONS: Final = (
     Operation("GET", "/v1/subscriptions/{id}/events", "events",
               "Deliveries: long-poll, or server-sent events with `Accept: text/event-stream`", events,
-              answers={200: wire.EventsAnswer}, errors=(404, 422, 507),
+              answers={200: wire.EventsAnswer}, errors=(404, 422, 507), streams=wire.EVENT_STREAM,
               parameters=(
                   Parameter("wait", "Seconds to wait for the first delivery",
                             {"type": "number", "minimum": 0, "maximum": 86_400}),

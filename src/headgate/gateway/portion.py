@@ -150,7 +150,9 @@ class Portion:
 
         Events of versions before `not_before` are passed over.
         """
-        begin, end = self.slices.get(number, (0, 0))
+        if number not in self.slices:
+            return [], True
+        begin, end = self.slices[number]
         floors = [after.get(name, 0) for name in self.names]
         found: list[Delivery] = []
         for at in range(begin, end):

@@ -29,7 +29,7 @@ from headgate.gateway.publisher import Publisher
 from headgate.gateway.quench import Quench
 from headgate.gateway.readers import Readers
 from headgate.gateway.writer import Writer
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import HeadgateError, StorageBusy, StorageFull
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
@@ -43,6 +43,12 @@ THREADS: Final = 8
 
 T = TypeVar("T")
 log = Log("gateway")
+
+
+def _heard(done: asyncio.Future[bool]) -> None:
+    """Whoever asked may be gone; what failed is tried again soon, and then told."""
+    if not done.cancelled():
+        done.exception()
 
 
 def utc_now() -> datetime:
@@ -91,6 +97,7 @@ class Gateway:
         self.publisher = Publisher(self._writer, config.publish.max_events, self._published)
         self.quench = Quench(self.follower, self.run_blocking)
         self._tasks: list[asyncio.Task[None]] = []
+        self._refreshing: asyncio.Future[bool] | None = None
 
     @classmethod
     def open(cls, config: Config, files: Files, name: str, port: int | None = None) -> Gateway:
@@ -130,8 +137,16 @@ class Gateway:
 
     async def catch_up(self) -> None:
         """Know every version that anyone was told of before now, whichever gateway it was committed at."""
-        if self.follower.behind():
-            await self.run_blocking(self.follower.refresh)
+        for _ in range(2):  # one that is under way may have begun before the newest version was there
+            if not self.follower.behind():
+                return
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.ensure_future(self.run_blocking(self.follower.refresh))
+                self._refreshing.add_done_callback(_heard)
+            try:
+                await asyncio.shield(self._refreshing)  # one thread for all who wait, however long the file is held
+            except StorageFull as error:  # a version that is not in force yet: who only reads can do nothing about it
+                raise StorageBusy("the newest version is not in force yet", remedy="ask again later") from error
 
     async def _poll(self) -> None:
         while True:

@@ -39,6 +39,7 @@ from headgate.gateway.processes import (
     raise_file_limit,
     settings_from,
 )
+from headgate.gateway.sockets import Socket
 from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.trust.tls import server_context
 
@@ -141,7 +142,7 @@ def server(
         cast("Any", app),
         loop="uvloop",
         http=Connection,
-        ws="websockets-sansio",
+        ws=Socket,
         ws_max_size=settings.publish.max_body,
         ws_max_queue=MAX_SOCKET_QUEUE,
         ws_ping_interval=PING_SECONDS,

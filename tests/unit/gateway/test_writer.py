@@ -153,6 +153,30 @@ def test_a_right_lost_in_another_process_counts_for_the_next_event(domain: Domai
     assert isinstance(after.refusals[0], PublishDenied)
 
 
+def test_what_was_stored_before_a_right_was_lost_is_a_duplicate_when_it_is_sent_again(domain: Domain) -> None:
+    table = pa.table({"id": ["t", "u"], "source": ["s", None], "item": ["x", "y"], "price": [1, 2]})
+
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
+            await send(one, [*orders("a", "b"), Draft("r", "till", "shop.Return", {"item": "x"}, "s")])
+            await send(one, orders("c", publisher="other"))
+            await one.publish(of_table("till", table, "shop.Order"))
+            domain.commit(Batch(ADMINISTRATOR, (RemoveRule("till"),)))
+            more = [Draft("q", "till", "shop.Return", {"item": "x"}, "s")]
+            again = pa.concat_tables([table, table.slice(0, 1).set_column(0, "id", [["v"]])])
+            return [
+                await send(two, [*orders("a", "c", "b", "d"), *more, *orders("a", source="elsewhere")]),
+                await two.publish(of_table("till", again, "shop.Order")),
+            ]
+
+    drafts, arrow = asyncio.run(run())
+    assert drafts.duplicates == {0, 2}
+    assert drafts.refusals.keys() == {1, 3, 5}
+    assert arrow.duplicates == {0, 1}
+    assert arrow.refusals.keys() == {2}
+    assert sorted(e.id for e in domain.events()) == ["a", "b", "c", "q", "r", "t", "u"]
+
+
 def test_many_requests_at_once_are_each_answered(domain: Domain) -> None:
     async def run() -> list[Outcome]:
         async with writing(domain.paths.directory, "g1") as writer:
