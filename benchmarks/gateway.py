@@ -37,7 +37,7 @@ BATCHES = 150
 """Requests of one round."""
 ROUNDS = 7
 WARM_UP = 2
-CONNECTIONS = 4
+CONNECTIONS = 8
 """Requests under way at a time."""
 WINDOW = 600_000_000
 

@@ -27,7 +27,7 @@ from headgate.trust.tls import client_context
 
 FLOOD = Path(__file__).with_name("run_flood.py")
 MANY = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 2 * SPARE_FILES)
-HEADS = 500
+HEADS = 200
 """How many of them begin a request."""
 MAX_GROWTH = 192 * 2**20
 """Bytes by which the gateway may grow meanwhile: less than 20 kB for each of them."""

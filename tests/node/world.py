@@ -281,14 +281,16 @@ def ask(node: Node, gateway: int, token: str, method: str, path: str, **more: An
 
 
 def fetch(node: Node, gateway: int, token: str, id: str, count: int) -> list[dict[str, Any]]:
-    """Everything that a subscription has and that is not acknowledged, asked for once more when it is there."""
+    """So many deliveries that are not acknowledged, by polls that do not wait, and whatever comes after them."""
     found: list[dict[str, Any]] = []
-    node.wait(lambda: len(_poll(node, gateway, token, id, found)) >= count, f"{count} deliveries of {id}", WAIT)
-    return _poll(node, gateway, token, id, found)
 
+    def more() -> bool:
+        asked = {"limit": 10_000, "after": [one["hgposition"] for one in found]}
+        answer = ask(node, gateway, token, "GET", f"/v1/subscriptions/{id}/events", params=asked)
+        assert answer.status_code == 200, answer.text
+        found.extend(answer.json()["events"])
+        return len(found) >= count
 
-def _poll(node: Node, gateway: int, token: str, id: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    answer = ask(node, gateway, token, "GET", f"/v1/subscriptions/{id}/events", params={"limit": 10_000, "wait": 0.2})
-    assert answer.status_code == 200, answer.text
-    found[:] = answer.json()["events"]
+    node.wait(more, f"{count} deliveries of {id}", WAIT)
+    more()
     return found

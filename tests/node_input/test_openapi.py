@@ -34,7 +34,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 
-EXAMPLES = int(os.environ.get("HEADGATE_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("HEADGATE_EXAMPLES", "20"))
 """Requests of each operation by each principal."""
 
 ENDS_THE_SESSION = "disconnect"

@@ -267,7 +267,7 @@ def test_a_thousand_subscriptions_are_opened_on_one_connection_and_no_more(shop:
 
 def test_one_who_never_listens_is_not_waited_for_without_end(shop: Alone, anna: str) -> None:
     before = shop.gateway.resident
-    frames = MAX_OUTBOX * 100
+    frames = MAX_OUTBOX * 40
     with shop.socket(anna) as deaf, shop.socket(anna) as other:
 
         def talk() -> None:

@@ -221,7 +221,7 @@ def _show_subscription(asked: Asked, answer: Explanation) -> None:
 def _standing(asked: Asked, answer: Explanation) -> str:
     match asked.standing:
         case Standing.NOT_YET:
-            return f"because it began at version {asked.first}, after the event, and does not ask for history so far back"
+            return f"because it began at version {asked.first}, after the event, and asks for no history so far back"
         case Standing.ENDED:
             return f"because it was not in force at version {answer.version}"
         case Standing.OTHER_TYPE:

@@ -119,6 +119,13 @@ class Feed:
         return self._current
 
     @property
+    def searching(self) -> bool:
+        """Is there something in the store that has not been looked at?"""
+        if self._current or self._tail.reached.version < self.subscription.first:
+            return False
+        return self._search is not None or bool(self._behind())
+
+    @property
     def ending(self) -> bool:
         """Has the subscription ended, so that `Closed` is still to come?"""
         return self._ends_at is not None

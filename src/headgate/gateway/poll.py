@@ -94,6 +94,8 @@ async def _gather(
                 await gateway.readers.set_places(feed.subscription, step.places)
             case Closed():
                 return given, gap, step
+            case [] if feed.searching and not (given or gap):
+                continue  # the next request would begin anew, and come no further
             case []:
                 break
             case _:
