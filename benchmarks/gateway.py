@@ -39,6 +39,8 @@ ROUNDS = 7
 WARM_UP = 2
 CONNECTIONS = 8
 """Requests under way at a time."""
+FEWER = 4
+"""The same with fewer, stated: while all of them wait for one write, the gateway has nothing else to do."""
 WINDOW = 600_000_000
 
 
@@ -64,10 +66,11 @@ class Publishers:
 
     node: Node
     gateways: int = 1
+    count: int = CONNECTIONS
 
     def __post_init__(self) -> None:
         self.token = self.node.token(PUBLISHER)
-        self.connections = [self.node.http(number % self.gateways) for number in range(CONNECTIONS)]
+        self.connections = [self.node.http(number % self.gateways) for number in range(self.count)]
 
     def send(self, bodies: Sequence[bytes], content_type: str) -> None:
         """Publish every body, each by whoever is free; raises unless every event was accepted."""
@@ -128,18 +131,25 @@ def run() -> None:
         supply = Supply(world, with_domain)
         node.start_gateways()
         raw = Raw(Path(name) / "raw.db", with_domain.state.version)
-        one, two = Publishers(node), Publishers(node, 2)
+        one, two, fewer = Publishers(node), Publishers(node, 2), Publishers(node, count=FEWER)
         rates: dict[str, list[float]] = {}
         for turn in range(WARM_UP + ROUNDS):
-            for what, rate in _round(supply, raw, one, two).items():
+            for what, rate in _round(supply, raw, one, two, fewer).items():
                 if turn >= WARM_UP:
                     rates.setdefault(what, []).append(rate)
-    for what in ("raw log", "Arrow", "JSON", "Arrow, two gateways"):
+    for what in ("raw log", "Arrow", "JSON", "Arrow, four connections", "Arrow, two gateways"):
         report(
             f"durable publish, {what}, events/s", sorted(rates[what])[ROUNDS // 2], None, "higher", _half(rates[what])
         )
     report_ratio("gateway publish, Arrow, over raw log append", rates["Arrow"], rates["raw log"], 0.5, "higher")
     report_ratio("gateway publish, JSON, over raw log append", rates["JSON"], rates["raw log"], None, "higher")
+    report_ratio(
+        "gateway publish, Arrow over four connections, over raw log append",
+        rates["Arrow, four connections"],
+        rates["raw log"],
+        None,
+        "higher",
+    )
     report_ratio(
         "gateway publish, Arrow by two gateways, over raw log append",
         rates["Arrow, two gateways"],
@@ -149,18 +159,20 @@ def run() -> None:
     )
 
 
-def _round(supply: Supply, raw: Raw, one: Publishers, two: Publishers) -> dict[str, float]:
+def _round(supply: Supply, raw: Raw, one: Publishers, two: Publishers, fewer: Publishers) -> dict[str, float]:
     """Events a second by each way, one after the other."""
     events = BATCHES * SIZE
     few = max(1, BATCHES // 5)
     plain = supply.stored(list(supply.tables(BATCHES)))
     arrow = [as_arrow(t) for t in supply.tables(BATCHES)]
     other = [as_arrow(t) for t in supply.tables(BATCHES)]
+    third = [as_arrow(t) for t in supply.tables(BATCHES)]
     texts = [json.dumps(as_cloudevents(t)).encode() for t in supply.tables(few)]
     return {
         "raw log": events / seconds(lambda: raw.append(plain)),
         "Arrow": events / seconds(lambda: one.send(arrow, wire.ARROW)),
         "JSON": few * SIZE / seconds(lambda: one.send(texts, wire.BATCH_JSON)),
+        "Arrow, four connections": events / seconds(lambda: fewer.send(third, wire.ARROW)),
         "Arrow, two gateways": events / seconds(lambda: two.send(other, wire.ARROW)),
     }
 

@@ -4,9 +4,9 @@ A publisher and a subscriber, each a process with the Python client, share this 
 time from just before `publish` to the delivery in the subscriber's hand. An event arrives while a micro-batch is under
 way, waits for its end and takes part in the next; so something near one and a half batches is what is to be expected.
 
-The batch time is that of a whole micro-batch, the median from one to the next in the figures that the delivery store
-keeps of them, at a rate that leaves no pause between. The same figures also say how long reading the log, deciding and
-masking took of that; the rest is writing the deliveries, and what Spark does for every batch.
+The batch time is the one that the delivery store records for each micro-batch: reading the log, deciding and masking.
+Writing the deliveries, and what Spark does for every batch, come on top of it. So the time from one batch to the next
+is stated too, with what the latencies are over that.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def run() -> None:
 
 
 def _measure(node: Node, rate: int, requests: int, first: int, values: int, shortest: float) -> float:
-    """Publish and receive at a rate; returns the batch time, or that of a busier run if it was shorter."""
+    """Publish and receive at a rate; returns the time from batch to batch, or that of a busier run if shorter."""
     context = multiprocessing.get_context("spawn")
     sending, getting, go = context.Queue(), context.Queue(), context.Event()
     broker = PrivateKey.load(node.files.broker_key).public.did
@@ -178,13 +178,13 @@ def _report(node: Node, rate: int, begin: float, found: dict[str, tuple[float, f
         parts[min(int((at - begin) / MEASURED * ROUNDS), ROUNDS - 1)].append(waited * 1000)
     every = np.array([one for part in parts for one in part])
     what = f"publish to received at {rate:,} events/s"
-    report(f"{what}: a micro-batch, ms", batch, None, "lower")
-    report(f"{what}: deciding in a micro-batch, ms", deciding, None, "lower")
+    report(f"{what}: from batch to batch, ms", batch, None, "lower")
+    report(f"{what}: the recorded batch time, ms", deciding, None, "lower")
     for share, label, mark in ((50, "median", 2.0), (95, "95th percentile", 3.0)):
         value = float(np.percentile(every, share))
         each = [float(np.percentile(part, share)) for part in parts if part]
         spread = (max(each) - min(each)) / 2
         report(f"{what}, {label}, ms", value, None, "lower", spread)
-        report(f"{what}, {label}, over a micro-batch", value / batch, mark, "lower", spread / batch)
-        report(f"{what}, {label}, over deciding alone", value / deciding, None, "lower", spread / deciding)
+        report(f"{what}, {label}, over the recorded batch time", value / deciding, mark, "lower", spread / deciding)
+        report(f"{what}, {label}, over the time from batch to batch", value / batch, None, "lower", spread / batch)
     return batch

@@ -12,10 +12,11 @@ import json
 import os
 import time
 import uuid
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -177,10 +178,13 @@ def check_versions(stories: Iterable[Story], found: Record) -> None:
 class Reading:
     """What the processes of one reader wrote down, held against what they should have got."""
 
-    def __init__(self, story: Story, reader: str, found: Record) -> None:
+    def __init__(self, story: Story, reader: str, found: Record, cursors: Cursors) -> None:
         self.name = f"seed {story.seed}, {reader}"
         self._notes = story.notes(reader)
-        self._expected = found.expected(found.subscription(reader, story.subscription(reader)))
+        self._subscription = found.subscription(reader, story.subscription(reader))
+        self._expected = found.expected(self._subscription)
+        self._seqs = {stream: [found.places[key][1] for key, _ in events] for stream, events in self._expected.items()}
+        self._cursors = cursors
         self._index = {
             key: (stream, at) for stream, events in self._expected.items() for at, (key, _) in enumerate(events)
         }
@@ -191,6 +195,7 @@ class Reading:
 
     def check(self) -> bool:
         """Is it right so far, and is all of it there and acknowledged?"""
+        before = self._acknowledged()
         surely = dict.fromkeys(self._expected, 0)  # how many of each stream are acknowledged for certain,
         perhaps = dict.fromkeys(self._expected, 0)  # and how many at the most
         at: dict[str, int] = {}
@@ -224,7 +229,16 @@ class Reading:
                             surely[stream] = max(surely[stream], place + 1)
             else:
                 assert "crash" in line or "end" in line, f"{where}: {line}"
-        return surely == {stream: len(events) for stream, events in self._expected.items()}
+        after = self._acknowledged()
+        for stream, events in self._expected.items():
+            assert surely[stream] <= after[stream], f"{self.name}: an acknowledgement in {stream} was lost"
+            assert before[stream] <= perhaps[stream], f"{self.name}: {stream} is acknowledged further than it was read"
+        return all(before[stream] == len(events) for stream, events in self._expected.items())
+
+    def _acknowledged(self) -> dict[str, int]:
+        """How many of each stream need not come again, by the word of the gateways."""
+        acked = self._cursors.acked(self._subscription.id, self._subscription.first)
+        return {stream: bisect_right(seqs, acked.get(stream, 0)) for stream, seqs in self._seqs.items()}
 
     def _read(self) -> list[dict[str, Any]]:
         if not self._notes.exists():
@@ -233,23 +247,10 @@ class Reading:
         return [json.loads(line) for line in lines]
 
     def missing(self) -> str:
-        """What nobody got."""
+        """What nobody got, or acknowledged."""
         got = {tuple(line["key"]) for line in self._read() if "got" in line}
-        return f"{self.name}: {len(self._index.keys() - got)} of {self.size} did not come"
-
-
-def check_cursors(node: Node, stories: Iterable[Story], found: Record) -> None:
-    """The gateways remember the last event that was acknowledged, or a later place with nothing in between."""
-    cursors = Cursors(node.files.data / CURSORS)
-    try:
-        for story in stories:
-            for reader in READERS:
-                subscription = found.subscription(reader, story.subscription(reader))
-                acked = cursors.acked(subscription.id, subscription.first)
-                for stream, events in found.expected(subscription).items():
-                    assert acked[stream] >= found.places[events[-1][0]][1], f"{subscription.id} in {stream}"
-    finally:
-        cursors.close()
+        lost = sorted(self._index.keys() - got)
+        return f"{self.name}: of {self.size}, {lost} did not come; acknowledged {self._acknowledged()}"
 
 
 # -- the stories --------------------------------------------------------------------------------------------------
@@ -307,12 +308,12 @@ def finished(wanted: list[Future[None]], *beside: list[Future[None]]) -> None:
 
 def look(node: Node, stories: list[Story], after: Mapping[str, int], reading: list[Future[None]]) -> list[str]:
     """Wait until all is decided and read, and check it."""
-    with record(node, after) as found:
+    with record(node, after) as found, closing(Cursors(node.files.data / CURSORS)) as cursors:
         node.wait(found.is_decided, "everything to be decided", SECONDS)
         for story in stories:
             check_published(story, found)
         check_versions(stories, found)
-        readings = {f"{s.seed} {reader}": Reading(s, reader, found) for s in stories for reader in READERS}
+        readings = {f"{s.seed} {reader}": Reading(s, reader, found, cursors) for s in stories for reader in READERS}
         left = dict(readings)
         end = time.monotonic() + SECONDS
         while left:
@@ -323,7 +324,6 @@ def look(node: Node, stories: list[Story], after: Mapping[str, int], reading: li
                     one.result()
                 raise AssertionError("; ".join(one.missing() for one in left.values()))
             time.sleep(0.2)
-        check_cursors(node, stories, found)
     return [
         f"seed {story.seed}: {Counter(story.answers.values())}, {len(story.versions)} changes, "
         + ", ".join(

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from headgate.pipeline import store
 from strategies.serving import PATIENCE, Served, eventually, serving
 
 
@@ -58,6 +59,19 @@ def test_a_poll_waits_for_the_first_delivery(shop: Served) -> None:
     waiting.join(PATIENCE)
     assert [amounts(one) for one in came] == [[4]]
     eventually(lambda: not shop.gateway.readers.tail.listeners())
+
+
+def test_a_poll_that_does_not_wait_still_looks_through_all_of_history(
+    shop: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next poll would begin anew: one that gave up after a slice would never come further."""
+    monkeypatch.setattr(store, "MAX_SCAN", 1)
+    for amount in (*[5] * 10, 901, *[5] * 10):
+        shop.publish(amount)  # each an append of its own
+        shop.decide()
+    shop.subscribe("anna", "sparse", where="amount = 901", **{"from": "start"})
+    shop.decide()
+    eventually(lambda: amounts(poll(shop, "sparse")) == [901])
 
 
 def test_nothing_is_read_for_a_client_that_has_gone(shop: Served) -> None:

@@ -168,6 +168,20 @@ def test_a_subscription_that_ends_says_so_after_the_last_of_it(shop: Served) -> 
     socket.close()
 
 
+def test_it_says_so_too_when_the_last_of_it_is_decided_after_its_end(shop: Served) -> None:
+    shop.subscribe("anna", "lingering")
+    shop.decide()
+    socket = shop.socket("anna")
+    socket.open("lingering")
+    shop.publish(1)
+    assert shop.ask("anna", "DELETE", "/v1/subscriptions/lingering").status_code == 204
+    eventually(lambda: any(feed.ending for held in shop.gateway.readers._feeds.copy().values() for feed in held))
+    shop.decide()
+    assert socket.amounts(1) == [1]
+    assert socket.hear("closed")["subscription"] == "lingering"
+    socket.close()
+
+
 def test_a_gap_is_told(tmp_path: Path) -> None:
     with serving(tmp_path / "shop") as shop:
         shop.subscribe("anna", "late")
