@@ -4,9 +4,9 @@ A publisher and a subscriber, each a process with the Python client, share this 
 time from just before `publish` to the delivery in the subscriber's hand. An event arrives while a micro-batch is under
 way, waits for its end and takes part in the next; so something near one and a half batches is what is to be expected.
 
-The batch time is the one that the delivery store records for each micro-batch: reading the log, deciding and masking.
-Writing the deliveries, and what Spark does for every batch, come on top of it. So the time from one batch to the next
-is stated too, with what the latencies are over that.
+The pipeline's batch time is the time from one micro-batch to the next while there is always something to do: reading
+offsets, planning, deciding, writing deliveries and committing. The delivery store records a part of it, reading the
+log, deciding and masking; what the latencies are over that is stated too.
 """
 
 from __future__ import annotations
@@ -178,13 +178,13 @@ def _report(node: Node, rate: int, begin: float, found: dict[str, tuple[float, f
         parts[min(int((at - begin) / MEASURED * ROUNDS), ROUNDS - 1)].append(waited * 1000)
     every = np.array([one for part in parts for one in part])
     what = f"publish to received at {rate:,} events/s"
-    report(f"{what}: from batch to batch, ms", batch, None, "lower")
-    report(f"{what}: the recorded batch time, ms", deciding, None, "lower")
+    report(f"{what}: the pipeline's batch time, ms", batch, None, "lower")
+    report(f"{what}: the part of it that is recorded, ms", deciding, None, "lower")
     for share, label, mark in ((50, "median", 2.0), (95, "95th percentile", 3.0)):
         value = float(np.percentile(every, share))
         each = [float(np.percentile(part, share)) for part in parts if part]
         spread = (max(each) - min(each)) / 2
         report(f"{what}, {label}, ms", value, None, "lower", spread)
-        report(f"{what}, {label}, over the recorded batch time", value / deciding, mark, "lower", spread / deciding)
-        report(f"{what}, {label}, over the time from batch to batch", value / batch, None, "lower", spread / batch)
+        report(f"{what}, {label}, over the pipeline's batch time", value / batch, mark, "lower", spread / batch)
+        report(f"{what}, {label}, over the part that is recorded", value / deciding, None, "lower", spread / deciding)
     return batch
