@@ -27,7 +27,7 @@ from harness.node import Node
 from headgate.client import Client, Unreachable, aio
 from headgate.client.subscription import Subscription
 from headgate.gateway.processes import of_session
-from headgate.model.errors import HeadgateError, NotFound, PublishDenied, StorageBusy, TooBusy
+from headgate.model.errors import HeadgateError, NotFound, PublishDenied, StorageBusy, TooBusy, UnknownName
 from headgate.trust.keys import PrivateKey
 
 TYPE: Final = "road.Sighting"
@@ -153,8 +153,8 @@ class Breaker:
         found = {part: self._find(part) for part in fault.parts}
         self.done.append(f"{time.strftime('%H:%M:%S')} {who}: {fault} {found}")
         if fault.what == "kill":
-            for pids in found.values():
-                _send(pids[:1], signal.SIGKILL)
+            dice = random.Random(f"{who} {fault}")
+            _send([dice.choice(pids) for pids in found.values()], signal.SIGKILL)
             return
         every = [pid for pids in found.values() for one in pids for pid in (of_session(one) or [one])]
         with stopped(every):
@@ -431,13 +431,14 @@ class Story:
         removes = held[id] is True
         change = {"op": "remove-rule", "id": id} if removes else {"op": "add-rule", "rule": rule}
         note = f"{'remove' if removes else 'add'} {id}"
-        for _ in range(MOST_TRIES):
+        for tries in range(MOST_TRIES):
             try:
                 self.versions[client.change([change], note=note)] = note
             except NO_ANSWER:
                 continue
-            except NotFound:
-                assert removes, f"{note}: not found"
+            except UnknownName:  # an earlier try was carried out
+                assert removes, note
+                assert tries or self.hangs, note
             held[id] = not removes
             return
         raise AssertionError(f"{note}: no gateway did it")

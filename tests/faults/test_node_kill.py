@@ -230,7 +230,7 @@ class Reading:
             else:
                 assert "crash" in line or "end" in line, f"{where}: {line}"
         after = self._acknowledged()
-        for stream, events in self._expected.items():
+        for stream in self._expected:
             assert surely[stream] <= after[stream], f"{self.name}: an acknowledgement in {stream} was lost"
             assert before[stream] <= perhaps[stream], f"{self.name}: {stream} is acknowledged further than it was read"
         return all(before[stream] == len(events) for stream, events in self._expected.items())

@@ -8,6 +8,7 @@ All that is particular to SQLite is here: `_prepare_sqlite`, `damage` and the er
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,6 +140,20 @@ def damage(connection: Connection, *, thorough: bool) -> str | None:
     return None if found == "ok" else str(found)
 
 
+def _write_ahead(cursor: Any, patience: float) -> None:
+    """Switch to a write-ahead log. SQLite does not wait here for others who switch, whatever the timeout."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 def _prepare_sqlite(engine: Engine, patience: float) -> None:
     def connect(connection: Any, _record: object) -> None:
         # The driver must begin no transactions of its own: they would be deferred, and two deferred writers
@@ -146,7 +161,7 @@ def _prepare_sqlite(engine: Engine, patience: float) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
-        cursor.execute("PRAGMA journal_mode=WAL")
+        _write_ahead(cursor, patience)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.close()
 
