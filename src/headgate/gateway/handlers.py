@@ -7,6 +7,7 @@ not know of is `not-found`, like what is not there.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final
@@ -57,7 +58,8 @@ async def commit(
     """Commit a batch in the caller's name; returns its version once every stream has its starting point."""
     batch = Batch(caller.principal, tuple(changes), note)
     version: int = await gateway.run_blocking(lambda: gateway.domain.commit(batch, expect=expect))
-    await gateway.run_blocking(gateway.follower.refresh)
+    with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
+        await gateway.run_blocking(gateway.follower.refresh)
     return version
 
 
