@@ -138,7 +138,13 @@ def test_no_error_about_what_clients_send_is_told_in_words(code: str) -> None:
     assert (SECRET in str(fault(error))) == (code in ours)
 
 
-def test_what_libraries_say_is_not_repeated(said: Said) -> None:
+def test_what_libraries_say_is_not_repeated(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("uvicorn", "uvicorn.error"):  # servers that other tests ran here may have silenced it
+        library = logging.getLogger(name)
+        monkeypatch.setattr(library, "disabled", False)
+        monkeypatch.setattr(library, "propagate", True)
+        monkeypatch.setattr(library, "level", logging.NOTSET)
+        monkeypatch.setattr(library, "_cache", {})
     told = f"Command to send: {SECRET}"
     logging.getLogger("py4j").warning(told)
     assert SECRET not in said.lines[-1]
