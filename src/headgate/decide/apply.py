@@ -9,14 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check
 from headgate.decide.normal import clauses
+from headgate.decide.requirements import check_requirement
+from headgate.decide.standing import Standing
 from headgate.decide.views import condition_for, entries, governs, holds
+from headgate.model.authority import Identity
 from headgate.model.changes import (
+    AddIssuing,
     AddMember,
     AddRow,
     AddRule,
@@ -27,21 +32,31 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    Identify,
+    Present,
     RegisterPredicate,
     RemoveGroup,
+    RemoveIssuing,
     RemoveMember,
     RemovePredicate,
     RemovePrincipal,
+    RemoveProvider,
     RemoveRelation,
     RemoveRow,
     RemoveRule,
     RetireType,
+    Revoke,
     Row,
     SetAttribute,
     SetConnect,
+    SetCoordinator,
     SetKey,
     SetOpen,
+    SetPolicyRule,
+    SetProvider,
     Subscribe,
+    Succeed,
+    Tick,
     Unadvertise,
     Unsubscribe,
     Withdraw,
@@ -56,12 +71,25 @@ from headgate.model.errors import (
     UnknownName,
 )
 from headgate.model.limits import MAX_GROUP_DEPTH
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
 _KEY: Final = re.compile(r"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")
+AuthorityChange: TypeAlias = (
+    SetPolicyRule
+    | SetCoordinator
+    | Present
+    | Revoke
+    | Succeed
+    | Identify
+    | Tick
+    | SetProvider
+    | RemoveProvider
+    | AddIssuing
+    | RemoveIssuing
+)
 DOMAIN_ACTIONS = frozenset({Action.CONNECT, Action.INSTALL})
 """Rights on the domain itself, which only the administrator gives."""
 
@@ -85,10 +113,11 @@ class _Work:
         self.open_names = set(state.open_names)
         self.predicates = dict(state.predicates)
         self.subscriptions = dict(state.subscriptions)
-        self.rules = {rule.id: rule for rule in state.rules}
+        self.rules = {rule.id: rule for rule in state.rules if rule.source is Source.RULE}
         self.first: list[str] = []
-        self.keys = dict(state.keys)
-        self.holders = {key: name for name, key in state.keys.items()}
+        self.standing = Standing(state)
+        self.keys = self.standing.keys
+        self.holders = self.standing.holders
         self.connect_open = state.connect_open
         self.advertisements = state.advertisements
         self.withdrawals = dict(state.withdrawals)
@@ -104,21 +133,32 @@ class _Work:
         """The state so far, for looking things up in."""
         first = dict.fromkeys(self.first)
         ordered = (*(self.rules[i] for i in first), *(r for i, r in self.rules.items() if i not in first))
+        stands = self.standing
         return State(
-            self.before.version,
-            self.before.administrator,
-            self.types,
-            ordered,
-            self.principals,
-            self.groups,
-            self.relations,
-            frozenset(self.open_names),
-            self.predicates,
-            self.subscriptions,
-            self.keys,
-            self.connect_open,
-            self.advertisements,
-            self.withdrawals,
+            version=self.before.version,
+            administrator=self.before.administrator,
+            types=self.types,
+            rules=(*ordered, *stands.admitted.values()),
+            principals=self.principals,
+            groups=self.groups,
+            relations=self.relations,
+            open_names=frozenset(self.open_names),
+            predicates=self.predicates,
+            subscriptions=self.subscriptions,
+            keys=self.keys,
+            connect_open=self.connect_open,
+            advertisements=self.advertisements,
+            withdrawals=self.withdrawals,
+            policy_rules=stands.policy_rules,
+            attested_rules=frozenset(stands.attested_rules),
+            coordinator=stands.coordinator,
+            certificates=stands.certificates,
+            bags=stands.bags,
+            lists=stands.lists,
+            successions=stands.successions,
+            providers=stands.providers,
+            identities=stands.identities,
+            issuing=stands.issuing,
         )
 
     def _apply(self, change: Change) -> None:
@@ -200,7 +240,7 @@ class _Work:
                 self._administer("principal", principal)
                 self._set_attribute(principal, name, value)
             case AddRule(rule, first):
-                self._add_rule(replace(rule, author=self.author), first)
+                self._add_rule(replace(rule, author=self.author, source=Source.RULE), first)
             case RemoveRule(id):
                 self._remove_rule(id)
             case Subscribe(subscription):
@@ -214,8 +254,100 @@ class _Work:
                         f"another predicate `{name}` is registered", remedy="give the new one a name of its own"
                     )
                 self.predicates[name] = change
+            case (
+                SetPolicyRule()
+                | SetCoordinator()
+                | Present()
+                | Revoke()
+                | Succeed()
+                | Identify()
+                | Tick()
+                | SetProvider()
+                | RemoveProvider()
+                | AddIssuing()
+                | RemoveIssuing()
+            ):
+                self._administer("domain", "authority")  # what was verified is the domain's to take up
+                self._authority(change)
             case _:
                 assert_never(change)
+
+    # -- authority --------------------------------------------------------------------------------------------
+
+    def _authority(self, change: AuthorityChange) -> None:
+        stands = self.standing
+        match change:
+            case SetPolicyRule(principal, rule):
+                self._principal(principal)
+                if rule is not None:
+                    check_requirement(rule)
+                stands.set_policy_rule(principal, rule)
+            case SetCoordinator(key):
+                stands.coordinate(key)
+            case Present(principal, certificates, at):
+                stands.present(self._principal(principal), certificates, at, self._may_own)
+            case Revoke(new, at):
+                stands.revoke(new, at)
+                self._end_attested(at)
+            case Succeed(succession, at):
+                stands.succeed(succession, at)
+            case Identify(principal, identity, at):
+                self._identify(self._principal(principal), identity, at)
+            case Tick(at):
+                stands.tick(at)
+                self._end_attested(at)
+            case SetProvider(provider):
+                stands.trust(provider)
+                self._end_attested(None)
+            case RemoveProvider(key):
+                if key not in stands.providers:
+                    raise UnknownName(f"no identity provider `{brief(key)}`")
+                del stands.providers[key]
+                self._end_attested(None)
+            case AddIssuing(issuing):
+                self._known(issuing.who)
+                stands.issuing[issuing.id] = issuing
+            case RemoveIssuing(id):
+                if id not in stands.issuing:
+                    raise UnknownName(f"no issuing rule `{brief(id)}`")
+                del stands.issuing[id]
+            case _:
+                assert_never(change)
+
+    def _identify(self, principal: str, identity: Identity, at: datetime) -> None:
+        """A statement takes the place of the same provider's last one; its attributes become the principal's."""
+        if identity.policy_rule is not None:
+            check_requirement(identity.policy_rule)
+        attested = [one for one in self.standing.identities.values() if one.principal == principal]
+        given = {name for one in attested for name in one.applied}
+        own = self.principals[principal].keys() - given
+        made = self.standing.identify(principal, identity, own, at)
+        for one in attested:
+            if one.identity.issuer == identity.issuer and one.identity.key != identity.key:
+                del self.standing.identities[one.identity.key]
+        for name in given | made.applied:
+            self._set_attribute(principal, name, self._attested(principal, name))
+
+    def _end_attested(self, at: datetime | None) -> None:
+        """The attributes of statements that no longer stand go; what another statement says of them comes."""
+        for one in self.standing.ended(at):
+            for name in one.applied:
+                self._set_attribute(one.principal, name, self._attested(one.principal, name))
+
+    def _attested(self, principal: str, name: str) -> Value:
+        """What the statements in force say of an attribute; the last word counts."""
+        found = [one for one in self.standing.identities.values() if one.principal == principal and name in one.applied]
+        return found[-1].identity.attributes[name] if found else None
+
+    def _may_own(self, principal: str, pattern: str) -> bool:
+        """Does it own a type of these names, or might it, as none is known yet?"""
+        known = [one for name, one in self.types.items() if matches(pattern, name)]
+        return not known or any(one.owner == principal for one in known)
+
+    def _principal(self, name: str) -> str:
+        if name not in self.principals:
+            raise UnknownName(f"no principal `{brief(name)}`", remedy="declare it first")
+        return name
 
     # -- names ------------------------------------------------------------------------------------------------
 
@@ -331,7 +463,7 @@ class _Work:
             if owned.owner == name:
                 raise BadDefinition(f"`{name}` owns the type `{owned.name}`", remedy="remove the type first")
         del self.principals[name]
-        self.holders.pop(self.keys.pop(name, ""), None)
+        self.standing.remove(name)
         self._end_rules(lambda rule: name in (rule.who, rule.author))
         self.groups = {group: members - {name} for group, members in self.groups.items()}
         self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.principal != name}
@@ -349,6 +481,8 @@ class _Work:
     def _set_key(self, principal: str, key: str | None) -> None:
         if principal not in self.principals and principal != self.before.administrator:
             raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        if self.keys.get(principal) != key:
+            self.standing.rekey(principal)
         if key is None:
             self.holders.pop(self.keys.pop(principal, ""), None)
             return

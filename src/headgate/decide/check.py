@@ -101,8 +101,12 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
             raise BadExpression(
                 f"{scope.where} has no attribute `{brief(name)}`", remedy=_known("attributes", scope.attributes)
             )
+        case Meta(("rate" | "origin") as name) if scope.filter:
+            raise BadExpression(f"a filter cannot use `@{name}`", remedy="it is for the conditions of rights")
         case Meta("time"):
             return Kind.TIMESTAMP
+        case Meta("rate"):
+            return Kind.INT
         case Meta():
             return Kind.STRING
         case Subject(name):

@@ -41,7 +41,7 @@ from headgate.model.changes import (
     Unsubscribe,
 )
 from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
-from headgate.model.rights import Rule
+from headgate.model.rights import Rule, Source
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Value
@@ -86,7 +86,7 @@ def same_policy(a: State, b: State) -> bool:
 def _policy(state: State) -> tuple[object, ...]:
     return (
         {name: _shape(one) for name, one in state.types.items()},
-        [exact_rule(rule) for rule in state.rules],
+        [exact_rule(rule) for rule in _own_rules(state)],
         {name: _attributes(state, name) for name in state.principals},
         dict(state.groups),
         {name: set(_rows(rows)) for name, rows in state.relations.items()},
@@ -95,6 +95,11 @@ def _policy(state: State) -> tuple[object, ...]:
         {name: key for name, key in state.keys.items() if name != state.administrator},
         state.connect_open,
     )
+
+
+def _own_rules(state: State) -> list[Rule]:
+    """The rules that people wrote; what certificates give is theirs."""
+    return [rule for rule in state.rules if rule.source is Source.RULE]
 
 
 def exact_rule(rule: Rule) -> tuple[object, ...]:
@@ -146,7 +151,7 @@ class _Work:
         first, kept, last = self._rules()
         yield from self._unsubscribed()
         stays = {rule.id for rule in kept}
-        yield from (RemoveRule(rule.id) for rule in self.now.rules if rule.id not in stays)
+        yield from (RemoveRule(rule.id) for rule in _own_rules(self.now) if rule.id not in stays)
         yield from self._members_gone()
         yield from map(RemoveGroup, self.groups_gone)
         yield from map(RemoveRelation, self.relations_gone)
@@ -171,7 +176,7 @@ class _Work:
 
         Rules can be put before all that are there, or after, so those left are the longest run that stays in order.
         """
-        place = {exact_rule(rule): at for at, rule in enumerate(self.now.rules) if self._may_stay(rule)}
+        place = {exact_rule(rule): at for at, rule in enumerate(_own_rules(self.now)) if self._may_stay(rule)}
         wanted = self.wanted.rules
         best = start = 0
         length = 0

@@ -93,4 +93,4 @@ def restricted(rule: Rule, values: Mapping[str, Value], attributes: Mapping[str,
         return dict(values)
     kept = {name: value if name in rule.attributes else None for name, value in values.items()}
     forced = {n: forced_value(raw, attributes[n]) for n, raw in rule.forced.items() if n in attributes}
-    return {**kept, **forced}
+    return {**kept, **{name: value for name, value in forced.items() if name in rule.attributes}}

@@ -65,13 +65,15 @@ class World:
     """What a condition may look at besides the event: the state, the subject's attributes, the predicates.
 
     `attributes` are those of the type that an entry names: any other is null in its condition (D3), although the
-    event, which may be of a subtype, has it.
+    event, which may be of a subtype, has it. `origin` is where the holder of the right was when it published or
+    subscribed.
     """
 
     state: State
     subject: Mapping[str, Value] = field(default_factory=dict)
     predicates: Mapping[str, PredicateFunction] = field(default_factory=dict)
     attributes: Mapping[str, Kind] | None = None
+    origin: str | None = None
 
 
 def truth(condition: Condition, event: Event, world: World) -> bool | None:
@@ -114,6 +116,10 @@ def value(operand: Operand, event: Event, world: World) -> Value:
             return event.values.get(name) if world.attributes is None or name in world.attributes else None
         case Meta("time"):
             return event.time
+        case Meta("rate"):
+            return event.rate
+        case Meta("origin"):
+            return world.origin
         case Meta():
             return event.publisher
         case Subject(name):

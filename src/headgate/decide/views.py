@@ -14,7 +14,7 @@ from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, all_of
 from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
-from headgate.model.rights import Action, Effect, Rule
+from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches
 from headgate.model.values import Kind, Value, conform
@@ -106,9 +106,16 @@ def named_type(
     """
     line = state.types.lineage(type_name) if action is Action.SUBSCRIBE else (type_name,)
     for name in line:
-        if matches(rule.type, name) and (not is_pattern(rule.type) or governs(state, rule.author, name, asked)):
+        if matches(rule.type, name) and _reaches(state, rule, name, asked):
             return name
     return None
+
+
+def _reaches(state: State, rule: Rule, name: str, asked: frozenset[str]) -> bool:
+    """May the author of an entry speak of this type? The owner at the root of a chain only of its own."""
+    if rule.source is Source.CHAIN:
+        return state.types.every[name].owner == rule.author
+    return not is_pattern(rule.type) or governs(state, rule.author, name, asked)
 
 
 def _needs_event(rule: Rule) -> bool:

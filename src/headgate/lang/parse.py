@@ -177,17 +177,18 @@ class _Builder(Transformer[Token, Condition]):
 
     def meta(self, token: Token) -> Meta:
         name = token[1:]
-        if name not in ("time", "publisher"):
-            raise _refusal(token, f"there is no `{brief(str(token))}`", "write `@time` or `@publisher`")
-        return Meta(cast(Literal["time", "publisher"], name))
+        if name not in ("time", "publisher", "rate", "origin"):
+            remedy = "write `@time`, `@publisher`, `@rate` or `@origin`"
+            raise _refusal(token, f"there is no `{brief(str(token))}`", remedy)
+        return Meta(cast(Literal["time", "publisher", "rate", "origin"], name))
 
     def subject(self, token: Token) -> Subject:
         name = token[1:]
         return Subject(_named(token, _unquoted(name) if name.startswith("`") else name))
 
     def clock(self, part: Token, _: Token, of: Attribute | Meta, zone: Token | None) -> ClockPart:
-        if of == Meta("publisher"):
-            raise _refusal(part, f"`{part}` takes a time, not `@publisher`", "write `@time`")
+        if isinstance(of, Meta) and of.name != "time":
+            raise _refusal(part, f"`{part}` takes a time, not `@{of.name}`", "write `@time`")
         return ClockPart(cast(Clock, str(part)), of, _zone(zone) if zone is not None else "UTC")
 
     def name(self, token: Token) -> str:

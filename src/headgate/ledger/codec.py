@@ -19,7 +19,7 @@ from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros, moment
 
@@ -175,7 +175,7 @@ def rule_columns(rule: Rule) -> Columns:
     }
 
 
-def rule_of(row: Stored) -> Rule:
+def rule_of(row: Stored, source: Source = Source.RULE) -> Rule:
     """The inverse of `rule_columns`."""
     with decoding("rule", row["id"]):
         attributes = row["attributes"]
@@ -190,6 +190,7 @@ def rule_of(row: Stored) -> Rule:
             effect=Effect(row["effect"]),
             disclose=row["disclose"],
             author=row["author"],
+            source=source,
         )
 
 
@@ -203,6 +204,8 @@ def subscription_columns(subscription: Subscription) -> Columns:
         "history": subscription.history,
         "since_version": subscription.since_version,
         "since_time": None if subscription.since_time is None else micros(subscription.since_time),
+        "requires": None if subscription.requires is None else dump_condition(subscription.requires),
+        "origin": subscription.origin,
     }
 
 
@@ -218,6 +221,8 @@ def subscription_of(row: Stored) -> Subscription:
             first=row["from_version"],
             since_version=row["since_version"],
             since_time=None if row["since_time"] is None else moment(row["since_time"]),
+            requires=None if row["requires"] is None else load_condition(row["requires"]),
+            origin=row["origin"],
         )
 
 

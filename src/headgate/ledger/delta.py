@@ -15,9 +15,10 @@ from typing import TypeAlias, TypeVar
 
 from sqlalchemy import Table
 
-from headgate.ledger import codec, schema
+from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import Columns
 from headgate.model.changes import (
+    AddIssuing,
     AddMember,
     AddRow,
     AddRule,
@@ -27,25 +28,36 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    Identify,
+    Present,
     RegisterPredicate,
     RemoveGroup,
+    RemoveIssuing,
     RemoveMember,
     RemovePredicate,
     RemovePrincipal,
+    RemoveProvider,
     RemoveRelation,
     RemoveRow,
     RemoveRule,
     RetireType,
+    Revoke,
     Row,
     SetAttribute,
     SetConnect,
+    SetCoordinator,
     SetKey,
     SetOpen,
+    SetPolicyRule,
+    SetProvider,
     Subscribe,
+    Succeed,
+    Tick,
     Unadvertise,
     Unsubscribe,
     Withdraw,
 )
+from headgate.model.rights import Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Value
 
@@ -98,6 +110,7 @@ class Touched:
         self.subscriptions: dict[str, None] = {}
         self.predicates: dict[str, None] = {}
         self.regroups = False
+        self.attests = False
         for change in batch.changes:
             match change:
                 case DeclareType(type):
@@ -126,19 +139,29 @@ class Touched:
                     self.subscriptions[id] = None
                 case RegisterPredicate(name) | RemovePredicate(name):
                     self.predicates[name] = None
+                case Identify(name):
+                    self.principals[name] = None
+                case Revoke() | Tick() | SetProvider() | RemoveProvider():
+                    self.attests = True  # attributes may go with what attested them
+                case SetPolicyRule() | SetCoordinator() | Present() | Succeed() | AddIssuing() | RemoveIssuing():
+                    pass
 
 
 def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
     """The rows that end and begin when `batch` makes `after` out of `before`."""
     made, touched = Delta(), Touched(batch)
     _types(made, before, after, touched.types)
-    _principals(made, before, after, touched.principals)
+    attested = {one.principal: None for one in before.identities.values()} if touched.attests else {}
+    _principals(made, before, after, touched.principals | attested)
     _groups(made, before, after, [*before.groups, *after.groups] if touched.regroups else touched.groups)
     _relations(made, before, after, touched.relations)
     _rules(made, before, after, ranks)
+    _admitted(made, before, after)
+    _statements(made, before, after)
+    made.compare(schema.policy_rules, policy_rules(before), policy_rules(after))
     _subscriptions(made, before, after, touched.subscriptions)
     made.compare(schema.keys, _keys(before), _keys(after))
-    made.compare(schema.settings, _settings(before), _settings(after))
+    made.compare(schema.settings, settings(before), settings(after))
     if before.advertisements is not after.advertisements:
         made.compare(schema.advertisements, _advertisements(before), _advertisements(after))
     for principal, version in after.withdrawals.items():
@@ -173,8 +196,10 @@ def _keys(state: State) -> Facts:
     return {(name,): {"principal": name, "key": key} for name, key in state.keys.items()}
 
 
-def _settings(state: State) -> Facts:
-    return {("connect",): {"name": "connect", "value": "open"}} if state.connect_open else {}
+def settings(state: State) -> Facts:
+    """What holds for the domain as a whole, as rows."""
+    set_to = {"connect": "open" if state.connect_open else None, "coordinator": state.coordinator}
+    return {(name,): {"name": name, "value": value} for name, value in set_to.items() if value is not None}
 
 
 def _advertisements(state: State) -> Facts:
@@ -253,11 +278,12 @@ def _rows(old: frozenset[Row], new: frozenset[Row], touched: list[Row]) -> tuple
 
 
 def _rules(made: Delta, before: State, after: State, ranks: Ranks) -> None:
-    if len(before.rules) == len(after.rules) and all(map(is_, before.rules, after.rules)):
+    was, now = _written(before), _written(after)
+    if len(was) == len(now) and all(map(is_, was, now)):
         return
-    old = {rule.id: rule for rule in before.rules}
-    kept = [rule.id for rule in after.rules if rule is old.get(rule.id)]
-    ids = [rule.id for rule in after.rules]
+    old = {rule.id: rule for rule in was}
+    kept = [rule.id for rule in now if rule is old.get(rule.id)]
+    ids = [rule.id for rule in now]
     start = ids.index(kept[0]) if kept else 0
     # Rules come before or after all that stay, and those stay in order (D5). If ever not, all get new ranks.
     stay = set(kept)
@@ -265,11 +291,59 @@ def _rules(made: Delta, before: State, after: State, ranks: Ranks) -> None:
         kept, start, stay = [], 0, set()
     for ended in old.keys() - stay:
         made.end(schema.rules, (ended,))
-    for position, rule in enumerate(after.rules):
+    for position, rule in enumerate(now):
         if rule.id not in stay:
             above, below = ranks.low - start, ranks.high + 1 - start - len(kept)
             rank = (above if position < start else below) + position
             made.begin(schema.rules, {**codec.rule_columns(rule), "rank": rank})
+
+
+def _written(state: State) -> list[Rule]:
+    return [rule for rule in state.rules if rule.source is Source.RULE]
+
+
+def _admitted(made: Delta, before: State, after: State) -> None:
+    """What chains give has the order of its rows, so whatever comes, comes last."""
+    old = {rule.id: rule for rule in before.rules if rule.source is Source.CHAIN}
+    new = {rule.id: rule for rule in after.rules if rule.source is Source.CHAIN}
+    for ended in old.keys() - new.keys():
+        made.end(schema.admitted, (ended,))
+    for id, rule in new.items():
+        if id not in old:
+            made.begin(schema.admitted, {**codec.rule_columns(rule), "rank": 0})
+
+
+def _statements(made: Delta, before: State, after: State) -> None:
+    old, new = statements.held(before), statements.held(after)
+    for key, one in old.items():
+        if new.get(key) is not one:
+            made.end(schema.statements, key)
+    for key, one in new.items():
+        if old.get(key) is not one:
+            made.begin(schema.statements, statements.statement_columns(*key, one))
+    was, now = bags(before), bags(after)
+    for gone in was.keys() - now.keys():
+        made.end(schema.bags, gone)
+    for shown, columns in now.items():
+        if shown not in was:
+            made.begin(schema.bags, columns)
+
+
+def bags(state: State) -> Facts:
+    """Who has presented what, as rows."""
+    return {(who, one): {"principal": who, "certificate": one} for who, bag in state.bags.items() for one in bag}
+
+
+def policy_rules(state: State) -> Facts:
+    """The policy rules, as rows."""
+    return {
+        (who,): {
+            "principal": who,
+            "where": codec.dump_condition(rule),
+            "attested": who in state.attested_rules,
+        }
+        for who, rule in state.policy_rules.items()
+    }
 
 
 def _subscriptions(made: Delta, before: State, after: State, touched: Iterable[str]) -> None:

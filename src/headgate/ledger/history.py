@@ -55,6 +55,8 @@ def history(connection: Connection, principal: str, through: int) -> list[Histor
         schema.subject_attributes: schema.subject_attributes.c.principal == principal,
         schema.members: schema.members.c.member.in_(membership.names),
         schema.rules: schema.rules.c.who.in_(membership.names),
+        schema.admitted: schema.admitted.c.who == principal,
+        schema.policy_rules: schema.policy_rules.c.principal == principal,
         schema.subscriptions: schema.subscriptions.c.principal == principal,
     }
     # Rows of these tables touch the principal only while it is, or is in, whom they name.

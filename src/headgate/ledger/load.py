@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, union
 
-from headgate.ledger import codec, schema
+from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import decoding
 from headgate.model.changes import Row
-from headgate.model.rights import Subscription
+from headgate.model.rights import Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import Value
@@ -60,7 +61,9 @@ def policy_versions(connection: Connection, after: int, through: int) -> list[in
 
 def _beside(connection: Connection, state: State, version: int) -> State:
     """What is not policy at a version, read again where it changed since the state."""
-    for table in (schema.keys, schema.settings, schema.advertisements, schema.withdrawals):
+    for table in (*schema.NOT_POLICY,):
+        if table is schema.subscriptions:
+            continue
         ends = table.c.to_version
         changed = or_(
             table.c.from_version.between(state.version + 1, version), ends.between(state.version + 1, version)
@@ -70,14 +73,37 @@ def _beside(connection: Connection, state: State, version: int) -> State:
             if table is schema.keys:
                 state = replace(state, keys={row["principal"]: row["key"] for row in rows})
             elif table is schema.settings:
+                found = {row["name"]: row["value"] for row in rows}
                 state = replace(
-                    state, connect_open={row["name"]: row["value"] for row in rows}.get("connect") == "open"
+                    state, connect_open=found.get("connect") == "open", coordinator=found.get("coordinator")
                 )
+            elif table is schema.statements:
+                state = _stands(state, rows)
+            elif table is schema.bags:
+                bags: dict[str, tuple[str, ...]] = {}
+                for row in rows:
+                    bags[row["principal"]] = (*bags.get(row["principal"], ()), row["certificate"])
+                state = replace(state, bags=bags)
             elif table is schema.advertisements:
                 state = replace(state, advertisements=frozenset((row["principal"], row["type"]) for row in rows))
             else:
                 state = replace(state, withdrawals={row["principal"]: row["from_version"] for row in rows})
     return state
+
+
+def _stands(state: State, rows: Iterable[RowMapping]) -> State:
+    by_kind: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        by_kind.setdefault(row["kind"], {})[row["id"]] = statements.statement_of(row)
+    return replace(
+        state,
+        certificates=by_kind.get(statements.CERTIFICATE, {}),
+        lists=by_kind.get(statements.LIST, {}),
+        successions=by_kind.get(statements.SUCCESSION, {}),
+        providers=by_kind.get(statements.PROVIDER, {}),
+        identities=by_kind.get(statements.IDENTITY, {}),
+        issuing=by_kind.get(statements.ISSUING, {}),
+    )
 
 
 def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> Iterable[RowMapping]:
@@ -116,15 +142,19 @@ def _policy(connection: Connection, version: int, administrator: str) -> State:
             relations[row["relation"]].add(codec.load_row(row["values"]))
 
     ranked = sorted(rows(schema.rules), key=lambda row: int(row["rank"]))
+    chains = tuple(codec.rule_of(row, Source.CHAIN) for row in rows(schema.admitted))
+    limits = list(rows(schema.policy_rules))
     found = State(
         version=version,
         administrator=administrator,
         types=catalog,
-        rules=tuple(codec.rule_of(row) for row in ranked),
+        rules=(*(codec.rule_of(row) for row in ranked), *chains),
         principals=principals,
         groups={name: frozenset(members) for name, members in groups.items()},
         relations={name: frozenset(tuples) for name, tuples in relations.items()},
         open_names=frozenset(open_names),
         predicates={row["name"]: codec.predicate_of(row) for row in rows(schema.predicates)},
+        policy_rules={row["principal"]: codec.load_condition(row["where"]) for row in limits},
+        attested_rules=frozenset(row["principal"] for row in limits if row["attested"]),
     )
     return replace(_beside(connection, replace(found, version=0), version), version=version)

@@ -10,17 +10,19 @@ from typing import Final
 
 from sqlalchemy import Table
 
-from headgate.ledger import codec, schema
+from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import Columns
-from headgate.ledger.delta import Ranks, delta
+from headgate.ledger.delta import Ranks, bags, delta, policy_rules, settings
 from headgate.ledger.words import Difference, compare
 from headgate.model.changes import Batch
+from headgate.model.rights import Source
 from headgate.model.state import State
 
 
 def preview(before: State, after: State, batch: Batch) -> list[Difference]:
     """What is in force after the batch and not before, and the other way round, by kind and in order of name."""
-    made = delta(before, after, batch, Ranks(0, len(before.rules) - 1))
+    written = sum(rule.source is Source.RULE for rule in before.rules)
+    made = delta(before, after, batch, Ranks(0, written - 1))
     found: list[Difference] = []
     for table, key in schema.KEYS.items():
         old = _STORED[table](before) if made.ends.get(table) else {}
@@ -79,7 +81,17 @@ def _rows(state: State) -> Mapping[tuple[str, ...], Columns]:
 
 
 def _rules(state: State) -> Mapping[tuple[str, ...], Columns]:
-    return {(rule.id,): {**codec.rule_columns(rule), "rank": rank} for rank, rule in enumerate(state.rules)}
+    written = (rule for rule in state.rules if rule.source is Source.RULE)
+    return {(rule.id,): {**codec.rule_columns(rule), "rank": rank} for rank, rule in enumerate(written)}
+
+
+def _admitted(state: State) -> Mapping[tuple[str, ...], Columns]:
+    given = (rule for rule in state.rules if rule.source is Source.CHAIN)
+    return {(rule.id,): {**codec.rule_columns(rule), "rank": 0} for rule in given}
+
+
+def _statements(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {key: statements.statement_columns(*key, one) for key, one in statements.held(state).items()}
 
 
 def _subscriptions(state: State) -> Mapping[tuple[str, ...], Columns]:
@@ -98,7 +110,7 @@ def _keys(state: State) -> Mapping[tuple[str, ...], Columns]:
 
 
 def _settings(state: State) -> Mapping[tuple[str, ...], Columns]:
-    return {("connect",): {"name": "connect", "value": "open"}} if state.connect_open else {}
+    return settings(state)
 
 
 def _advertisements(state: State) -> Mapping[tuple[str, ...], Columns]:
@@ -124,5 +136,9 @@ _STORED: Final[Mapping[Table, Callable[[State], Mapping[tuple[str, ...], Columns
     schema.settings: _settings,
     schema.advertisements: _advertisements,
     schema.withdrawals: _withdrawals,
+    schema.admitted: _admitted,
+    schema.policy_rules: policy_rules,
+    schema.statements: _statements,
+    schema.bags: bags,
 }
 """The rows in force at a state, by table and key."""

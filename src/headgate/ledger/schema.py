@@ -26,7 +26,7 @@ from sqlalchemy import (
     or_,
 )
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The format that this Headgate writes, and the newest that it reads."""
 
 METADATA: Final = MetaData()
@@ -100,20 +100,35 @@ members: Final = _facts("members", ("group", "member"), Index("members_by_member
 relations: Final = _facts("relations", ("name",), Column("open", Boolean, nullable=False))
 # The key is a digest because a row may be longer than a database lets an index entry be.
 relation_rows: Final = _facts("relation_rows", ("relation", "digest"), Column("values", Text, nullable=False))
-rules: Final = _facts(
-    "rules",
-    ("id",),
-    Column("rank", BigInteger, nullable=False),
-    Column("who", String, nullable=False),
-    Column("actions", Text, nullable=False),
-    Column("type", String, nullable=False),
+
+
+def _entries(table: str) -> Table:
+    """Ordered entries (D5)."""
+    return _facts(
+        table,
+        ("id",),
+        Column("rank", BigInteger, nullable=False),
+        Column("who", String, nullable=False),
+        Column("actions", Text, nullable=False),
+        Column("type", String, nullable=False),
+        Column("where", Text, nullable=False),
+        Column("attributes", Text),
+        Column("forced", Text, nullable=False),
+        Column("effect", String, nullable=False),
+        Column("disclose", Boolean, nullable=False),
+        Column("author", String, nullable=False),
+        Index(f"{table}_by_who", "who"),
+    )
+
+
+rules: Final = _entries("rules")
+# What chains of certificates give: after all rules, in the order of their rows.
+admitted: Final = _entries("admitted")
+policy_rules: Final = _facts(
+    "policy_rules",
+    ("principal",),
     Column("where", Text, nullable=False),
-    Column("attributes", Text),
-    Column("forced", Text, nullable=False),
-    Column("effect", String, nullable=False),
-    Column("disclose", Boolean, nullable=False),
-    Column("author", String, nullable=False),
-    Index("rules_by_who", "who"),
+    Column("attested", Boolean, nullable=False),
 )
 subscriptions: Final = _facts(
     "subscriptions",
@@ -124,6 +139,8 @@ subscriptions: Final = _facts(
     Column("history", Boolean, nullable=False),
     Column("since_version", BigInteger, nullable=False),
     Column("since_time", BigInteger),
+    Column("requires", Text),
+    Column("origin", String),
     Index("subscriptions_by_principal", "principal"),
 )
 predicates: Final = _facts(
@@ -136,8 +153,12 @@ keys: Final = _facts("keys", ("principal",), Column("key", String, nullable=Fals
 settings: Final = _facts("settings", ("name",), Column("value", Text, nullable=False))
 advertisements: Final = _facts("advertisements", ("principal", "type"))
 withdrawals: Final = _facts("withdrawals", ("principal",))
+# Certificates, revocation lists, successions, identity providers and statements, issuing rules: by kind and id.
+statements: Final = _facts("statements", ("kind", "id"), Column("content", Text, nullable=False))
+# Who has presented which certificates, in the order of the rows.
+bags: Final = _facts("bags", ("principal", "certificate"))
 
-NOT_POLICY: Final = (subscriptions, keys, settings, advertisements, withdrawals)
+NOT_POLICY: Final = (subscriptions, keys, settings, advertisements, withdrawals, statements, bags)
 """The tables that no decision about an event looks at, except for the subscription that it is about."""
 
 

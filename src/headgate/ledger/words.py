@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Table
 
 from headgate.lang.render import render_operand
-from headgate.ledger import codec, schema
+from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import Stored, decoding
+from headgate.model.authority import Attested, Certificate, Issuing, Provider, RevocationList, Succession
 from headgate.model.conditions import Constant
 from headgate.model.rights import Effect
 from headgate.model.values import brief, moment
@@ -45,6 +46,10 @@ KINDS = {
     schema.settings: "setting",
     schema.advertisements: "advertisement",
     schema.withdrawals: "withdrawal",
+    schema.admitted: "right",
+    schema.policy_rules: "policy rule",
+    schema.statements: "statement",
+    schema.bags: "presented",
 }
 
 
@@ -77,10 +82,14 @@ def _name(kind: str, row: Stored) -> str:
             return f"{row['group']}: {row['member']}"
         case "row":
             return f"{row['relation']}{_tuple(row)}"
-        case "rule" | "subscription":
+        case "rule" | "subscription" | "right":
             return str(row["id"])
-        case "key" | "withdrawal":
+        case "key" | "withdrawal" | "policy rule":
             return str(row["principal"])
+        case "statement":
+            return f"{row['kind']} {row['id']}"
+        case "presented":
+            return f"{row['principal']}: {row['certificate']}"
         case "advertisement":
             return f"{row['principal']}: {row['type']}"
         case _:
@@ -100,8 +109,14 @@ def _text(kind: str, row: Stored) -> str:
             return str(row["member"])
         case "row":
             return _tuple(row)
-        case "rule":
+        case "rule" | "right":
             return _rule(row)
+        case "policy rule":
+            return f"`{json.loads(row['where'])!s}`".replace("\n", "\\n")
+        case "statement":
+            return _statement(row)
+        case "presented":
+            return str(row["certificate"])
         case "subscription":
             return _subscription(row)
         case "predicate":
@@ -132,12 +147,22 @@ def _added(kind: str, row: Stored, text: str) -> str:
             return f"subscription `{row['id']}` began: {text}"
         case "rule":
             return f"rule `{row['id']}` added: {text}"
+        case "right":
+            return f"by certificates of `{row['author']}`, {text}"
+        case "policy rule":
+            return f"the requirements of `{row['principal']}` must be narrower than {text}"
+        case "statement":
+            return text
+        case "presented":
+            return f"`{row['principal']}` presented the certificate `{text}`"
         case "predicate":
             return f"predicate `{row['name']}` registered: {text}"
         case "type":
             return f"type `{row['name']}` declared: {text}"
         case "key":
             return f"`{row['principal']}` proves itself with {text}"
+        case "setting" if row["name"] == "coordinator":
+            return f"the network is coordinated by {text}"
         case "setting":
             return "every principal may connect that no rule stops"
         case "advertisement":
@@ -160,8 +185,18 @@ def _removed(kind: str, row: Stored, text: str) -> str:
             return f"subscription `{row['id']}` ended: {text}"
         case "rule":
             return f"rule `{row['id']}` removed: {text}"
+        case "right":
+            return f"no longer by certificates of `{row['author']}`: {text}"
+        case "policy rule":
+            return f"`{row['principal']}` has no policy rule any more; it was {text}"
+        case "statement":
+            return f"gone: {text}"
+        case "presented":
+            return f"the certificate `{text}` of `{row['principal']}` counts no more"
         case "key":
             return f"`{row['principal']}` has no key any more; it was {text}"
+        case "setting" if row["name"] == "coordinator":
+            return "this domain coordinates the network itself"
         case "setting":
             return "only principals that a rule lets in may connect"
         case "advertisement":
@@ -235,6 +270,25 @@ def _rule(row: Stored) -> str:
         text += f" ({', '.join(named) or 'no attributes'})"
     text += _where(row["where"])
     return f"{text}, disclosed" if rule.disclose else text
+
+
+def _statement(row: Stored) -> str:
+    match statements.statement_of(row):
+        case Certificate() as one:
+            ends = "" if one.validity.until is None else f" until {one.validity.until.isoformat()}"
+            return f"certificate `{one.id}` from `{one.issuer}` to `{one.subject}`{ends}"
+        case RevocationList(issuer, number, _, revoked):
+            return f"revocation list {number} of `{issuer}`, {len(revoked)} revoked"
+        case Succession(old, new, _, until):
+            ends = "" if until is None else f", and the old key counts until {until.isoformat()}"
+            return f"`{old}` goes on as `{new}`{ends}"
+        case Provider(key, name, mapping):
+            trusted = "identity provider" if mapping is None else "provider of guests"
+            return f"{trusted} `{name}`, {key}"
+        case Attested(principal, identity, _):
+            return f"`{identity.issuer}` attests {len(identity.attributes)} attributes of `{principal}`"
+        case Issuing(id, who, _, seconds, _):
+            return f"issuing rule `{id}` for `{who}`, {seconds} s each time"
 
 
 def _forced(value: object) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 
+from headgate.model.authority import Certificate, Identity, Issuing, Provider, RevocationList, Succession
+from headgate.model.conditions import Condition
 from headgate.model.rights import Rule, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Value
@@ -208,6 +211,93 @@ class RegisterPredicate:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetPolicyRule:
+    """What must be wider than the requirements on a principal's events (D11), or nothing."""
+
+    principal: str
+    rule: Condition | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetCoordinator:
+    """The key of the domain that coordinates the network, or none: then it is this domain."""
+
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A principal shows verified certificates; refused if none of them completes a chain at this time.
+
+    What the chains of all it has shown so far give it becomes entries, after all others (D5).
+    """
+
+    principal: str
+    certificates: tuple[Certificate, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """An issuer's verified revocation list: what rests on it alone falls in the same batch (D13)."""
+
+    list: RevocationList
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """A verified statement by which a principal goes on under another key, or ends what its old key signed."""
+
+    succession: Succession
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Identify:
+    """A verified identity statement: its attributes become the principal's until it ends."""
+
+    principal: str
+    identity: Identity
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The clock has come to a time: what ended by then falls, and what rests on an issuer that fell silent."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SetProvider:
+    """An identity provider that is trusted, with what it says or as the home of guests."""
+
+    provider: Provider
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveProvider:
+    """An identity provider is trusted no more; what it attested falls."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddIssuing:
+    """The domain issues such certificates to members from now on; one of the same id is replaced."""
+
+    issuing: Issuing
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveIssuing:
+    """The domain issues such certificates no more."""
+
+    id: str
+
+
 Change: TypeAlias = (
     DeclareType
     | RetireType
@@ -234,6 +324,17 @@ Change: TypeAlias = (
     | Withdraw
     | RegisterPredicate
     | RemovePredicate
+    | SetPolicyRule
+    | SetCoordinator
+    | Present
+    | Revoke
+    | Succeed
+    | Identify
+    | Tick
+    | SetProvider
+    | RemoveProvider
+    | AddIssuing
+    | RemoveIssuing
 )
 
 

@@ -29,9 +29,12 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What the gateway stamped on the event: `@time`, `@publisher`."""
+    """What the gateway stamped: `@time`, `@publisher` and `@rate` on the event, `@origin` on whatever its holder sent.
 
-    name: Literal["time", "publisher"]
+    `@origin` is where the holder of the right was when it published, or when it subscribed.
+    """
+
+    name: Literal["time", "publisher", "rate", "origin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +234,8 @@ def declared_kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:
             return kinds.get(name)
         case Meta("time"):
             return Kind.TIMESTAMP
+        case Meta("rate"):
+            return Kind.INT
         case Meta():
             return Kind.STRING
         case ClockPart():

@@ -248,3 +248,43 @@ class AlreadyRunning(HeadgateError):
     """Another process of the domain does this already."""
 
     code = "already-running"
+
+
+class ChainInvalid(HeadgateError):
+    """No presented certificate completes a chain from the owner of what is asked for."""
+
+    code = "chain-invalid"
+
+
+class Expired(HeadgateError):
+    """A statement that would be good, were it not past its end."""
+
+    code = "expired"
+
+
+class Revoked(HeadgateError):
+    """A statement that would be good, had its issuer not revoked it."""
+
+    code = "revoked"
+
+
+class BadStatement(HeadgateError):
+    """Text that is not a signed statement of the kind asked for; `reason` says in a word what is wrong with it."""
+
+    code = "bad-statement"
+
+    def __init__(self, message: str, *, reason: str, place: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, place=place, remedy=remedy)
+        self.reason = reason
+
+
+class StaleList(HeadgateError):
+    """A revocation list older than one already known."""
+
+    code = "stale-list"
+
+
+class PolicyRuleDenied(HeadgateError):
+    """The publisher's policy rule is not wider than the event's requirement (D11)."""
+
+    code = "policy-rule"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from headgate.model.conditions import Condition
 from headgate.model.values import Value, plain
 
 
@@ -22,6 +23,8 @@ class Draft:
     type: str
     values: Mapping[str, object]
     source: str = ""
+    requires: Condition | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,12 @@ class Event:
     seq: int = 0
     version: int = 0
     source: str = ""
+    requires: Condition | None = None
+    """The subscriber requirement, over the subject attributes of receivers (D11)."""
+    rate: int | None = None
+    """How many events of the type its publisher had accepted in the last RATE_SECONDS, this one included: `@rate`."""
+    origin: str | None = None
+    """The network address it came from, as its gateway saw it: `@origin` in the conditions of publish rights."""
 
 
 def size_of(values: Mapping[str, Value]) -> int:

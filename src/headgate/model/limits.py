@@ -65,3 +65,66 @@ MAX_BULK_BYTES = 64_000_000
 
 MAX_BULK_EVENTS = 100_000
 """Events of one bulk request."""
+
+RATE_SECONDS = 60
+"""The seconds over which `@rate` counts events."""
+
+MAX_CHAIN_LENGTH = 32
+"""Certificates in one chain."""
+
+MAX_BAG = 256
+"""Certificates that a principal has presented and that are in force."""
+
+MAX_CHAINS = 1_024
+"""Chains that are followed for one principal; past it, nothing is admitted."""
+
+MAX_CHAIN_RIGHTS = 4_096
+"""Rights that one chain gives, and that all chains of one principal give together."""
+
+MAX_CHAIN_STEPS = 100_000
+"""Pairs of rights compared, and links tried, in the search for one principal's chains."""
+
+MAX_STATEMENT_BYTES = 16_384
+"""Bytes of one signed statement."""
+
+MAX_TYPE_STATEMENT_BYTES = 262_144
+"""Bytes of a signed type definition, with the chains it carries."""
+
+MAX_REVOKED = 100_000
+"""Entries of one revocation list."""
+
+MAX_LIST_BYTES = 8_000_000
+"""Bytes of one signed revocation list."""
+
+MAX_SUCCESSIONS = 64
+"""Keys that follow one another."""
+
+MAX_IDENTITY_HOURS = 24
+"""Hours for which an identity statement may be good."""
+
+MAX_READ_BYTES = 16_000_000
+"""Bytes of the signed statements that one verifier remembers."""
+
+MAX_AUDIENCES = 16
+"""Audiences that one statement is for."""
+
+MAX_AUTHORITIES = 16
+"""Authorities that one certificate gives."""
+
+MAX_FRESHNESS_SECONDS = 31_622_400
+"""Seconds for which an issuer may let its silence be borne."""
+
+MAX_TYPE_DEPTH = 16
+"""Definitions of parents, each inside the next, that a signed type carries."""
+
+MAX_MAPPED = 1_000
+"""Pairs of values in a mapping between two communities."""
+
+MAX_PASSPHRASE_BYTES = 1_023
+"""Bytes of a passphrase; the cryptography library takes no more."""
+
+MAX_KEYS = 10_000
+"""Files of a directory of keys."""
+
+MAX_ROTATIONS = 999
+"""Earlier keys that are kept under one name."""

@@ -29,6 +29,13 @@ class Action(Enum):
     QUENCH = "quench"
 
 
+class Source(Enum):
+    """Where an entry comes from; entries of one source stand before those of the next (D5)."""
+
+    RULE = "rule"
+    CHAIN = "chain"
+
+
 class Effect(Enum):
     """Does an entry grant or forbid?"""
 
@@ -54,13 +61,16 @@ class Rule:
     effect: Effect = Effect.GRANT
     disclose: bool = False
     author: str = ""
+    source: Source = Source.RULE
+    """An entry of a chain names types by pattern, even one alone: it takes in those that its author owns."""
 
     def __post_init__(self) -> None:
         check_name("rule", self.id)
         check_pattern(self.type)
         if not self.actions:
             raise BadDefinition(f"the rule `{self.id}` allows nothing", remedy="name an action in `may`")
-        if self.forced and not set(self.forced) <= set(self.attributes or ()):
+        loose = self.source is Source.CHAIN  # a value may be forced that another link does not let out
+        if self.forced and not loose and not set(self.forced) <= set(self.attributes or ()):
             raise BadDefinition(f"the rule `{self.id}` forces an attribute that it does not name")
         if self.effect is Effect.FORBID and self.attributes is not None and Action.PUBLISH in self.actions:
             raise BadDefinition(
@@ -90,6 +100,10 @@ class Subscription:
     first: int = 0
     since_version: int = 0
     since_time: datetime | None = None
+    requires: Condition | None = None
+    """The publisher requirement, over the subject attributes of publishers (D11)."""
+    origin: str | None = None
+    """The network address it was made from, as its gateway saw it: `@origin` in the conditions of its rights."""
 
     def __post_init__(self) -> None:
         check_name("subscription", self.id)

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from headgate.model.authority import Attested, Certificate, Issuing, Provider, RevocationList, Succession
 from headgate.model.changes import RegisterPredicate, Row
+from headgate.model.conditions import Condition
 from headgate.model.rights import Rule, Subscription
 from headgate.model.types import Catalog
 from headgate.model.values import Value
@@ -39,6 +41,28 @@ class State:
     """Who has said that it will publish what: principal and type."""
     withdrawals: Mapping[str, int] = field(default_factory=dict)
     """The last version at which a principal's unfetched deliveries were withdrawn."""
+    policy_rules: Mapping[str, Condition] = field(default_factory=dict)
+    """What must be wider than every requirement that a principal puts on its events (D11)."""
+    attested_rules: frozenset[str] = frozenset()
+    """The principals whose policy rule an identity statement brought; the domain's own word stands before it."""
+    coordinator: str | None = None
+    """The key of the domain that coordinates the network; without one, this domain's administrator does."""
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    """The presented certificates that are neither revoked nor expired, by key."""
+    bags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Which certificates each principal presented, in order."""
+    lists: Mapping[str, RevocationList] = field(default_factory=dict)
+    """The newest revocation list of each issuer, as of when its freshness last mattered."""
+    successions: Mapping[str, Succession] = field(default_factory=dict)
+    """Which key follows which, by the old one."""
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    identities: Mapping[str, Attested] = field(default_factory=dict)
+    """The identity statements in force, by key."""
+    issuing: Mapping[str, Issuing] = field(default_factory=dict)
+
+    def key_of(self, principal: str) -> str:
+        """The key of a principal; one that has none goes by its name."""
+        return self.keys.get(principal, principal)
 
     def groups_of(self, principal: str) -> frozenset[str]:
         """Every group the principal is in, directly or through other groups."""

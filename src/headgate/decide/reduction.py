@@ -1,0 +1,256 @@
+"""Chains of certificates reduce to one five-tuple, and that to rights (Capabilities II.D and III).
+
+Guarantees: `combine` is associative and never widens: a chain gives what every link of it gives, cut to the smallest
+type pattern, actions, attributes and validity, under all conditions and forced values together. What two links do not
+share is cut, not refused. A wildcard means what the issuer owns or was given, so `rooted` keeps only what the first
+issuer owns. `same(a, b)` tells keys of one principal; it is an equivalence.
+Leaves out: signatures (`trust`), which chains there are (`decide.chains`), and subtypes: links are compared by the
+names they write, so a link on a type and one on its subtype share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from operator import eq
+from typing import Final, TypeAlias
+
+from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
+from headgate.model.conditions import AllOf, Condition, all_of
+from headgate.model.errors import ChainInvalid
+from headgate.model.limits import MAX_CHAIN_LENGTH, MAX_CHAIN_RIGHTS
+from headgate.model.rights import Action, Rule, Source
+from headgate.model.types import matches
+from headgate.model.values import Value, kind_of
+from headgate.model.values import same as same_value
+
+Same: TypeAlias = Callable[[str, str], bool]
+_ID_CHARS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A chain as one five-tuple. `freshness` names the issuers whose silence is borne only so many seconds."""
+
+    issuer: str
+    subject: str
+    delegate: bool
+    authority: tuple[Authority, ...]
+    validity: Validity
+    freshness: tuple[tuple[str, int], ...]
+    chain: tuple[Certificate, ...]
+
+
+def as_reduced(certificate: Certificate) -> Reduced:
+    """A chain of one link."""
+    return Reduced(
+        certificate.issuer,
+        certificate.subject,
+        certificate.delegate,
+        _distinct(certificate.authority),
+        certificate.validity,
+        () if certificate.freshness is None else ((certificate.issuer, certificate.freshness),),
+        (certificate,),
+    )
+
+
+def combine(a: Reduced, b: Reduced, same: Same = eq) -> Reduced | None:
+    """Two chains as one, if the second begins where the first ends and may be built on it."""
+    if not a.delegate or not same(a.subject, b.issuer):
+        return None
+    validity = _overlap(a.validity, b.validity)
+    if validity is None:
+        return None
+    authority = _distinct(found for x in a.authority for y in b.authority if (found := meet(x, y, same)) is not None)
+    if not authority:
+        return None
+    freshness = _shortest((*a.freshness, *b.freshness))
+    return Reduced(a.issuer, b.subject, b.delegate, authority, validity, freshness, a.chain + b.chain)
+
+
+def reduce(chain: Sequence[Certificate], same: Same = eq) -> Reduced | None:
+    """The certificates as one five-tuple, from the root to the holder; None if they are no chain."""
+    if len(chain) > MAX_CHAIN_LENGTH:
+        raise ChainInvalid(
+            f"a chain of {len(chain)} certificates is longer than MAX_CHAIN_LENGTH ({MAX_CHAIN_LENGTH})",
+            remedy="let fewer principals lie between the owner and the holder",
+        )
+    found: Reduced | None = None
+    for at, certificate in enumerate(chain):
+        link = as_reduced(certificate)
+        found = link if at == 0 else combine(found, link, same) if found is not None else None
+    return found
+
+
+def meet(a: Authority, b: Authority, same: Same = eq) -> Authority | None:
+    """What two authorities share; None if that is nothing."""
+    actions = a.actions & b.actions
+    if not actions:
+        return None
+    match a, b:
+        case NetworkAuthority(), NetworkAuthority():
+            network = b.network if a.network == ANY else a.network
+            return NetworkAuthority(actions, network) if b.network in (ANY, network) else None
+        case TypeAuthority(), TypeAuthority():
+            return _meet_types(a, b, actions, same)
+        case _:
+            return None
+
+
+def rooted(reduced: Reduced, coordinator: str, same: Same = eq, *, network: str = ANY) -> tuple[Authority, ...]:
+    """What of a chain counts: its first issuer's own types, and the network if that is the coordinating domain.
+
+    `network` is the name of the network here; without one, every name is taken for it.
+    """
+    return _distinct(_rooted(reduced, coordinator, same, network))
+
+
+def to_rules(principal: str, reduced: Reduced, author: Callable[[str], str]) -> tuple[Rule, ...]:
+    """The entries that a rooted chain gives a principal; the same right has the same id, whichever chain gives it.
+
+    The author is whoever has the key that the chain begins at: entries of a chain take in the types that their author
+    owns, whatever owner the authority names.
+    """
+    by = author(reduced.issuer)
+    made = (_named(_entry(principal, one, by)) for one in reduced.authority)
+    return tuple({rule.id: rule for rule in made}.values())
+
+
+def exact(one: Authority) -> str:
+    """A text that only authorities that give the same share. Python takes `1`, `1.0` and `true` for equal."""
+    if isinstance(one, NetworkAuthority):
+        return repr((_actions(one.actions), one.network))
+    return repr((one.owner, _terms(one)))
+
+
+# -- what two links share ---------------------------------------------------------------------------------------------
+
+
+def _meet_types(a: TypeAuthority, b: TypeAuthority, actions: frozenset[Action], same: Same) -> TypeAuthority | None:
+    pattern = _narrower(a.type, b.type)
+    if pattern is None:
+        return None
+    if a.owner is not None and b.owner is not None and not same(a.owner, b.owner):
+        return None
+    forced = _union(a.forced, b.forced)
+    if forced is None:
+        return None
+    owner = b.owner if a.owner is None else a.owner
+    return TypeAuthority(
+        actions, pattern, owner, _common(a.attributes, b.attributes), forced, _conjunction(a.where, b.where)
+    )
+
+
+def _narrower(a: str, b: str) -> str | None:
+    """The pattern that takes in what both do. One of two patterns takes in the other, or they share nothing."""
+    if matches(a, b):
+        return b
+    return a if matches(b, a) else None
+
+
+def _common(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The attributes of both, in the order of the later link. There may be none: the event is seen to happen."""
+    if a is None or b is None:
+        return b if a is None else a
+    return tuple(name for name in b if name in a)
+
+
+def _union(a: Mapping[str, object], b: Mapping[str, object]) -> dict[str, object] | None:
+    """Every forced value; None if the two do not agree on one."""
+    if any(name in a and not _agree(a[name], value) for name, value in b.items()):
+        return None
+    return {**a, **{name: value for name, value in b.items() if name not in a}}
+
+
+def _agree(a: object, b: object) -> bool:
+    """Are two forced values one? `1` and `1.0` are not: the one fits an attribute that the other does not."""
+    return isinstance(a, Value) and isinstance(b, Value) and kind_of(a) is kind_of(b) and same_value(a, b)
+
+
+def _conjunction(a: Condition, b: Condition) -> Condition:
+    """Both conditions, each part of them once."""
+    return all_of(*{repr(part): part for one in (a, b) for part in _parts(one)}.values())
+
+
+def _parts(condition: Condition) -> Iterator[Condition]:
+    if isinstance(condition, AllOf):
+        for arg in condition.args:
+            yield from _parts(arg)
+    else:
+        yield condition
+
+
+def _overlap(a: Validity, b: Validity) -> Validity | None:
+    """The moments of both; None if there are none."""
+    starts = [one.start for one in (a, b) if one.start is not None]
+    ends = [one.until for one in (a, b) if one.until is not None]
+    start, until = max(starts, default=None), min(ends, default=None)
+    return None if start is not None and until is not None and until <= start else Validity(start, until)
+
+
+def _shortest(freshness: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Each issuer once, with the least that it said."""
+    least: dict[str, int] = {}
+    for issuer, seconds in freshness:
+        least[issuer] = min(seconds, least.get(issuer, seconds))
+    return tuple(least.items())
+
+
+def _distinct(found: Iterable[Authority]) -> tuple[Authority, ...]:
+    """Each authority once, in order; refused past the limit."""
+    kept: dict[str, Authority] = {}
+    for one in found:
+        kept.setdefault(exact(one), one)
+        if len(kept) > MAX_CHAIN_RIGHTS:
+            raise ChainInvalid(
+                f"a chain gives more rights than MAX_CHAIN_RIGHTS ({MAX_CHAIN_RIGHTS})",
+                remedy="let its certificates name fewer types",
+            )
+    return tuple(kept.values())
+
+
+# -- what counts of it ------------------------------------------------------------------------------------------------
+
+
+def _rooted(reduced: Reduced, coordinator: str, same: Same, network: str) -> Iterator[Authority]:
+    for one in reduced.authority:
+        match one:
+            case NetworkAuthority():
+                if same(reduced.issuer, coordinator) and (network == ANY or one.network in (ANY, network)):
+                    yield one
+            case TypeAuthority():
+                if one.owner is None or same(one.owner, reduced.issuer):
+                    yield replace(one, owner=reduced.issuer)
+
+
+def _entry(principal: str, one: Authority, author: str) -> Rule:
+    match one:
+        case NetworkAuthority():
+            return Rule("chain", principal, one.actions, author=author, source=Source.CHAIN)
+        case TypeAuthority():
+            return Rule(
+                "chain",
+                principal,
+                one.actions,
+                one.type,
+                one.where,
+                one.attributes,
+                one.forced,
+                author=author,
+                source=Source.CHAIN,
+            )
+
+
+def _named(rule: Rule) -> Rule:
+    text = repr((rule.who, rule.author, _terms(rule)))
+    return replace(rule, id="chain:" + sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:_ID_CHARS])
+
+
+def _terms(one: TypeAuthority | Rule) -> tuple[object, ...]:
+    attributes = None if one.attributes is None else sorted(set(one.attributes))
+    return _actions(one.actions), one.type, attributes, sorted((n, repr(v)) for n, v in one.forced.items()), one.where
+
+
+def _actions(actions: frozenset[Action]) -> list[str]:
+    return sorted(action.value for action in actions)
