@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from itertools import islice
 from operator import eq
 from typing import Final, TypeAlias
 
 from headgate.decide.reduction import Reduced, Same, as_reduced, combine, exact, meet, reduce, rooted, to_rules
-from headgate.model.authority import ANY, Certificate, NetworkAuthority, Validity
+from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, Validity
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, Revoked
 from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH, MAX_CHAIN_RIGHTS, MAX_CHAIN_STEPS, MAX_CHAINS
 from headgate.model.values import brief, render_timestamp
@@ -96,7 +97,7 @@ def why_not(
         search.run()
     except ChainInvalid as past_a_limit:
         return past_a_limit
-    return ChainInvalid(search.obstacle, remedy=search.remedy)
+    return _missing(search.stopped, brief(holder))
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -114,12 +115,12 @@ class _Ground:
     owners: Callable[[str], bool]
     network: str
 
-    def given(self, chain: Reduced) -> Reduced:
-        """The chain with what of its authority counts."""
+    def counts(self, chain: Reduced) -> tuple[Authority, ...]:
+        """What of the authority of a chain counts."""
         counts = rooted(chain, self.coordinator, self.same, network=self.network)
-        if not self.owners(chain.issuer):
-            counts = tuple(one for one in counts if isinstance(one, NetworkAuthority))
-        return replace(chain, authority=counts)
+        if counts and not self.owners(chain.issuer):
+            return tuple(one for one in counts if isinstance(one, NetworkAuthority))
+        return counts
 
     def fault(self, one: Certificate) -> str:
         """Why a certificate is not in force; nothing if it is."""
@@ -144,6 +145,26 @@ class _Link:
     fault: str
 
 
+class _Why(Enum):
+    """Why a chain goes no further back."""
+
+    NOT_IN_FORCE = "not in force"
+    CYCLE = "cycle"
+    NO_DELEGATION = "no delegation"
+    NOTHING_LEFT = "nothing left"
+    TOO_LONG = "too long"
+    NO_LINK = "no link"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Where a chain stopped: the part of it that there was, and the link that did not go before it."""
+
+    why: _Why
+    rest: Reduced | None
+    link: _Link | None
+
+
 class _Search:
     """Depth first from the holder to the owners; keeps what stopped the longest chain that came to nothing."""
 
@@ -157,8 +178,7 @@ class _Search:
         self.rights = 0
         self.steps = 0
         self.length = -1
-        self.obstacle = f"nothing presented adds a chain that ends at `{brief(holder)}`"
-        self.remedy = "present certificates that lead from an owner to it"
+        self.stopped: _Stop | None = None
 
     def run(self) -> tuple[Reduced, ...]:
         """Every chain that gives the holder something."""
@@ -168,76 +188,42 @@ class _Search:
     def _lengthen(self, rest: Reduced | None, keys: tuple[str, ...]) -> None:
         """Put each certificate that was issued to the first of these keys before the rest of a chain."""
         links = self._issued_to(keys[0])
-        if not links:
-            self._dead_end(rest)
-        elif len(keys) > MAX_CHAIN_LENGTH:
-            self._stop(
-                len(keys),
-                f"a chain to `{brief(self.holder)}` is longer than MAX_CHAIN_LENGTH ({MAX_CHAIN_LENGTH})",
-                "let fewer principals lie between the owner and the holder",
-            )
+        if not links and (rest is None or not self.ground.counts(rest)):
+            self._stop(len(keys) - 1, _Why.NO_LINK, rest)
+        if links and len(keys) > MAX_CHAIN_LENGTH:
+            self._stop(len(keys), _Why.TOO_LONG, rest)
             return
         for link in links:
             self._count(len(link.reduced.authority) * (1 if rest is None else len(rest.authority)))
             chain = self._join(link, rest, keys)
-            if chain is not None:
-                self._keep(self.ground.given(chain))
+            if isinstance(chain, _Why):
+                self._stop(len(keys), chain, rest, link)
+            else:
+                self._keep(chain)
                 self._lengthen(chain, (link.certificate.issuer, *keys))
 
-    def _join(self, link: _Link, rest: Reduced | None, keys: tuple[str, ...]) -> Reduced | None:
-        """The chain with one more link before it; None, and the reason kept, if there is no such chain."""
-        one, length = link.certificate, len(keys)
-        name, issuer = brief(one.id), brief(one.issuer)
+    def _join(self, link: _Link, rest: Reduced | None, keys: tuple[str, ...]) -> Reduced | _Why:
+        """The chain with one more link before it, or why there is no such chain."""
         if link.fault:
-            self._stop(length, f"the certificate `{name}` {link.fault}", f"ask `{issuer}` for one that is in force")
-            return None
-        if any(self.ground.same(one.issuer, key) for key in keys):
-            self._stop(length, f"the certificate `{name}` leads back to `{issuer}`", "leave it out")
-            return None
+            return _Why.NOT_IN_FORCE
+        if any(self.ground.same(link.certificate.issuer, key) for key in keys):
+            return _Why.CYCLE
         if rest is None:
             return link.reduced
-        after = brief(rest.chain[0].id)
-        if not one.delegate:
-            self._stop(
-                length,
-                f"the certificate `{name}` does not let `{brief(one.subject)}` delegate, which issued `{after}`",
-                f"ask `{issuer}` for one with `delegate: true`",
-            )
-            return None
-        chain = combine(link.reduced, rest, self.ground.same)
-        if chain is None:
-            self._stop(
-                length,
-                f"the certificate `{name}` gives nothing of what is left of `{after}`",
-                f"ask `{issuer}` for more, or `{brief(rest.issuer)}` for something that it was given",
-            )
-        return chain
+        if not link.certificate.delegate:
+            return _Why.NO_DELEGATION
+        return combine(link.reduced, rest, self.ground.same) or _Why.NOTHING_LEFT
 
-    def _keep(self, given: Reduced) -> None:
-        if not given.authority:
+    def _keep(self, chain: Reduced) -> None:
+        counts = self.ground.counts(chain)
+        if not counts:
             return
-        self.found.append(given)
-        self.rights += len(given.authority)
+        self.found.append(replace(chain, authority=counts))
+        self.rights += len(counts)
         if len(self.found) > MAX_CHAINS:
             raise self._too_much(f"more chains than MAX_CHAINS ({MAX_CHAINS})")
         if self.rights > MAX_CHAIN_RIGHTS:
             raise self._too_much(f"chains with more rights than MAX_CHAIN_RIGHTS ({MAX_CHAIN_RIGHTS})")
-
-    def _dead_end(self, rest: Reduced | None) -> None:
-        """Nothing was issued to whoever the chain begins at so far. Unless that is the owner, it comes to nothing."""
-        holder = brief(self.holder)
-        if rest is None:
-            self._stop(0, f"nothing presented was issued to `{holder}`", f"present a certificate for `{holder}`")
-        elif not self.ground.given(rest).authority:
-            issuer = brief(rest.issuer)
-            network = isinstance(rest.authority[0], NetworkAuthority)
-            lacks = "is not the coordinating domain" if network else "does not own what it gives"
-            self._stop(
-                len(rest.chain),
-                f"the certificate `{brief(rest.chain[0].id)}` was issued by `{issuer}`, which {lacks}, and nothing "
-                f"presented gives `{issuer}` a right that it may delegate",
-                f"present the certificate that gives `{issuer}` the right",
-            )
 
     def _issued_to(self, key: str) -> list[_Link]:
         if key not in self.to:
@@ -255,12 +241,53 @@ class _Search:
     def _too_much(self, what: str) -> ChainInvalid:
         return ChainInvalid(f"`{brief(self.holder)}` presents {what}", remedy=FEWER)
 
-    def _stop(self, length: int, message: str, remedy: str) -> None:
+    def _stop(self, length: int, why: _Why, rest: Reduced | None, link: _Link | None = None) -> None:
         if length > self.length:
-            self.length, self.obstacle, self.remedy = length, message, remedy
+            self.length, self.stopped = length, _Stop(why, rest, link)
 
 
-# -- what would do ----------------------------------------------------------------------------------------------------
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+def _missing(stop: _Stop | None, holder: str) -> ChainInvalid:
+    """The refusal that says what stopped the longest chain."""
+    message, remedy = (
+        f"nothing presented adds a chain that ends at `{holder}`",
+        "present what leads from an owner to it",
+    )
+    match stop:
+        case _Stop(_Why.NO_LINK, None):
+            message, remedy = f"nothing presented was issued to `{holder}`", f"present a certificate for `{holder}`"
+        case _Stop(_Why.NO_LINK, Reduced(issuer, chain=(first, *_)) as rest):
+            network = isinstance(rest.authority[0], NetworkAuthority)
+            lacks = "is not the coordinating domain" if network else "does not own what it gives"
+            message = (
+                f"the certificate `{brief(first.id)}` was issued by `{brief(issuer)}`, which {lacks}, and nothing "
+                f"presented gives `{brief(issuer)}` a right that it may delegate"
+            )
+            remedy = f"present the certificate that gives `{brief(issuer)}` the right"
+        case _Stop(_Why.TOO_LONG):
+            message = f"a chain to `{holder}` is longer than MAX_CHAIN_LENGTH ({MAX_CHAIN_LENGTH})"
+            remedy = "let fewer principals lie between the owner and the holder"
+        case _Stop(why, rest, _Link(one, fault=fault)):
+            what, remedy = _refused(why, one, fault, "" if rest is None else brief(rest.chain[0].id))
+            message = f"the certificate `{brief(one.id)}` {what}"
+    return ChainInvalid(message, remedy=remedy)
+
+
+def _refused(why: _Why, one: Certificate, fault: str, after: str) -> tuple[str, str]:
+    """Why a certificate does not go before the one that comes `after` it, and what to do."""
+    issuer, subject = brief(one.issuer), brief(one.subject)
+    match why:
+        case _Why.NO_DELEGATION:
+            what = f"does not let `{subject}` delegate, which issued `{after}`"
+            return what, f"ask `{issuer}` for one with `delegate: true`"
+        case _Why.NOTHING_LEFT:
+            return f"gives nothing of what is left of `{after}`", f"ask `{issuer}` for more"
+        case _Why.CYCLE:
+            return f"leads back to `{issuer}`", "leave it out"
+        case _:
+            return fault, f"ask `{issuer}` for one that is in force"
 
 
 def _bounded(bag: Iterable[Certificate]) -> tuple[Certificate, ...]:

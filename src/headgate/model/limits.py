@@ -81,7 +81,7 @@ MAX_CHAINS = 1_024
 MAX_CHAIN_RIGHTS = 4_096
 """Rights that one chain gives, and that all chains of one principal give together."""
 
-MAX_CHAIN_STEPS = 100_000
+MAX_CHAIN_STEPS = 20_000
 """Pairs of rights compared, and links tried, in the search for one principal's chains."""
 
 MAX_STATEMENT_BYTES = 16_384
@@ -114,7 +114,7 @@ MAX_AUTHORITIES = 16
 MAX_FRESHNESS_SECONDS = 31_622_400
 """Seconds for which an issuer may let its silence be borne."""
 
-MAX_TYPE_DEPTH = 16
+MAX_TYPE_DEPTH = 8
 """Definitions of parents, each inside the next, that a signed type carries."""
 
 MAX_MAPPED = 1_000
@@ -128,3 +128,6 @@ MAX_KEYS = 10_000
 
 MAX_ROTATIONS = 999
 """Earlier keys that are kept under one name."""
+
+WIDER_SECONDS = 1.0
+"""How long it may take to find out whether a rule is wider than another; after that it counts as not."""

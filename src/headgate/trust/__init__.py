@@ -1,4 +1,4 @@
-"""Keys, TLS, the handshake, session tokens and opaque positions.
+"""Keys and keyrings, signed statements, TLS, the handshake, session tokens and opaque positions.
 
 Guarantees: the only importer of the cryptography and JWT libraries. Clock, randomness and keys are arguments; what
 comes from outside becomes trusted through one numbered function, and then has another type.

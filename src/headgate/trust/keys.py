@@ -2,8 +2,8 @@
 
 Guarantees: a public key has exactly one name, `did:key:z6Mk...`; a key that would let anyone sign for it is refused.
 A private key is written once, for its owner's eyes only, and refused if others can read it; it never shows in a
-message. What is read from a file is bounded.
-Leaves out: other kinds of key, and keys under a password; keep those in a secret store that hands out the file.
+message. A file may be under a passphrase, and is then useless to whoever copies it. What is read is bounded.
+Leaves out: other kinds of key, and names of one's own for keys (`keyring`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
+    KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
@@ -27,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from headgate.model.errors import BadKey, NotFound, StorageFull
-from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES
+from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_PASSPHRASE_BYTES
 from headgate.model.values import brief
 
 Random = Callable[[int], bytes]
@@ -36,6 +38,7 @@ Random = Callable[[int], bytes]
 _DID: Final = "did:key:z"
 _MULTICODEC: Final = b"\xed\x01"
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGITS: Final = {character: digit for digit, character in enumerate(_ALPHABET)}
 _KEY_BYTES: Final = 32
 _OTHERS: Final = 0o077
 
@@ -86,6 +89,10 @@ class PublicKey:
         """The key as the library has it."""
         return Ed25519PublicKey.from_public_bytes(self.raw)
 
+    def pem(self) -> str:
+        """The key as other programs read it."""
+        return self.native().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode("ascii")
+
 
 class PrivateKey:
     """A principal's private key, and with it the power to act as that principal."""
@@ -113,23 +120,36 @@ class PrivateKey:
         return cls(Ed25519PrivateKey.from_private_bytes(random(_KEY_BYTES)))
 
     @classmethod
-    def load(cls, path: Path) -> PrivateKey:
-        """The private key of a file."""
+    def load(cls, path: Path, passphrase: bytes | None = None) -> PrivateKey:
+        """The private key of a file; the passphrase counts only if the file is under one."""
         data = read_secret(path, MAX_KEY_FILE_BYTES)
         remedy = "it should be an Ed25519 key as PKCS #8 in PEM, as `headgate init` makes them"
+        locked = is_locked(data)
+        if locked and passphrase is None:
+            raise BadKey(f"the key in `{path}` is under a passphrase", remedy="give the file with the passphrase")
         try:
-            native = load_pem_private_key(data, password=None)
-        except TypeError:
-            raise BadKey(f"the key in `{path}` is under a password", remedy="write it without one") from None
-        except (ValueError, UnsupportedAlgorithm):
+            native = load_pem_private_key(data, password=passphrase if locked else None)
+        except (TypeError, ValueError, UnsupportedAlgorithm):
+            if locked:
+                raise BadKey(f"the passphrase does not open `{path}`", remedy="try another") from None
             raise BadKey(f"there is no private key in `{path}`", remedy=remedy) from None
         if not isinstance(native, Ed25519PrivateKey):
             raise BadKey(f"the key in `{path}` is not an Ed25519 key", remedy=remedy)
         return cls(native)
 
-    def save(self, path: Path) -> None:
-        """Write the key to a new file that only its owner can read."""
-        write_secret(path, self._native.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    def save(self, path: Path, passphrase: bytes | None = None) -> None:
+        """Write the key to a new file that only its owner can read, and only with the passphrase if there is one."""
+        how: KeySerializationEncryption = NoEncryption()
+        if passphrase is not None:
+            if not 1 <= len(passphrase) <= MAX_PASSPHRASE_BYTES:
+                raise BadKey("the passphrase is empty or too long", remedy=f"1 to {MAX_PASSPHRASE_BYTES} bytes")
+            how = BestAvailableEncryption(passphrase)
+        write_secret(path, self._native.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
+
+
+def is_locked(data: bytes) -> bool:
+    """Is this the content of a key file that is under a passphrase?"""
+    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in data
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -194,9 +214,10 @@ def _from_base58(text: str) -> bytes | None:
     """The bytes that `_base58` writes so; None if there are none."""
     number = 0
     for character in text:
-        digit = _ALPHABET.find(character)
-        if digit < 0:
+        digit = _DIGITS.get(character)
+        if digit is None:
             return None
         number = number * 58 + digit
-    data = number.to_bytes((number.bit_length() + 7) // 8)
-    return data if _base58(data) == text else None
+    if text[:1] in {"", _ALPHABET[0]}:  # a leading zero, the only second way to write a number
+        return None
+    return number.to_bytes((number.bit_length() + 7) // 8)

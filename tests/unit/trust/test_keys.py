@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_public_key,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,7 +173,7 @@ def pem(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, password: bytes | N
         (b"not a key", "no private key"),
         (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "no private key"),
         (pem(ec.generate_private_key(ec.SECP256R1())), "not an Ed25519 key"),
-        (pem(Ed25519PrivateKey.generate(), b"word"), "under a password"),
+        (pem(Ed25519PrivateKey.generate(), b"word"), "under a passphrase"),
         (b"-" * (MAX_KEY_FILE_BYTES + 1), "too long"),
     ],
 )
@@ -184,3 +190,48 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(BadKey):
             PrivateKey.load(path)
+
+
+# -- passphrases ----------------------------------------------------------------------------------------------
+
+
+def test_a_key_under_a_passphrase_comes_back_only_with_it(tmp_path: Path) -> None:
+    key, path = PrivateKey.generate(), tmp_path / "a.pem"
+    key.save(path, b"correct horse")
+    assert path.read_text().startswith("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert PrivateKey.load(path, b"correct horse").public == key.public
+    with pytest.raises(BadKey, match="does not open"):
+        PrivateKey.load(path, b"wrong horse")
+    with pytest.raises(BadKey, match="under a passphrase"):
+        PrivateKey.load(path)
+
+
+def test_a_passphrase_is_not_needed_and_not_asked_of_a_key_without_one(tmp_path: Path) -> None:
+    key, path = PrivateKey.generate(), tmp_path / "a.pem"
+    key.save(path)
+    assert PrivateKey.load(path, b"whatever").public == key.public
+
+
+@pytest.mark.parametrize("passphrase", [b"", b"x" * 1024])
+def test_an_empty_or_endless_passphrase_is_refused(tmp_path: Path, passphrase: bytes) -> None:
+    with pytest.raises(BadKey, match="empty or too long"):
+        PrivateKey.generate().save(tmp_path / "a.pem", passphrase)
+    assert not (tmp_path / "a.pem").exists()
+
+
+def test_a_public_key_is_read_by_other_programs() -> None:
+    key = key_of(bytes(32)).public
+    read = load_pem_public_key(key.pem().encode())
+    assert isinstance(read, Ed25519PublicKey)
+    assert read.public_bytes_raw() == key.raw
+
+
+@given(st.integers(0, 50), st.sampled_from("123zZ0OIl é\n"))
+def test_a_name_changed_in_one_place_is_another_or_none(at: int, character: str) -> None:
+    changed = GOOD[:at] + character + GOOD[at + 1 :]
+    try:
+        found = PublicKey.from_did(changed)
+    except BadKey:
+        return
+    assert found.did == changed

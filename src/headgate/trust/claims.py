@@ -1,0 +1,272 @@
+"""Single claims of a statement: times, names, values and conditions, each of exactly one form.
+
+Guarantees: what is read has the type that the claim is to have: `true` is no number and a number no text. Type names
+and patterns are ASCII, so that none looks like another; other names are in their normal form (NFKC) and printable.
+Values keep their kind: `1`, `1.0`, `true` and `'1'` stay apart. A condition of a statement names nothing that belongs
+to one domain alone: no group, relation or predicate.
+Leaves out: which claims a statement has (`statements`, and the module of each kind).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headgate.lang import parse_condition, render_condition
+from headgate.model.authority import Validity
+from headgate.model.conditions import (
+    Condition,
+    Constant,
+    InGroup,
+    Predicate,
+    Related,
+    Subject,
+    atoms,
+    operands,
+)
+from headgate.model.errors import BadDefinition, BadExpression, HeadgateError
+from headgate.model.limits import MAX_AUDIENCES
+from headgate.model.types import check_name, check_pattern, check_type_name
+from headgate.model.values import INT_MAX, INT_MIN, Value, brief, micros, moment
+from headgate.trust.statements import bad, key_name
+
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
+_ASCII_NAME: Final = re.compile(r"[A-Za-z0-9_.*-]+\Z")
+_LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999."""
+
+
+# -- plain claims ---------------------------------------------------------------------------------------------
+
+
+def text(given: object, what: str) -> str:
+    """Text that every machine can write."""
+    if type(given) is not str:
+        raise bad("bad-claim", f"`{what}` is not text")
+    try:
+        given.encode("utf-8")
+    except UnicodeEncodeError:
+        raise bad("bad-claim", f"`{what}` has a character that is none (a lone surrogate)") from None
+    return given
+
+
+def whole(given: object, what: str, low: int = 0, high: int = INT_MAX) -> int:
+    """A whole number between two others."""
+    if type(given) is not int:
+        raise bad("bad-claim", f"`{what}` is not a whole number")
+    if not low <= given <= high:
+        raise bad("bad-claim", f"`{what}` is not between {low} and {high}: `{brief(given)}`")
+    return given
+
+
+def flag(given: object, what: str) -> bool:
+    """True or false, and nothing that might pass for it."""
+    if type(given) is not bool:
+        raise bad("bad-claim", f"`{what}` is neither true nor false: `{brief(given)}`")
+    return given
+
+
+def listed(given: object, what: str, least: int, most: int) -> list[Any]:
+    """A list of so many things."""
+    if type(given) is not list:
+        raise bad("bad-claim", f"`{what}` is not a list")
+    if not least <= len(given) <= most:
+        raise bad("bad-claim", f"`{what}` has `{len(given)}` entries, and may have {least} to {most}")
+    return given
+
+
+def mapped(given: object, what: str, most: int) -> dict[str, Any]:
+    """An object with at most so many entries."""
+    if type(given) is not dict:
+        raise bad("bad-claim", f"`{what}` is not an object")
+    if len(given) > most:
+        raise bad("bad-claim", f"`{what}` has `{len(given)}` entries, and may have {most}")
+    return given
+
+
+def time(given: object, what: str) -> datetime:
+    """A time in whole seconds since 1970."""
+    return datetime.fromtimestamp(whole(given, what, 0, _LAST_SECOND), UTC)
+
+
+def validity(claims: Mapping[str, Any]) -> Validity:
+    """The claims `nbf` and `exp`."""
+    start = time(claims["nbf"], "nbf") if "nbf" in claims else None
+    until = time(claims["exp"], "exp") if "exp" in claims else None
+    try:
+        return Validity(start, until)
+    except BadDefinition as error:
+        raise bad("bad-claim", error.message, "let `exp` be later than `nbf`") from None
+
+
+def audience(claims: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The claim `aud`: one audience or several; None for everyone."""
+    if "aud" not in claims:
+        return None
+    given = claims["aud"]
+    named = tuple(text(one, "aud") for one in listed([given] if type(given) is str else given, "aud", 1, MAX_AUDIENCES))
+    if "" in named or len(set(named)) != len(named):
+        raise bad("bad-claim", "`aud` names an audience twice, or none")
+    return named
+
+
+def identifier(given: object, what: str) -> str:
+    """What a statement is known by: letters, digits, `_`, `-` and `.`, 64 at most."""
+    if type(given) is not str or not _ID.match(given):
+        raise bad(
+            "bad-claim", f"`{what}` is no identifier: `{brief(given)}`", "up to 64 letters, digits, `_`, `-` and `.`"
+        )
+    return given
+
+
+def digest(given: object, what: str) -> str:
+    """A SHA-256 in hexadecimal."""
+    if type(given) is not str or not _DIGEST.match(given):
+        raise bad("bad-claim", f"`{what}` is no digest: `{brief(given)}`")
+    return given
+
+
+# -- names ----------------------------------------------------------------------------------------------------
+
+
+def plain_name(given: object, what: str) -> str:
+    """A name in its normal form, so that no two are written alike."""
+    if type(given) is not str:
+        raise bad("bad-claim", f"a name of a {what} is not text")
+    try:
+        check_name(what, given)
+    except BadDefinition as error:
+        raise bad("bad-name", error.message, error.remedy) from None
+    if not unicodedata.is_normalized("NFKC", given):
+        raise bad("bad-name", f"the {what} name `{brief(given)}` is not in its normal form", "write it in NFKC")
+    return given
+
+
+def attribute_name(given: object) -> str:
+    """The name of an attribute of an event."""
+    name = plain_name(given, "attribute")
+    if name.startswith(("@", "$")):
+        raise bad("bad-name", f"`{brief(name)}` cannot name an attribute")
+    return name
+
+
+def type_name(given: object, what: str = "name") -> str:
+    """A dotted type name in ASCII."""
+    name = _ascii(given, what)
+    try:
+        return check_type_name(name)
+    except BadDefinition as error:
+        raise bad("bad-name", error.message, error.remedy) from None
+
+
+def pattern(given: object, what: str = "type") -> str:
+    """A dotted type name in ASCII, `dotted.name.*` or `*`."""
+    name = _ascii(given, what)
+    try:
+        return check_pattern(name)
+    except BadDefinition as error:
+        raise bad("bad-name", error.message, error.remedy) from None
+
+
+def owned(given: object, what: str) -> tuple[str | None, str]:
+    """The owner's key, if it is named, and the rest of `did:key:.../rest`."""
+    written = text(given, what)
+    owner, slash, rest = written.partition("/")
+    if not slash:
+        return None, written
+    return key_name(owner, what), rest
+
+
+def _ascii(given: object, what: str) -> str:
+    if type(given) is not str:
+        raise bad("bad-claim", f"`{what}` is not text")
+    if not _ASCII_NAME.match(given):
+        raise bad("bad-name", f"`{brief(given)}` is no name of a type in a statement", "letters, digits, `_`, `-`, `.`")
+    return given
+
+
+# -- values ---------------------------------------------------------------------------------------------------
+
+
+def value_to_json(value: object) -> object:
+    """A value with its kind: bool, int and text as JSON has them, the others tagged."""
+    match value:
+        case bool() | str():
+            return value
+        case int() if INT_MIN <= value <= INT_MAX:
+            return value
+        case float() if math.isfinite(value):
+            return {"float": value.hex()}
+        case datetime() if value.tzinfo is not None:
+            return {"timestamp": micros(value)}
+        case bytes():
+            return {"bytes": value.hex()}
+        case _:
+            raise bad("bad-claim", f"`{brief(value)}` is not a value that a statement can have")
+
+
+def value_of(given: object, what: str) -> Value:
+    """The inverse of `value_to_json`; null is no value, and no other way to write one is taken."""
+    found: Value = None
+    try:
+        match given:
+            case bool() | int():
+                return given
+            case str():
+                return text(given, what)
+            case {"float": str(digits)}:
+                found = float.fromhex(digits)
+            case {"timestamp": int(microseconds)}:
+                found = moment(microseconds)
+            case {"bytes": str(digits)}:
+                found = bytes.fromhex(digits)
+            case _:
+                pass
+        if found is not None and repr(value_to_json(found)) == repr(given):
+            return found
+    except (ValueError, OverflowError, HeadgateError):
+        pass
+    raise bad(
+        "bad-claim", f"`{what}` has no value: `{brief(given)}`", "such as `1`, `'text'` or `{'float': '0x1.8p+0'}`"
+    )
+
+
+# -- conditions -----------------------------------------------------------------------------------------------
+
+
+def condition(given: object, what: str) -> Condition:
+    """A condition that means the same in every domain."""
+    try:
+        found = parse_condition(text(given, what))
+    except BadExpression as error:
+        raise bad("bad-condition", f"`{what}` is no condition: {error.message}", error.remedy) from None
+    for atom in atoms(found):
+        if isinstance(atom, InGroup | Related | Predicate):
+            raise bad(
+                "bad-condition",
+                f"`{what}` names a group, relation or predicate, which belong to one domain",
+                "name attributes of the event, `$attributes` of the principal, `@time` and the like",
+            )
+    return found
+
+
+def policy_rule(given: object, what: str = "policy_rule") -> Condition:
+    """A condition over attributes of subjects alone (Guard II.D)."""
+    found = condition(given, what)
+    for operand in (one for atom in atoms(found) for one in operands(atom)):
+        if not isinstance(operand, Subject | Constant):
+            raise bad("bad-condition", f"`{what}` speaks of more than attributes of subjects", "write them as `$name`")
+    return found
+
+
+def condition_text(wanted: Condition, what: str) -> str:
+    """A condition as text that reads back as the same condition."""
+    written = render_condition(wanted)
+    if repr(condition(written, what)) != repr(wanted):
+        raise bad("bad-condition", f"the condition `{brief(written)}` does not read back as it was given")
+    return written

@@ -1,0 +1,219 @@
+"""Guests, and servers of other communities (Guard IV.C).
+
+Guarantees: what a foreign provider says is never copied blindly: a guest has exactly the attributes that the mapping
+gives, and the statement records the digests of the mapping and of the statement from home, so that both can be
+audited. A guest's statement ends no later than the one from home, and a rule that binds it there is never dropped in
+silence. Another provider is vouched for by a statement of its own form, so no member can pass for a provider.
+Leaves out: who is trusted and with which mapping (`ledger`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from headgate.model.authority import AttributeMap, Identity, Provider, Validity
+from headgate.model.conditions import Condition, Constant
+from headgate.model.limits import MAX_MAPPED
+from headgate.model.values import Value, brief
+from headgate.trust import claims as claim
+from headgate.trust.certificates import new_id
+from headgate.trust.identities import FORM, LONGEST, TYPE, read_identity, short, sign_identity, verify_identity
+from headgate.trust.keys import PrivateKey, Random
+from headgate.trust.statements import (
+    Form,
+    Read,
+    Verifier,
+    audience_of,
+    bad,
+    check,
+    digest_of,
+    key_name,
+    open_statement,
+    read_through,
+    sign,
+    times_of,
+)
+
+CROSSING: Final = Form(TYPE, frozenset({"iss", "sub", "jti", "iat", "nbf", "exp", "provider"}), frozenset({"aud"}))
+"""A statement that a key is that of another provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A provider's word that another key is a provider too."""
+
+    id: str
+    issuer: str
+    provider: str
+    validity: Validity
+
+
+# -- guests ---------------------------------------------------------------------------------------------------
+
+
+def guest(
+    text: str,
+    *,
+    home: Provider,
+    host: PrivateKey,
+    now: datetime,
+    policy_rule: Condition | None = None,
+    heard_by: str | None = None,
+    audience: Sequence[str] = (),
+    random: Random = secrets.token_bytes,
+    verifier: Verifier | None = None,
+) -> str:
+    """A statement of the host about a member of another community, who shows its statement from home.
+
+    `heard_by` is the name under which statements from home are addressed to the host; `policy_rule` is the rule by
+    which the guest publishes here.
+    """
+    # 1. The statement from home is good, now and for us, and its provider is the trusted one.
+    found = verify_identity(text, audience=heard_by, now=now, verifier=verifier)
+    if found.issuer != home.key:
+        raise bad("wrong-issuer", f"the statement is of `{found.issuer}`, not of `{brief(home.name)}`")
+    # 2. It is about a member, not about a guest: trust does not pass from hand to hand.
+    if found.guest_of is not None:
+        raise bad(
+            "guest-of-guest", f"`{found.subject}` is a guest of `{brief(home.name)}` itself", "ask its provider at home"
+        )
+    # 3. Nobody loses a rule by travelling.
+    if found.policy_rule is not None and policy_rule is None:
+        raise bad(
+            "policy-rule", f"`{found.subject}` publishes under a rule at home", "give the rule that holds for it here"
+        )
+    # 4. The attributes, as the mapping gives them.
+    if home.mapping is None:
+        raise bad(
+            "no-mapping", f"members of `{brief(home.name)}` are no guests here", "agree on a mapping of attributes"
+        )
+    attributes = translated(found.attributes, home.mapping)
+    # 5. No longer than at home.
+    assert found.validity.until is not None
+    validity = Validity(now, min(found.validity.until, now + LONGEST))
+    said = {
+        "sub": found.subject,
+        "jti": new_id(random),
+        **times_of(now, validity),
+        **audience_of(audience),
+        "guest_of": home.key,
+        "origin": digest_of(text),
+        "mapping": mapping_digest(home.mapping),
+    }
+    return sign_identity(host, said, attributes, policy_rule)
+
+
+def translated(attributes: Mapping[str, Value], mapping: Sequence[AttributeMap]) -> dict[str, Value]:
+    """The attributes as they are understood here; what the mapping does not name is left out."""
+    found: dict[str, Value] = {}
+    for one in mapping:
+        if one.name not in attributes:
+            continue
+        given = attributes[one.name]
+        # As constants, because Python takes `1`, `1.0` and `true` for equal.
+        ours = [given] if one.values is None else [b for a, b in one.values if Constant(a) == Constant(given)]
+        if ours and one.to in found and Constant(found[one.to]) != Constant(ours[0]):
+            raise bad("ambiguous-mapping", f"the mapping gives `{brief(one.to)}` two values", "map one attribute to it")
+        if ours:
+            found[one.to] = ours[0]
+    return found
+
+
+def mapping_text(mapping: Sequence[AttributeMap]) -> str:
+    """A mapping in the one way to write it, for its digest and for auditors."""
+    if sum(len(one.values or ()) + 1 for one in mapping) > MAX_MAPPED:
+        raise bad("too-large", f"the mapping has more pairs than MAX_MAPPED ({MAX_MAPPED})")
+    lines = [
+        {
+            "name": one.name,
+            "to": one.to,
+            "values": None
+            if one.values is None
+            else [[claim.value_to_json(a), claim.value_to_json(b)] for a, b in one.values],
+        }
+        for one in mapping
+    ]
+    return json.dumps(lines, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+
+
+def mapping_digest(mapping: Sequence[AttributeMap]) -> str:
+    """What stands for a mapping in the statements made by it."""
+    return hashlib.sha256(mapping_text(mapping).encode("ascii")).hexdigest()
+
+
+def made_by(text: str) -> str | None:
+    """The digest of the mapping that a statement about a guest was made by."""
+    read_identity(text)
+    found: str | None = open_statement(text, FORM).claims.get("mapping")
+    return found
+
+
+# -- other providers ------------------------------------------------------------------------------------------
+
+
+def cross_domain(
+    provider: PrivateKey,
+    *,
+    other: str,
+    validity: Validity,
+    now: datetime,
+    audience: Sequence[str] = (),
+    random: Random = secrets.token_bytes,
+) -> str:
+    """A provider's word to its members that another key is the provider of another community."""
+    if validity.start is None or validity.until is None:
+        raise bad("missing-claim", "the statement does not say `exp` or `nbf`", "let it begin and end")
+    said = {"sub": other, "jti": new_id(random), **times_of(now, validity), **audience_of(audience), "provider": True}
+    text = sign(provider, CROSSING, said)
+    read_crossing(text)
+    return text
+
+
+def read_crossing(text: str) -> Read[Crossing]:
+    """What a statement about a provider says, whoever it is for and whenever it is good."""
+    signed = open_statement(text, CROSSING)
+    said = signed.claims
+    if said["provider"] is not True:
+        raise bad("bad-claim", "`provider` is not true")
+    validity = short(said)
+    found = Crossing(claim.identifier(said["jti"], "jti"), signed.issuer, key_name(said["sub"], "sub"), validity)
+    return Read(found, signed.digest, claim.time(said["iat"], "iat"), validity, claim.audience(said))
+
+
+def verify_server(
+    text: str,
+    crossing: str | None,
+    *,
+    anchor: str,
+    audience: str | None,
+    now: datetime,
+    verifier: Verifier | None = None,
+) -> Identity:
+    """The identity of a server, which the client's own provider vouches for, itself or through the server's.
+
+    `anchor` is the key of the client's provider.
+    """
+    # 1. The server's own statement.
+    server = verify_identity(text, audience=audience, now=now, verifier=verifier)
+    if server.issuer == anchor:
+        return server
+    # 2. Otherwise the anchor's word on the server's provider.
+    if crossing is None:
+        raise bad(
+            "wrong-issuer", f"the server's provider is `{server.issuer}`, not ours", "ask for a cross-domain statement"
+        )
+    vouched = check(read_through(verifier, crossing, read_crossing), audience=audience, now=now)
+    if vouched.issuer != anchor:
+        raise bad("wrong-issuer", f"`{vouched.issuer}` vouches for the server's provider, and is not ours")
+    if vouched.provider != server.issuer:
+        raise bad("wrong-subject", f"the cross-domain statement is about `{vouched.provider}`, not `{server.issuer}`")
+    # 3. And the server is a member there, not a guest.
+    if server.guest_of is not None:
+        raise bad("guest-of-guest", "the server is a guest of the provider that is vouched for")
+    return server

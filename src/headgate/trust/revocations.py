@@ -1,0 +1,71 @@
+"""Revocation lists: what an issuer has taken back, whole and numbered (Capabilities V.C).
+
+Guarantees: `verify_revocations` is the only way from text to a `RevocationList`, and a list older than a known one is
+never taken for news: a number only grows, and a list that says something else has another number.
+Leaves out: keeping the newest list of each issuer, and what falls with a revoked statement (`ledger`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+from headgate.model.authority import RevocationList
+from headgate.model.errors import StaleList
+from headgate.model.limits import MAX_LIST_BYTES, MAX_REVOKED
+from headgate.trust import claims as claim
+from headgate.trust.keys import PrivateKey
+from headgate.trust.statements import Form, Read, bad, check, open_statement, seconds_of, sign
+
+FORM: Final = Form("hg-revocation+jwt", frozenset({"iss", "number", "iat", "revoked"}), limit=MAX_LIST_BYTES)
+
+
+def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[str], now: datetime) -> str:
+    """All that an issuer has revoked; the same number again is a sign of life."""
+    text = sign(issuer, FORM, {"number": number, "iat": seconds_of(now), "revoked": sorted(revoked)})
+    read_revocations(text)
+    return text
+
+
+def verify_revocations(
+    text: str, *, issuer: str | None = None, now: datetime | None = None, known: RevocationList | None = None
+) -> RevocationList:
+    """The list of a text: of this issuer, not from the future, and no older than the one that is known."""
+    found = check(read_revocations(text), audience=None, now=now)
+    if issuer is not None and found.issuer != issuer:
+        raise bad("wrong-issuer", f"the list is of `{found.issuer}`, not of `{issuer}`")
+    if known is not None:
+        check_newer(found, known)
+    return found
+
+
+def read_revocations(text: str) -> Read[RevocationList]:
+    """What a list says, whenever it was made."""
+    signed = open_statement(text, FORM)
+    said = signed.claims
+    ids = [claim.identifier(one, "revoked") for one in claim.listed(said["revoked"], "revoked", 0, MAX_REVOKED)]
+    revoked = frozenset(ids)
+    if len(revoked) != len(ids):
+        raise bad("bad-claim", "`revoked` names one twice")
+    issued = claim.time(said["iat"], "iat")
+    return Read(
+        RevocationList(signed.issuer, claim.whole(said["number"], "number"), issued, revoked), signed.digest, issued
+    )
+
+
+def check_newer(found: RevocationList, known: RevocationList) -> None:
+    """Refuse a list that is older than a known one of the same issuer, or says otherwise under its number."""
+    if found.issuer != known.issuer:
+        raise bad("wrong-issuer", f"the list is of `{found.issuer}`, not of `{known.issuer}`")
+    if found.number < known.number:
+        raise StaleList(
+            f"the list has number `{found.number}`, and `{known.number}` is known",
+            remedy="ask its issuer for the newest",
+        )
+    if found.number == known.number and found.revoked != known.revoked:
+        raise StaleList(
+            f"two lists with number `{found.number}` say different things", remedy="let the issuer make a new one"
+        )
+    if found.number == known.number and found.issued < known.issued:
+        raise StaleList("the same list was issued again since", remedy="ask its issuer for the newest")

@@ -1,0 +1,278 @@
+"""The one core of all signed statements: from text to claims that their issuer has signed, and back.
+
+Guarantees: claims come out only if the text is the one way to write them, is of the kind asked for, and was signed by
+the key that `iss` names; no look-up is needed for that. There is one kind for each `typ`, so none can pass for another.
+No claim is there twice, none is unknown and none is missing; numbers are whole and fit in 64 bits. Every refusal is a
+`BadStatement` with a `reason`, or `Expired`.
+Leaves out: what the claims of each kind say (`certificates`, `identities`, `revocations`, `successions`, `typedefs`),
+and whether their issuer is to be believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+
+import jwt
+
+from headgate.model.authority import Validity
+from headgate.model.errors import BadKey, BadStatement, Expired
+from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_READ_BYTES, MAX_STATEMENT_BYTES
+from headgate.model.values import INT_MAX, INT_MIN, brief, micros, render_timestamp
+from headgate.trust.keys import PrivateKey, PublicKey
+
+T = TypeVar("T")
+
+ALGORITHM: Final = "EdDSA"
+_JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
+_SKEW: Final = timedelta(seconds=MAX_CLOCK_SKEW_SECONDS)
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_INT_CHARS: Final = 20
+"""Characters of a 64-bit integer with its sign; longer ones are never converted."""
+_DID_SHAPE: Final = re.compile(r"did:key:z[1-9A-HJ-NP-Za-km-z]{40,}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A kind of statement: its `typ`, the claims it must and may have, and how long it may be."""
+
+    typ: str
+    required: frozenset[str]
+    optional: frozenset[str] = frozenset()
+    limit: int = MAX_STATEMENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """Claims, the key that signed them, and the digest of the text they came in."""
+
+    issuer: str
+    claims: Mapping[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """A statement whose signature and form are right; whether it is for us, and now, is decided by `check`."""
+
+    value: T
+    digest: str
+    issued: datetime
+    validity: Validity = Validity()  # noqa: RUF009 - frozen
+    audience: tuple[str, ...] | None = None
+
+
+def bad(reason: str, message: str, remedy: str | None = None) -> BadStatement:
+    """The refusal of a statement, with a word that programs can go by."""
+    return BadStatement(message, reason=reason, remedy=remedy)
+
+
+# -- signing --------------------------------------------------------------------------------------------------
+
+
+def sign(key: PrivateKey, form: Form, claims: Mapping[str, Any]) -> str:
+    """The text of a statement; `iss` is the signing key."""
+    said = {"iss": key.public.did, **claims}
+    assert form.required <= said.keys() <= form.required | form.optional, "claims of another kind"
+    payload = json.dumps(said, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return _JWS.encode(payload, key.native(), algorithm=ALGORITHM, headers={"typ": form.typ})
+
+
+def digest_of(text: str) -> str:
+    """What stands for the text of a statement elsewhere."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# -- verifying ------------------------------------------------------------------------------------------------
+
+
+def open_statement(text: str, form: Form) -> Signed:
+    """The claims of a statement of this form, signed by its issuer.
+
+    The issuer is in the payload, so that is read before the signature can be checked; nothing but `iss` is used of it.
+    """
+    # 1. Size.
+    if len(text) > form.limit:
+        raise bad("too-large", f"the statement is longer than {form.limit} bytes", "split what it says")
+    # 2. Three parts, each the one way to write its bytes.
+    parts = text.split(".", 3)
+    if len(parts) != 3:
+        raise bad(
+            "malformed", f"`{brief(text)}` is not a signed statement", "it has three parts with a dot between them"
+        )
+    header, payload, signature = (_decoded(part) for part in parts)
+    # 3. Header: this kind of statement, this algorithm and nothing else.
+    _check_header(_object(header, "header"), form)
+    # 4. Payload: a JSON object in which nothing is said twice.
+    claims = _object(payload, "payload")
+    # 5. The issuer's signature over the received bytes.
+    issuer = key_of(claims.get("iss"), "iss")
+    if not issuer.verify(signature, text.rpartition(".")[0].encode("ascii")):
+        raise bad("bad-signature", f"`{claims['iss']}` did not sign the statement", "it was changed or forged")
+    # 6. Exactly the claims of this form.
+    if unknown := sorted(claims.keys() - form.required - form.optional):
+        raise bad("unknown-claim", f"a statement `{form.typ}` has no claim `{brief(unknown[0])}`")
+    if missing := sorted(form.required - claims.keys()):
+        raise bad("missing-claim", f"the statement does not say `{missing[0]}`")
+    return Signed(claims["iss"], claims, digest_of(text))
+
+
+def check(read: Read[T], *, audience: str | None, now: datetime | None) -> T:
+    """What a statement says, if it is for this audience, and good at this time; without a time, at any."""
+    # 7. Audience.
+    if read.audience is not None and audience not in read.audience:
+        named = ", ".join(f"`{brief(one)}`" for one in read.audience)
+        raise bad("wrong-audience", f"the statement is for {named}", "ask its issuer for one that counts here")
+    if now is None:
+        return read.value
+    # 8. Validity.
+    start = read.validity.start
+    if read.issued > now + _SKEW or (start is not None and start > now):
+        begins = render_timestamp(max(read.issued, start or read.issued))
+        raise bad("not-yet-valid", f"the statement is good only from `{begins}`", "wait, or set the clock right")
+    until = read.validity.until
+    if until is not None and read.validity.is_over(now):
+        raise Expired(f"the statement was good until `{render_timestamp(until)}`", remedy="ask for a new one")
+    return read.value
+
+
+def key_of(did: object, what: str) -> PublicKey:
+    """The key that a claim names, `did:key:...`; one that anyone could sign for is refused."""
+    if did is None:
+        raise bad("missing-claim", f"the statement does not say `{what}`")
+    if type(did) is not str:
+        raise bad("bad-claim", f"`{what}` is not text")
+    try:
+        return PublicKey.from_did(did)
+    except BadKey as error:
+        reason = "unsafe-key" if _DID_SHAPE.match(did) else "bad-claim"
+        raise bad(reason, f"`{what}` names no key: {error.message}", error.remedy) from None
+
+
+def key_name(did: object, what: str) -> str:
+    """The name of a key, which is the one way to write it."""
+    key_of(did, what)
+    return str(did)
+
+
+def _decoded(part: str) -> bytes:
+    """The bytes of base64url text without padding, if it is the one way to write them."""
+    if _SEGMENT.match(part) and len(part) % 4 != 1:
+        data = urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        if urlsafe_b64encode(data).rstrip(b"=").decode() == part:
+            return data
+    raise bad("malformed", f"`{brief(part)}` is not base64url without padding")
+
+
+def _check_header(header: Mapping[str, Any], form: Form) -> None:
+    algorithm, typ = header.get("alg"), header.get("typ")
+    if algorithm != ALGORITHM:
+        raise bad("wrong-algorithm", f"the statement is signed with `{brief(algorithm)}`, not `{ALGORITHM}`")
+    if typ != form.typ:
+        raise bad("wrong-type", f"the statement is `{brief(typ)}`, not `{form.typ}`")
+    if extra := sorted(header.keys() - {"alg", "typ"}):
+        raise bad("bad-header", f"the header says `{brief(extra[0])}`", "it has `alg` and `typ` and nothing else")
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------
+
+
+def _object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        found = _JSON.decode(data.decode("utf-8"))
+    except RecursionError:
+        raise bad("too-deep", f"the {what} nests too deep") from None
+    except ValueError:  # also what is not UTF-8
+        raise bad("malformed", f"the {what} is not JSON") from None
+    if type(found) is not dict:
+        raise bad("malformed", f"the {what} is not a JSON object")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise bad("duplicate-claim", f"`{brief(twice)}` is said twice")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > _INT_CHARS or not INT_MIN <= (number := int(text)) <= INT_MAX:
+        raise bad("bad-claim", f"the number `{brief(text)}` does not fit in 64 bits")
+    return number
+
+
+def _fraction(text: str) -> NoReturn:
+    raise bad("bad-claim", f"`{brief(text)}` is not a whole number", "write a double as `{'float': '0x1.8p+0'}`")
+
+
+_JSON: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_whole, parse_float=_fraction, parse_constant=_fraction
+)
+
+
+# -- remembering ----------------------------------------------------------------------------------------------
+
+
+class Verifier:
+    """Remembers what was read, by the digest of its text, so that a signature is verified once.
+
+    Only what does not depend on the time or on who asks is remembered, and nothing that was refused. The texts that
+    are remembered have at most `room` bytes together; those not used for longest go first. Threads may share it.
+    """
+
+    def __init__(self, room: int = MAX_READ_BYTES) -> None:
+        self._room = room
+        self._size = 0
+        self._lock = threading.Lock()
+        self._read: OrderedDict[tuple[object, str], tuple[Read[Any], int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+    def read(self, text: str, reader: Callable[[str], Read[T]]) -> Read[T]:
+        """What the reader makes of the text, now or earlier."""
+        key = (reader, digest_of(text))
+        with self._lock:
+            if key in self._read:
+                self._read.move_to_end(key)
+                return cast(Read[T], self._read[key][0])
+        found = reader(text)
+        with self._lock:
+            if key not in self._read and len(text) <= self._room:
+                self._read[key] = (found, len(text))
+                self._size += len(text)
+            while self._size > self._room:
+                self._size -= self._read.popitem(last=False)[1][1]
+        return found
+
+
+def read_through(verifier: Verifier | None, text: str, reader: Callable[[str], Read[T]]) -> Read[T]:
+    """What the reader makes of the text, remembered if there is someone to remember it."""
+    return reader(text) if verifier is None else verifier.read(text, reader)
+
+
+def seconds_of(time: datetime) -> int:
+    """Whole seconds since 1970, rounded down: what statements say of times."""
+    return micros(time) // 1_000_000
+
+
+def times_of(now: datetime, validity: Validity) -> dict[str, int]:
+    """The claims `iat`, `nbf` and `exp`."""
+    ends = {"nbf": validity.start, "exp": validity.until}
+    return {"iat": seconds_of(now), **{name: seconds_of(end) for name, end in ends.items() if end is not None}}
+
+
+def audience_of(audience: Sequence[str]) -> dict[str, list[str]]:
+    """The claim `aud`; without an audience the statement is for everyone."""
+    assert not isinstance(audience, str), "an audience is a list"
+    return {"aud": list(audience)} if audience else {}

@@ -1,0 +1,118 @@
+"""Successions: a principal goes on under a new key.
+
+Guarantees: the old key names the new one and signs, and the new key has agreed: nobody can make a stranger's key their
+own successor, and with it claim what the stranger holds. A later statement of the old key can say until when it counts;
+it can never name another successor.
+Leaves out: which keys are then one principal (`decide`). An old key that was stolen can still sign; let it end.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import datetime
+from typing import Final
+
+from headgate.model.authority import Succession
+from headgate.model.errors import BadDefinition
+from headgate.trust import claims as claim
+from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust.statements import (
+    Form,
+    Read,
+    Verifier,
+    bad,
+    check,
+    key_name,
+    open_statement,
+    read_through,
+    seconds_of,
+    sign,
+)
+
+FORM: Final = Form("hg-successor+jwt", frozenset({"iss", "sub", "number", "iat", "consent"}), frozenset({"until"}))
+_CONSENT: Final = b"headgate succession 1: consent"
+_CONSENT_CHARS: Final = 86
+
+
+def issue_succession(
+    old: PrivateKey,
+    *,
+    new: str,
+    consent: str,
+    now: datetime,
+    number: int = 0,
+    until: datetime | None = None,
+) -> str:
+    """The old key's word that the new one follows it; `consent` is the new key's (`consent_to`)."""
+    said = {"sub": new, "number": number, "iat": seconds_of(now), "consent": consent}
+    text = sign(old, FORM, said if until is None else {**said, "until": seconds_of(until)})
+    read_succession(text)
+    return text
+
+
+def amend_succession(old: PrivateKey, text: str, *, until: datetime | None, now: datetime) -> str:
+    """The same succession with the next number and another end."""
+    known = read_succession(text).value
+    consent = open_statement(text, FORM).claims["consent"]
+    return issue_succession(old, new=known.new, consent=consent, now=now, number=known.number + 1, until=until)
+
+
+def consent_to(old: PublicKey, new: PrivateKey) -> str:
+    """The new key's word that it follows the old one."""
+    return urlsafe_b64encode(new.sign(_consent(old.did, new.public.did))).rstrip(b"=").decode()
+
+
+def verify_succession(
+    text: str, *, now: datetime | None = None, known: Succession | None = None, verifier: Verifier | None = None
+) -> Succession:
+    """The succession of a text, no older than the one that is known."""
+    found = check(read_through(verifier, text, read_succession), audience=None, now=now)
+    if known is not None:
+        check_later(found, known)
+    return found
+
+
+def read_succession(text: str) -> Read[Succession]:
+    """What a succession says, whenever it was made."""
+    signed = open_statement(text, FORM)
+    said = signed.claims
+    new = key_name(said["sub"], "sub")
+    consent = claim.text(said["consent"], "consent")
+    if not _agreed(signed.issuer, new, consent):
+        raise bad(
+            "no-consent", f"`{new}` did not agree to follow `{signed.issuer}`", "let the new key sign its consent"
+        )
+    until = claim.time(said["until"], "until") if "until" in said else None
+    try:
+        found = Succession(signed.issuer, new, claim.whole(said["number"], "number"), until)
+    except BadDefinition as error:
+        raise bad("bad-claim", error.message, error.remedy) from None
+    return Read(found, signed.digest, claim.time(said["iat"], "iat"))
+
+
+def check_later(found: Succession, known: Succession) -> None:
+    """Refuse a succession that is older than a known one of the same key, or contradicts it."""
+    if found.old != known.old:
+        raise bad("wrong-issuer", f"the succession is of `{found.old}`, not of `{known.old}`")
+    if found.new != known.new:
+        raise bad("second-successor", f"`{found.old}` has a successor already, `{known.new}`", "rotate that one")
+    if found.number < known.number:
+        raise bad("stale", f"the succession has number `{found.number}`, and `{known.number}` is known")
+    if found.number == known.number and found.until != known.until:
+        raise bad("stale", f"two successions with number `{found.number}` say different things")
+
+
+def _agreed(old: str, new: str, consent: str) -> bool:
+    if len(consent) != _CONSENT_CHARS or not consent.isascii():
+        return False
+    try:
+        signature = urlsafe_b64decode(consent + "==")
+    except ValueError:
+        return False
+    canonical = urlsafe_b64encode(signature).rstrip(b"=").decode() == consent
+    return canonical and PublicKey.from_did(new).verify(signature, _consent(old, new))
+
+
+def _consent(old: str, new: str) -> bytes:
+    """What the new key signs. Names of keys have no line breaks, so that no two pairs read the same."""
+    return b"\n".join((_CONSENT, old.encode(), new.encode()))

@@ -1,0 +1,280 @@
+"""Secure event types: definitions that their owner signs, and that verify by themselves (Capabilities II.B, III.C).
+
+Guarantees: `verify_type` is the only way from text to a `SignedType`, and looks nothing up: the definition carries the
+certificates that allow it, and the definition of its parent, which carries its own. The full name begins with the
+owner's key, and only that key can sign it, so no name can be squatted. A type without a parent, or with one of the same
+owner, needs `install` from the coordinating domain; one that extends another owner's type needs `extend` from there.
+Leaves out: whether a certificate was revoked since; `certificates` of the result are all that it hangs on.
+
+The certificates come in order: the first from whoever allows it, the last to the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import eq
+from typing import Any, Final
+
+from headgate.decide.chains import Reduced, Same, reduce, rooted
+from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority
+from headgate.model.conditions import TRUE
+from headgate.model.errors import BadDefinition
+from headgate.model.limits import MAX_ATTRIBUTES, MAX_CHAIN_LENGTH, MAX_TYPE_DEPTH, MAX_TYPE_STATEMENT_BYTES
+from headgate.model.rights import Action
+from headgate.model.types import EventType, matches
+from headgate.model.values import Kind, brief
+from headgate.trust import claims as claim
+from headgate.trust.certificates import read_certificate
+from headgate.trust.keys import PrivateKey
+from headgate.trust.statements import (
+    Form,
+    Read,
+    Verifier,
+    bad,
+    check,
+    open_statement,
+    read_through,
+    seconds_of,
+    sign,
+)
+
+FORM: Final = Form(
+    "hg-type+jwt",
+    frozenset({"iss", "name", "attributes", "iat", "credentials"}),
+    frozenset({"key", "parent", "parent_definition"}),
+    MAX_TYPE_STATEMENT_BYTES,
+)
+_KINDS: Final = {kind.value: kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a definition says: signed, but not yet known to be allowed."""
+
+    signer: str
+    owner: str
+    name: str
+    attributes: Mapping[str, Kind]
+    key: tuple[str, ...]
+    parent: Read[Definition] | None
+    credentials: tuple[Read[Certificate], ...]
+
+    @property
+    def inherited(self) -> dict[str, Kind]:
+        """The attributes of its ancestors."""
+        return {} if self.parent is None else {**self.parent.value.inherited, **self.parent.value.attributes}
+
+
+@dataclass(frozen=True, slots=True)
+class SignedType:
+    """An event type that its owner signed and was allowed to make. `attributes` are its own; `digest` is the text's."""
+
+    owner: str
+    name: str
+    attributes: Mapping[str, Kind]
+    parent: SignedType | None
+    key: tuple[str, ...]
+    digest: str
+    chain: tuple[Certificate, ...]
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other type has, anywhere."""
+        return f"{self.owner}/{self.name}"
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """All that the type hangs on, its ancestors' included."""
+        return self.chain + (() if self.parent is None else self.parent.certificates)
+
+
+# -- signing --------------------------------------------------------------------------------------------------
+
+
+def issue_type(
+    owner: PrivateKey,
+    *,
+    name: str,
+    attributes: Mapping[str, Kind],
+    now: datetime,
+    credentials: Sequence[str] = (),
+    parent: str | None = None,
+    key: Sequence[str] = (),
+    named_after: str | None = None,
+) -> str:
+    """A signed definition; `parent` is the text of the parent's, `named_after` the key in the name if it rotated."""
+    said: dict[str, object] = {
+        "name": f"{named_after or owner.public.did}/{name}",
+        "attributes": {attribute: kind.value for attribute, kind in attributes.items()},
+        "iat": seconds_of(now),
+        "credentials": list(credentials),
+    }
+    if key:
+        said["key"] = list(key)
+    if parent is not None:
+        above = read_type(parent).value
+        said |= {"parent": f"{above.owner}/{above.name}", "parent_definition": parent}
+    text = sign(owner, FORM, said)
+    read_type(text)
+    return text
+
+
+# -- verifying ------------------------------------------------------------------------------------------------
+
+
+def verify_type(
+    text: str,
+    *,
+    coordinator: str,
+    now: datetime,
+    audience: str | None = None,
+    network: str = ANY,
+    same: Same = eq,
+    verifier: Verifier | None = None,
+) -> SignedType:
+    """The event type of a text, if its owner signed it and was allowed to; `coordinator` owns the network."""
+    # 1. to 6. are those of `open_statement`, for the definition, its certificates and its ancestors.
+    read = read_through(verifier, text, read_type)
+    return _judged(read, _Ground(coordinator, now, audience, network, same))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """On what a definition is judged."""
+
+    coordinator: str
+    now: datetime
+    audience: str | None
+    network: str
+    same: Same
+
+
+def _judged(read: Read[Definition], ground: _Ground) -> SignedType:
+    # 7. It is not from the future.
+    found = check(read, audience=ground.audience, now=ground.now)
+    # 8. The key in the name signed it.
+    if not ground.same(found.signer, found.owner):
+        raise bad("squatting", f"`{brief(found.name)}` is in the name of `{found.owner}`, who did not sign it")
+    # 9. Its parent is allowed too.
+    parent = None if found.parent is None else _judged(found.parent, ground)
+    # 10. The certificates are good now, and one chain, from whoever allows it to the owner.
+    chain = tuple(check(one, audience=ground.audience, now=ground.now) for one in found.credentials)
+    foreign = parent is not None and not ground.same(parent.owner, found.owner)
+    root = parent.owner if parent is not None and foreign else ground.coordinator
+    if foreign or chain or not ground.same(found.owner, root):
+        _check_allowed(found, parent if foreign else None, chain, root, ground)
+    return SignedType(found.owner, found.name, found.attributes, parent, found.key, read.digest, chain)
+
+
+def _check_allowed(
+    found: Definition, parent: SignedType | None, chain: tuple[Certificate, ...], root: str, ground: _Ground
+) -> None:
+    what = "install" if parent is None else "extend"
+    if not chain:
+        raise bad("no-credentials", f"`{brief(found.name)}` carries no right to {what}", f"ask `{root}` for one")
+    if not ground.same(chain[0].issuer, root):
+        raise bad("wrong-root", f"the right to {what} comes from `{chain[0].issuer}`, not from `{root}`")
+    if not ground.same(chain[-1].subject, found.owner):
+        raise bad("wrong-subject", f"the right to {what} was given to `{chain[-1].subject}`, not to `{found.owner}`")
+    reduced = reduce(chain, ground.same)
+    if reduced is None:
+        raise bad("broken-chain", f"the certificates of `{brief(found.name)}` are no chain that gives anything")
+    if not any(_allows(one, parent, ground.same) for one in _counting(reduced, ground)):
+        raise bad("not-allowed", f"the certificates of `{brief(found.name)}` give no right to {what}")
+
+
+def _counting(reduced: Reduced, ground: _Ground) -> tuple[Authority, ...]:
+    return rooted(reduced, ground.coordinator, ground.same, network=ground.network)
+
+
+def _allows(one: Authority, parent: SignedType | None, same: Same) -> bool:
+    """Is this the right to install a type, or to extend this parent? A condition has no event to be true of."""
+    match one:
+        case NetworkAuthority(actions):
+            return parent is None and Action.INSTALL in actions
+        case TypeAuthority(actions, pattern, owner, _, _, where):
+            owns = parent is not None and (owner is None or same(owner, parent.owner))
+            return (
+                parent is not None
+                and owns
+                and Action.EXTEND in actions
+                and matches(pattern, parent.name)
+                and where == TRUE
+            )
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+def read_type(text: str) -> Read[Definition]:
+    """What a definition says, and those it carries; whether it was allowed is another question."""
+    return _read(text, MAX_TYPE_DEPTH)
+
+
+def _read(text: str, depth: int) -> Read[Definition]:
+    signed = open_statement(text, FORM)
+    said = signed.claims
+    owner, name = claim.owned(said["name"], "name")
+    if owner is None:
+        raise bad("bad-name", f"`{brief(name)}` does not say whose it is", "write `did:key:.../dotted.name`")
+    credentials = claim.listed(said["credentials"], "credentials", 0, MAX_CHAIN_LENGTH)
+    found = Definition(
+        signer=signed.issuer,
+        owner=owner,
+        name=claim.type_name(name),
+        attributes=_attributes(said["attributes"]),
+        key=_key(said),
+        parent=_parent(said, depth),
+        credentials=tuple(read_certificate(claim.text(one, "credentials")) for one in credentials),
+    )
+    _check_shape(found)
+    return Read(found, signed.digest, claim.time(said["iat"], "iat"))
+
+
+def _attributes(given: object) -> dict[str, Kind]:
+    found: dict[str, Kind] = {}
+    for name, kind in claim.mapped(given, "attributes", MAX_ATTRIBUTES).items():
+        if type(kind) is not str or kind not in _KINDS:
+            raise bad("bad-claim", f"`{brief(kind)}` is no kind of value", ", ".join(_KINDS))
+        found[claim.attribute_name(name)] = _KINDS[kind]
+    return found
+
+
+def _key(said: Mapping[str, Any]) -> tuple[str, ...]:
+    if "key" not in said:
+        return ()
+    found = tuple(claim.attribute_name(one) for one in claim.listed(said["key"], "key", 1, MAX_ATTRIBUTES))
+    if len(set(found)) != len(found):
+        raise bad("bad-claim", "`key` names an attribute twice")
+    return found
+
+
+def _parent(said: Mapping[str, Any], depth: int) -> Read[Definition] | None:
+    if "parent" not in said and "parent_definition" not in said:
+        return None
+    if "parent" not in said or "parent_definition" not in said:
+        raise bad("missing-claim", "a type names its parent and carries the definition of it")
+    if depth <= 0:
+        raise bad("too-deep", f"the type has more ancestors than MAX_TYPE_DEPTH ({MAX_TYPE_DEPTH})")
+    found = _read(claim.text(said["parent_definition"], "parent_definition"), depth - 1)
+    if said["parent"] != f"{found.value.owner}/{found.value.name}":
+        raise bad("wrong-parent", f"the type carries the definition of another than `{brief(said['parent'])}`")
+    return found
+
+
+def _check_shape(found: Definition) -> None:
+    """Is it a type that a catalog could hold?"""
+    try:
+        EventType(found.name, found.owner, found.attributes)
+    except BadDefinition as error:
+        raise bad("bad-name", error.message, error.remedy) from None
+    inherited = found.inherited
+    if twice := sorted(found.attributes.keys() & inherited.keys()):
+        raise bad("bad-claim", f"`{brief(found.name)}` declares `{brief(twice[0])}`, which it inherits")
+    if len(inherited) + len(found.attributes) > MAX_ATTRIBUTES:
+        raise bad("bad-claim", f"`{brief(found.name)}` has more attributes than MAX_ATTRIBUTES ({MAX_ATTRIBUTES})")
+    for name in found.key:
+        if name not in found.attributes and name not in inherited:
+            raise bad("bad-claim", f"the key of `{brief(found.name)}` names `{brief(name)}`, which it lacks")
