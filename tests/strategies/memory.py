@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from headgate.decide.apply import apply
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
+from headgate.decide.rates import Rates, asks_rate
 from headgate.model.changes import Batch, Subscribe, Unsubscribe
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
@@ -131,6 +132,7 @@ class Played:
     log: MemoryLog
     accepted: list[tuple[Draft, Event]] = field(default_factory=list)
     refused: list[tuple[Draft, int, HeadgateError]] = field(default_factory=list)
+    rates: Rates = field(default_factory=Rates)
 
 
 def play(story: Story) -> Played:
@@ -148,12 +150,15 @@ def play(story: Story) -> Played:
 def _publish(played: Played, step: Publish) -> None:
     ledger = played.ledger
     accepted: list[Event] = []
+    counts = asks_rate(ledger.now)
     for draft in step.drafts:
+        rate = played.rates.before(draft.publisher, draft.type, step.time) + 1 if counts else None
         try:
-            event = admit(ledger.now, draft, now=step.time, predicates=ledger.predicates)
+            event = admit(ledger.now, draft, now=step.time, predicates=ledger.predicates, rate=rate)
         except HeadgateError as error:
             played.refused.append((draft, ledger.version, error))
             continue
+        played.rates.add(draft.publisher, draft.type, step.time)
         played.accepted.append((draft, event))
         accepted.append(event)
     for append in [accepted] if step.together else [[event] for event in accepted]:

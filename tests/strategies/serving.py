@@ -152,10 +152,12 @@ def eventually(what: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def serving(directory: Path, **settings: str) -> Iterator[Served]:
-    """Serve a small shop."""
+def serving(directory: Path, tables: str = "", **settings: str) -> Iterator[Served]:
+    """Serve a small shop, with more tables in its settings."""
     make_domain(directory, "shop", [], datetime.now(UTC))
     files = Files(directory)
+    with files.config.open("a") as file:
+        file.write(tables)
     keys = {name: PrivateKey.generate() for name in PEOPLE}
     with Domain.open(files.data) as domain:
         _set_up(domain, keys)

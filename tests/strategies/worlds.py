@@ -1,8 +1,8 @@
-"""Whole random stories: types, principals, policy, subscriptions, and what then happens.
+"""Whole random stories: types, principals, policy, certificates, requirements, subscriptions, and what then happens.
 
-Guarantees: values come from small pools, so that rules and filters often hit; types grow, end and come back; with a
-`prefix` every type, principal, group, relation, predicate, rule, subscription and stream carries it, so that many
-stories fit in one ledger.
+Guarantees: values come from small pools, so that rules and filters often hit; types grow, end and come back; owners
+give rights by certificates, which are shown, revoked and run out. With a `prefix` every type, principal, group,
+relation, predicate, rule, certificate, subscription and stream carries it, so that many stories fit in one ledger.
 The setup is always accepted. Leaves out: whether a later change is allowed or a draft accepted. Some are not, and
 whoever plays the story skips them.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
 from headgate.decide.apply import apply
+from headgate.model.authority import Certificate, RevocationList, TypeAuthority, Validity
 from headgate.model.changes import (
     AddMember,
     AddRow,
@@ -28,13 +29,17 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    Present,
     RemoveMember,
     RemovePrincipal,
     RemoveRow,
     RemoveRule,
     RetireType,
+    Revoke,
     SetAttribute,
+    SetPolicyRule,
     Subscribe,
+    Tick,
     Unsubscribe,
 )
 from headgate.model.conditions import (
@@ -98,6 +103,9 @@ GROWTH: Final = ("k1", "k2", "k3")
 """Attributes that a type may gain later; those of a subtype have other names than those of its parent."""
 
 SUBJECTS: Final = ("u", "v")
+ORIGINS: Final = ("10.0.0.1", "10.0.0.2", "192.168.7.9")
+EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""When certificates begin; they are shown, revoked and run out in the hours after it."""
 KINDS: Final = tuple(Kind)
 
 
@@ -156,6 +164,9 @@ class Names:
     open_relations: tuple[str, ...]
     predicates: tuple[str, ...]
     streams: tuple[str, ...]
+    requirements: tuple[Condition, ...] = ()
+    """A few rules over the attributes of subjects, which events, subscriptions and policy rules share."""
+    certificates: tuple[Certificate, ...] = ()
 
     def gains(self, type_name: str) -> tuple[tuple[str, Kind], ...]:
         """What a type and its ancestors may gain."""
@@ -179,11 +190,20 @@ class Names:
 def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps: int = 9) -> Story:
     """A story. With `predicates=False` no generic predicate is registered."""
     names = draw(_names(prefix, predicates))
+    names = replace(names, requirements=tuple(draw(_requirement()) for _ in range(draw(st.integers(1, 3)))))
+    names = replace(names, certificates=draw(_certificates(names)))
     declared = allowed(State(), Batch(ADMINISTRATOR, tuple(draw(_declarations(names)))))
     rules = [draw(_rule(names)) for _ in range(draw(st.integers(0, 4)))]
     generous = draw(_generous(names))
     wanted = [draw(_subscription(names)) for _ in range(draw(st.integers(1, 5)))]
-    opening = (*(AddRule(r) for r in (*rules, *generous)), *(Subscribe(s) for s in wanted))
+    limited = [draw(_limit(names)) for _ in range(draw(st.sampled_from((0, 0, 0, 1))))]
+    shown = [draw(_showing(names)) for _ in range(draw(st.integers(1, 3)))] if names.certificates else []
+    opening = (
+        *(AddRule(r) for r in (*rules, *generous)),
+        *limited,
+        *shown,
+        *(Subscribe(s) for s in wanted),
+    )
     opened = allowed(apply(State(), declared), Batch(ADMINISTRATOR, opening))
     happened: list[Step] = []
     for number in range(draw(st.integers(min(3, steps), steps))):
@@ -279,7 +299,7 @@ def _event_type(
 def _declarations(draw: st.DrawFn, names: Names) -> list[Change]:
     found: list[Change] = []
     for principal in names.principals:
-        kinds = draw(st.lists(st.sampled_from(KINDS), max_size=2))
+        kinds = draw(st.lists(st.sampled_from((Kind.STRING, Kind.STRING, Kind.INT, *KINDS)), max_size=2))
         found.append(DeclarePrincipal(principal, {s: draw(_POOLED[k]) for s, k in zip(SUBJECTS, kinds, strict=False)}))
     found += [DeclareType(t) for t in names.types]
     found += [DeclareGroup(g, g in names.open_groups) for g in names.groups]
@@ -308,6 +328,119 @@ def _row(draw: st.DrawFn, names: Names, made: Any) -> Change:
 
 def _arity(relation: str) -> int:
     return 2 if relation.endswith("0") else 1
+
+
+# -- authority ----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _requirement(draw: st.DrawFn) -> Condition:
+    """A rule over the attributes of subjects, which many of them meet."""
+
+    def part() -> Condition:
+        it = Subject(draw(st.sampled_from(SUBJECTS)))
+        kind = draw(st.sampled_from((Kind.STRING, Kind.STRING, Kind.INT, *KINDS)))
+        match draw(st.integers(0, 9)):
+            case 0:
+                return IsNull(it)
+            case 1 | 8:
+                return Not(IsNull(it))
+            case 9:
+                return any_of(IsNull(it), Compare("=", it, Constant(draw(_POOLED[kind]))))
+            case 2:
+                return InSet(it, (draw(_POOLED[kind]), draw(_POOLED[draw(st.sampled_from(KINDS))])))
+            case 3:
+                return TextMatch(draw(st.sampled_from(("starts with", "contains"))), it, Constant("a"))
+            case 4:
+                return Compare("!=", it, Constant(draw(_POOLED[kind])))
+            case 5:
+                return Compare("=", it, Subject(draw(st.sampled_from(SUBJECTS))))
+            case _:
+                return Compare(draw(st.sampled_from(("=", "<=", ">"))), it, Constant(draw(_POOLED[kind])))
+
+    match draw(st.integers(0, 6)):
+        case 0 | 1 | 2:
+            return any_of(part(), part(), part())
+        case 3:
+            return Not(part())
+        case 4:
+            return all_of(part(), part())
+        case _:
+            return part()
+
+
+@st.composite
+def _required(draw: st.DrawFn, names: Names, often: int) -> Condition | None:
+    """A requirement now and then, at times of two together."""
+    if draw(st.integers(0, often)):
+        return None
+    one = draw(st.sampled_from(names.requirements))
+    return one if draw(st.integers(0, 2)) else all_of(one, draw(st.sampled_from(names.requirements)))
+
+
+@st.composite
+def _limit(draw: st.DrawFn, names: Names) -> Change:
+    rule = draw(st.sampled_from((None, *names.requirements, TRUE)))
+    return SetPolicyRule(draw(st.sampled_from(names.principals)), rule)
+
+
+@st.composite
+def _certificates(draw: st.DrawFn, names: Names) -> tuple[Certificate, ...]:
+    """Certificates of owners, and of those to whom they delegated. A story's clock is its own, so are its issuers."""
+    owners = sorted({t.owner for t in names.types if t.owner in names.principals})
+    if not owners:
+        return ()
+    found: list[Certificate] = []
+    for number in range(draw(st.integers(2, 6))):
+        issuers = [*owners, *(c.subject for c in found if c.delegate)]
+        issuer = draw(st.sampled_from(issuers))
+        found.append(
+            Certificate(
+                f"{names.prefix}c{number}",
+                issuer,
+                draw(st.sampled_from(names.principals)),
+                (draw(_authority(names)),),
+                delegate=draw(st.booleans()),
+                validity=Validity(EPOCH, EPOCH + timedelta(hours=draw(st.integers(1, 6)))),
+                freshness=draw(st.sampled_from((None, None, 7200))),
+            )
+        )
+    return tuple(found)
+
+
+@st.composite
+def _authority(draw: st.DrawFn, names: Names) -> TypeAuthority:
+    """Rights on one type or more, with what need not fit them: a chain is not checked against a type."""
+    publish, subscribe = Action.PUBLISH, Action.SUBSCRIBE
+    actions = draw(st.sampled_from(({subscribe}, {subscribe}, {publish}, {publish, subscribe})))
+    one, other = draw(st.sampled_from(names.types)).name, draw(st.sampled_from(names.types)).name
+    wide = f"{names.prefix}*" if names.prefix else "*"
+    focus = names.focus(draw(st.sampled_from((one, one, other))))
+    attributes = None
+    if focus and draw(st.integers(0, 2)):
+        attributes = tuple(draw(st.lists(st.sampled_from([name for name, _ in focus]), unique=True, max_size=4)))
+    forced: dict[str, object] = {}
+    if focus and draw(st.integers(0, 3)) == 0:
+        name, kind = draw(st.sampled_from(focus))
+        forced[name] = draw(_POOLED[draw(st.sampled_from((kind, kind, kind, *KINDS)))])
+    where = draw(_condition(names, focus, is_filter=False)) if draw(st.booleans()) else TRUE
+    pattern = draw(st.sampled_from((one, one, wide, f"{names.prefix}a.*")))
+    return TypeAuthority(frozenset(actions), pattern, None, attributes, forced, where)
+
+
+@st.composite
+def _showing(draw: st.DrawFn, names: Names) -> Change:
+    """Somebody shows a certificate about itself, with all the others there are."""
+    one = draw(st.sampled_from(names.certificates))
+    return Present(one.subject, names.certificates, EPOCH + timedelta(hours=draw(st.integers(0, 2))))
+
+
+@st.composite
+def _revocation(draw: st.DrawFn, names: Names) -> Change:
+    one = draw(st.sampled_from(names.certificates))
+    at = EPOCH + timedelta(hours=draw(st.integers(0, 6)))
+    gone = [c.id for c in names.certificates if c.issuer == one.issuer and draw(st.booleans())]
+    return Revoke(RevocationList(one.issuer, draw(st.integers(1, 4)), at, frozenset(gone)), at)
 
 
 # -- conditions ---------------------------------------------------------------------------------------------------
@@ -375,6 +508,8 @@ def _pointed(
         makers += ["group"]
     if relations:
         makers += ["relation"]
+    if subjects:
+        makers += ["rate", "rate", "rate", "origin", "origin"]
     if subjects and focus:
         makers += ["subject", "subject"]
     if predicates:
@@ -434,12 +569,32 @@ def _pointed(
             made = Related(relation, args[: _arity(relation)])
         case "subject":
             made = Compare(draw(st.sampled_from(("=", "!=", "<=", ">"))), it, Subject(draw(st.sampled_from(subjects))))
+        case "rate":
+            beside = [Attribute(n) for n, k in focus if k in (Kind.INT, Kind.FLOAT)]
+            limit = draw(st.sampled_from([*(Constant(n) for n in (1, 2, 2, 3, 2.5)), *beside, Subject(subjects[0])]))
+            op = draw(st.sampled_from(("<", "<=", "<=", "=", "!=", ">")))
+            few = st.sampled_from(
+                (IsNull(Meta("rate")), InSet(Meta("rate"), (1, 3)), Not(IsNull(Meta("rate"))), TRUE, TRUE, TRUE)
+            )
+            made = all_of(Compare(op, Meta("rate"), limit), draw(few)) if draw(st.integers(0, 4)) else draw(few)
+        case "origin":
+            from_where = Constant(draw(st.sampled_from(ORIGINS)))
+            made = draw(
+                st.sampled_from(
+                    (
+                        Compare("=", Meta("origin"), from_where),
+                        Compare("!=", Meta("origin"), from_where),
+                        TextMatch("starts with", Meta("origin"), Constant("10.")),
+                        IsNull(Meta("origin")),
+                    )
+                )
+            )
         case "predicate":
             predicate, arity = draw(st.sampled_from(predicates))
             some = (
                 [Constant(v) for v in (1, True, 1.0, "a")]
                 + [Attribute(n) for n, _ in focus]
-                + [_CLOCK, Meta("publisher")]
+                + [_CLOCK, Meta("publisher"), *((Meta("rate"), Meta("origin")) if subjects else ())]
             )
             made = Predicate(predicate, tuple(draw(st.sampled_from(some)) for _ in range(arity)))
         case "look-alikes":
@@ -522,6 +677,8 @@ def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
         draw(st.sampled_from(names.principals)),
         type_name,
         where,
+        requires=draw(_required(names, 4)),
+        origin=draw(st.sampled_from((None, *ORIGINS))),
         **draw(_beginning(names)),
     )
 
@@ -588,7 +745,9 @@ def _known(draft: Draft, names: Names, type_name: str) -> dict[str, object]:
 
 @st.composite
 def _change(draw: st.DrawFn, names: Names) -> Change:
-    makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute", "grow", "retire"]
+    makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute", "grow", "retire", "limit"]
+    if names.certificates:
+        makers += ["show", "show", "show", "revoke", "tick"]
     if draw(st.integers(0, 9)) == 0:
         makers.append("remove")
     if names.groups:
@@ -613,6 +772,14 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
             return DeclareType(replace(old, attributes={**old.attributes, **dict(gained)}))
         case "retire":
             return RetireType(draw(st.sampled_from(names.types)).name)
+        case "limit":
+            return draw(_limit(names))
+        case "show":
+            return draw(_showing(names))
+        case "revoke":
+            return draw(_revocation(names))
+        case "tick":
+            return Tick(EPOCH + timedelta(hours=draw(st.integers(0, 6))))
         case "remove":
             return RemovePrincipal(draw(st.sampled_from(names.principals)))
         case "join":
@@ -634,7 +801,9 @@ def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
         gained = names.gains(type_name)
         focus = (*focus, *gained[: draw(st.integers(0, len(gained)))]) if draw(st.integers(0, 3)) == 0 else focus
         sent: dict[str, object] = {name: draw(_sent(kind, names.principals)) for name, kind in focus}
-        drafts.append(Draft(f"{names.prefix}e{number}.{at}", draw(st.sampled_from(names.principals)), type_name, sent))
+        id, publisher = f"{names.prefix}e{number}.{at}", draw(st.sampled_from(names.principals))
+        requires, origin = draw(_required(names, 3)), draw(st.sampled_from((None, *ORIGINS)))
+        drafts.append(Draft(id, publisher, type_name, sent, requires=requires, origin=origin))
     time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))
     assert isinstance(time, datetime)
     return Publish(draw(st.sampled_from(names.streams)), time, tuple(drafts), draw(st.booleans()))

@@ -164,22 +164,27 @@ class _Idle:
         self, before: Sequence[_Entry], mine: _Entry, after: Sequence[_Entry], kinds: Mapping[str, Kind]
     ) -> bool:
         """Is the entry never used? A grant that cuts or forces is put to another event than the one that was sent."""
-        as_sent = [e for e in before if e.rule.effect is Effect.FORBID or e.rule.attributes is None]
+        as_sent = [e for e in before if e.rule.effect is Effect.FORBID or _lets_all(e.rule)]
         needs = [misses(one) for one in as_sent]
         if mine.rule.effect is Effect.FORBID:
             grants = [e for e in after if e.rule.effect is Effect.GRANT]
             if not grants:
                 return True
             needs.append(matches(mine))
-            if all(e.rule.attributes is None for e in grants):
+            if all(_lets_all(e.rule) for e in grants):
                 needs.append(any_of(*(e.condition for e in grants)))
-        elif mine.rule.attributes is None:
+        elif _lets_all(mine.rule):
             needs.append(matches(mine))
         return not self._may(all_of(*needs), kinds) if needs else False
 
     def _may(self, condition: Condition, kinds: Mapping[str, Kind]) -> bool:
         self.left -= 1
         return may_hold(condition, kinds)
+
+
+def _lets_all(rule: Rule) -> bool:
+    """Does a grant leave every event as it was sent?"""
+    return rule.attributes is None and not rule.forced
 
 
 def matches(entry: _Entry) -> Condition:

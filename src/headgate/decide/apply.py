@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, TypeAlias, assert_never
 
@@ -76,6 +76,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
+_LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _KEY: Final = re.compile(r"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")
 AuthorityChange: TypeAlias = (
     SetPolicyRule
@@ -239,6 +240,7 @@ class _Work:
             case SetAttribute(principal, name, value):
                 self._administer("principal", principal)
                 self._set_attribute(principal, name, value)
+                self.standing.disown(principal, name)
             case AddRule(rule, first):
                 self._add_rule(replace(rule, author=self.author, source=Source.RULE), first)
             case RemoveRule(id):
@@ -323,7 +325,7 @@ class _Work:
         own = self.principals[principal].keys() - given
         made = self.standing.identify(principal, identity, own, at)
         for one in attested:
-            if one.identity.issuer == identity.issuer and one.identity.key != identity.key:
+            if self.standing.same(one.identity.issuer, identity.issuer) and one.identity.key != identity.key:
                 del self.standing.identities[one.identity.key]
         for name in given | made.applied:
             self._set_attribute(principal, name, self._attested(principal, name))
@@ -335,9 +337,14 @@ class _Work:
                 self._set_attribute(one.principal, name, self._attested(one.principal, name))
 
     def _attested(self, principal: str, name: str) -> Value:
-        """What the statements in force say of an attribute; the last word counts."""
-        found = [one for one in self.standing.identities.values() if one.principal == principal and name in one.applied]
-        return found[-1].identity.attributes[name] if found else None
+        """What the statements in force say of an attribute; the one that began last counts."""
+        found = [
+            one.identity
+            for one in self.standing.identities.values()
+            if one.principal == principal and name in one.applied
+        ]
+        last = max(found, key=lambda one: (one.validity.start or _LONG_AGO, one.key), default=None)
+        return None if last is None else last.attributes[name]
 
     def _may_own(self, principal: str, pattern: str) -> bool:
         """Does it own a type of these names, or might it, as none is known yet?"""
@@ -464,6 +471,7 @@ class _Work:
                 raise BadDefinition(f"`{name}` owns the type `{owned.name}`", remedy="remove the type first")
         del self.principals[name]
         self.standing.remove(name)
+        self.standing.end_issuing(name)
         self._end_rules(lambda rule: name in (rule.who, rule.author))
         self.groups = {group: members - {name} for group, members in self.groups.items()}
         self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.principal != name}
@@ -474,6 +482,7 @@ class _Work:
         self._group(name)
         self._unused("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
         del self.groups[name]
+        self.standing.end_issuing(name)
         self.open_names.discard(name)
         self._end_rules(lambda rule: rule.who == name)
         self.groups = {group: members - {name} for group, members in self.groups.items()}
@@ -482,7 +491,7 @@ class _Work:
         if principal not in self.principals and principal != self.before.administrator:
             raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
         if self.keys.get(principal) != key:
-            self.standing.rekey(principal)
+            self.standing.rekey(principal, key)
         if key is None:
             self.holders.pop(self.keys.pop(principal, ""), None)
             return
@@ -611,6 +620,8 @@ class _Work:
             raise SubscribeDenied(f"`{self.author}` cannot subscribe as `{new.principal}`")
         if new.id in self.subscriptions:
             raise BadDefinition(f"the subscription `{new.id}` already exists", remedy="choose another id")
+        if new.requires is not None:
+            check_requirement(new.requires)
         kinds = self.types.attributes(new.type)
         if new.where != TRUE:
             check(new.where, Scope(self._freeze(), kinds, f"`{new.type}`", filter=True))

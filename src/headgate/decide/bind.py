@@ -22,6 +22,7 @@ from headgate.model.conditions import (
     InRange,
     InSet,
     IsNull,
+    Meta,
     Not,
     Operand,
     Predicate,
@@ -43,13 +44,22 @@ def subjects(condition: Condition) -> frozenset[str]:
     return frozenset(o.name for atom in atoms(condition) for o in operands(atom) if isinstance(o, Subject))
 
 
-def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str, Kind]) -> Condition:
-    """The condition for one subject, over a type with these attributes."""
+def names_meta(condition: Condition, name: str) -> bool:
+    """Does a condition look at `@name`?"""
+    return any(isinstance(o, Meta) and o.name == name for atom in atoms(condition) for o in operands(atom))
+
+
+def bind(
+    condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str, Kind], origin: Constant | None = None
+) -> Condition:
+    """The condition for one subject, over a type with these attributes; `@origin` stays open unless it is given."""
 
     def put(operand: Operand) -> Operand:
         match operand:
             case Subject(name):
                 return Constant(subject.get(name))
+            case Meta("origin") if origin is not None:
+                return origin
             case ClockPart(_, of) if declared_kind(of, kinds) not in (Kind.TIMESTAMP, None):
                 return Constant(None)
             case _:
@@ -67,11 +77,11 @@ def bind(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str,
 
     match condition:
         case Not(arg):
-            return Not(bind(arg, subject, kinds))
+            return Not(bind(arg, subject, kinds, origin))
         case AllOf(args):
-            return AllOf(tuple(bind(arg, subject, kinds) for arg in args))
+            return AllOf(tuple(bind(arg, subject, kinds, origin) for arg in args))
         case AnyOf(args):
-            return AnyOf(tuple(bind(arg, subject, kinds) for arg in args))
+            return AnyOf(tuple(bind(arg, subject, kinds, origin) for arg in args))
         case Compare(op, left, right):
             return Compare(op, fit(left, right), fit(right, left))
         case InRange(operand, low, high):

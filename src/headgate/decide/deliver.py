@@ -1,4 +1,4 @@
-"""Who receives an event, and what do they see? Rules D8, D9 and D10.
+"""Who receives an event, and what do they see? Rules D8 to D11.
 
 Guarantees: `decide` is a pure function of the event, the subscription and the ledger: not of time, batch, route or
 retries. A delivery carries the rules that made it.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from headgate.decide.requirements import match
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import View, view
 from headgate.model.events import Event
@@ -36,6 +37,8 @@ def decide(
     state = states(event.version)
     if not wants(event, subscription, states):
         return None
+    if not admits(event, subscription.principal, state) or not accepts(event, subscription, state):
+        return None
     seen = view_for(event, subscription, states, predicates)
     if seen is None:
         return None
@@ -56,14 +59,29 @@ def wants(event: Event, subscription: Subscription, states: States) -> bool:
     return states(event.version).types.is_a(event.type, subscription.type)
 
 
+def admits(event: Event, principal: str, state: State) -> bool:
+    """May the principal receive the event, by its requirement and its publisher's policy rule (D11)?
+
+    Both are put to what the principal's attributes were at the event's version; one unknown then had none.
+    """
+    attributes = state.principals.get(principal, {})
+    required = event.requires, state.policy_rules.get(event.publisher)
+    return all(match(rule, attributes) is True for rule in required)
+
+
+def accepts(event: Event, subscription: Subscription, state: State) -> bool:
+    """Does the publisher meet the requirement of the subscription (D11)?"""
+    return match(subscription.requires, state.principals.get(event.publisher, {})) is True
+
+
 def view_for(
     event: Event, subscription: Subscription, states: States, predicates: Mapping[str, PredicateFunction]
 ) -> View | None:
     """The view of the subscription's principal; for history, no more than it could see when it asked (D10)."""
-    then = view(states(event.version), subscription.principal, event, predicates)
+    then = view(states(event.version), subscription.principal, event, predicates, subscription.origin)
     if then is None or event.version >= subscription.first:
         return then
-    asked = view(states(subscription.first), subscription.principal, event, predicates)
+    asked = view(states(subscription.first), subscription.principal, event, predicates, subscription.origin)
     if asked is None:
         return None
     return replace(then, attributes=then.attributes & asked.attributes)

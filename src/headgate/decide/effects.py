@@ -20,6 +20,7 @@ from headgate.decide.normal import clauses
 from headgate.decide.plan import exact_rule
 from headgate.decide.profiles import Profile, Profiles
 from headgate.decide.prove import in_order, may_hold, without_others
+from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import condition_for, covered, forced_value, governs, holds, may_connect
 from headgate.model.conditions import (
     TRUE,
@@ -134,7 +135,7 @@ class _Side:
         own = list(self.state.types.attributes(type_name).items())
         rules = [self.exact[rule.id] for rule, _ in entries]
         named = [self.meaning(rule.where) for rule, _ in entries]
-        return rules, kinds, own, profile.sees, named
+        return rules, kinds, own, profile.sees, named, profile.limit if action is Action.PUBLISH else None
 
     def meaning(self, where: Condition) -> tuple[object, ...]:
         """The contents of what a condition names."""
@@ -197,7 +198,7 @@ class _Side:
         words: list[str] = []
         bound: list[object] = []
         for rule, _ in self.profiles.entries(profile, Action.PUBLISH, type_name):
-            condition = bind(condition_for(rule, kinds), subject, kinds)
+            condition = bind(condition_on_sent(rule, kinds), subject, kinds)
             bound.append((repr(condition), rule.effect, rule.attributes, self.meaning(rule.where)))
             words.append(self._published(rule, kinds))
             if rule.effect is Effect.FORBID:
@@ -205,16 +206,18 @@ class _Side:
             elif not forbidden and may_hold(condition, {a: k for a, k in kinds.items() if a in covered(rule, kinds)}):
                 able = True
                 kept.update(dict.fromkeys(a for a in kinds if a in covered(rule, kinds)))
-        return _Terms(able, tuple(kept), "; then ".join(words), tuple(bound))
+        limit = self.state.policy_rules.get(self.profiles.members[profile][0])
+        within = "" if limit is None else f", with a requirement no wider than {self.show(limit)}"
+        return _Terms(able, tuple(kept), "; then ".join(words) + within, (*bound, profile.limit))
 
     def _published(self, rule: Rule, kinds: Mapping[str, Kind]) -> str:
         """One entry for publishing in words."""
         where = "" if rule.where == TRUE else f" where {self.show(rule.where)}"
         if rule.effect is Effect.FORBID:
             return f"nothing{where}"
-        if rule.attributes is None:
+        if rule.attributes is None and not rule.forced:
             return f"everything{where}"
-        named = [self._kept(rule, a, kinds[a]) for a in kinds if a in rule.attributes]
+        named = [self._kept(rule, a, kinds[a]) for a in kinds if a in covered(rule, kinds)]
         return f"{', '.join(named) or 'no attribute'}{where}"
 
     def _kept(self, rule: Rule, attribute: str, kind: Kind) -> str:

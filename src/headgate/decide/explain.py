@@ -4,34 +4,49 @@ Guarantees: what is said to be visible is exactly what `decide` makes visible. R
 audits the event's type is told everything. A principal asking about itself is told types and attributes, conditions
 only of rules marked `disclose`, and no positions; and only of events that its subscriptions brought it, or that a
 subscription to history made now would bring it (D10), so that a right once lost cannot be used to look at the past.
-Any other event answers as one that does not exist.
+Any other event answers as one that does not exist; so does one whose requirement the principal does not meet (D11).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
-from headgate.decide.deliver import decide, view_for, wants
-from headgate.decide.explanation import Asked, Explanation, Needed, Question, Shown, Standing, Tried, ViewAt, Why
+from headgate.decide.deliver import admits, decide, view_for, wants
+from headgate.decide.explanation import (
+    Asked,
+    Demand,
+    Explanation,
+    Needed,
+    Question,
+    Shown,
+    Standing,
+    Tried,
+    Unmet,
+    ViewAt,
+    Why,
+)
 from headgate.decide.parts import attributes_of, can_be_told, deciding
 from headgate.decide.truth import World, truth
 from headgate.decide.views import Verdict, condition_for, named_type, verdicts, view
+from headgate.model.conditions import Condition
 from headgate.model.errors import GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Subscription
 from headgate.model.state import State
-from headgate.model.values import Kind, brief
+from headgate.model.values import Kind, Value, brief
 
 __all__ = [
     "Asked",
+    "Demand",
     "Explanation",
     "Needed",
     "Question",
     "Shown",
     "Standing",
     "Tried",
+    "Unmet",
     "ViewAt",
     "Why",
     "explain",
@@ -64,16 +79,17 @@ def explain(
         chosen = _chosen(question, at, mine, books)
         asked_later = chosen is not None and _standing(at, chosen, books) is Standing.HISTORY
         versions = (version, chosen.first) if chosen is not None and asked_later else (version,)
-        return _answer(question, event, at, versions, chosen, books, full=True)
-    grounds = _grounds(event, question.principal, mine, books)
-    if grounds is None:
+        grounds = _Grounds(versions, None if chosen is None else chosen.origin)
+        return _answer(question, event, at, grounds, chosen, books, full=True)
+    known = _grounds(event, question.principal, mine, books)
+    if known is None:
         raise no_event(question)
     if version != event.version:
         raise GovernDenied(
             f"`{question.asker}` may ask about itself at the event's own version, {event.version}, only",
             remedy="asking about another version needs `govern` or `audit` on the type",
         )
-    return _answer(question, event, event, grounds, _chosen(question, event, mine, books), books, full=False)
+    return _answer(question, event, event, known, _chosen(question, event, mine, books), books, full=False)
 
 
 # -- what may be asked ------------------------------------------------------------------------------------------
@@ -96,20 +112,29 @@ def _typed(event: Event, version: int, books: Books) -> Event:
     return replace(event, version=version)
 
 
-def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: Books) -> tuple[int, ...] | None:
-    """The versions by whose rights a principal knows the event; None if it knows nothing of it."""
+@dataclass(frozen=True, slots=True)
+class _Grounds:
+    """By the rights of which versions an event is known, and where the principal was when it asked for it."""
+
+    versions: tuple[int, ...]
+    origin: str | None = None
+
+
+def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: Books) -> _Grounds | None:
+    """How a principal knows the event; None if it knows nothing of it."""
     then = books.states(event.version)
-    seen = view(then, principal, event, books.predicates(then))
-    if seen is None:
+    if not admits(event, principal, then):
         return None
     held = (*then.subscriptions.values(), *(s for s in books.now.subscriptions.values() if s.history))
     for one in (*mine, *(s for s in held if s.principal == principal)):
         if decide(event, one, books.states, books.predicates(then)) is not None:
-            return (event.version,) if one.first <= event.version else (event.version, one.first)
+            versions = (event.version,) if one.first <= event.version else (event.version, one.first)
+            return _Grounds(versions, one.origin)
+    seen = view(then, principal, event, books.predicates(then))
     still = view(books.now, principal, event, books.predicates(books.now))
-    if still is None:
+    if seen is None or still is None:
         return None
-    return (event.version,) if seen.attributes <= still.attributes else (event.version, books.now.version)
+    return _Grounds((event.version,) if seen.attributes <= still.attributes else (event.version, books.now.version))
 
 
 def _chosen(question: Question, event: Event, mine: list[Subscription], books: Books) -> Subscription | None:
@@ -138,13 +163,13 @@ def _answer(
     question: Question,
     event: Event,
     at: Event,
-    versions: tuple[int, ...],
+    grounds: _Grounds,
     chosen: Subscription | None,
     books: Books,
     *,
     full: bool,
 ) -> Explanation:
-    everything = [_view_at(books.states(v), question.principal, at, books) for v in versions]
+    everything = [_view_at(books.states(v), question.principal, at, books, grounds.origin) for v in grounds.versions]
     attributes = tuple(
         next((s for s in column if not s.visible), column[0])
         for column in zip(*(v.attributes for v in everything), strict=True)
@@ -167,20 +192,37 @@ def _answer(
         views,
         None if chosen is None else _asked(question, at, chosen, known, books, full=full),
         tuple(need for v in views for need in _needed(v, at.type)),
+        tuple(_unmet_by(question.principal, at, books.states(at.version))) if full else (),
     )
 
 
-def _view_at(state: State, principal: str, event: Event, books: Books) -> ViewAt:
+def _unmet_by(principal: str, event: Event, state: State) -> Iterator[Unmet]:
+    """What the publisher requires of receivers, and the principal does not meet (D11)."""
+    attributes = state.principals.get(principal, {})
+    yield from _unmet(Demand.EVENT, event.requires, attributes, event, full=True)
+    yield from _unmet(Demand.POLICY_RULE, state.policy_rules.get(event.publisher), attributes, event, full=True)
+
+
+def _unmet(
+    demand: Demand, rule: Condition | None, attributes: Mapping[str, Value], event: Event, *, full: bool
+) -> Iterator[Unmet]:
+    world = World(State(), attributes)
+    if rule is None or truth(rule, event, world) is True:
+        return
+    yield Unmet(demand, rule, truth(rule, event, world), deciding(rule, event, world)) if full else Unmet(demand, rule)
+
+
+def _view_at(state: State, principal: str, event: Event, books: Books, origin: str | None) -> ViewAt:
     """Every entry tried in order, and what it decided (D5, D8)."""
     predicates = books.predicates(state)
-    world = World(state, state.principals.get(principal, {}), predicates)
+    world = World(state, state.principals.get(principal, {}), predicates, origin=origin)
     # A type may have gained attributes since the event, and may have been retired (D10).
     kinds = {n: k for n, k in state.types.ever_attributes(event.type).items() if n in event.values}
     deciders: dict[str, Verdict] = {}
     tried: list[Tried] = []
     granted = False
     stopped: str | None = None
-    for verdict in verdicts(state, principal, event, predicates):
+    for verdict in verdicts(state, principal, event, predicates, origin):
         new: frozenset[str] = frozenset()
         if verdict.matches:
             new = verdict.covers - deciders.keys()
@@ -291,9 +333,13 @@ def _asked(
     standing = _standing(event, one, books)
     own = question.asker == question.principal
     where = one.where if own or books.now.types.is_a(event.type, one.type) else None
+    publisher = state.principals.get(event.publisher, {})
+    asks = one.requires if where is not None else None
+    unmet = tuple(_unmet(Demand.SUBSCRIPTION, asks, publisher, event, full=full))
+    made = Asked(one.id, one.type, where, one.first, standing, None, (), (), False, unmet)
     seen = view_for(event, one, books.states, predicates) if standing in (Standing.LIVE, Standing.HISTORY) else None
     if seen is None:
-        return Asked(one.id, one.type, where, one.first, standing, None, (), (), False)
+        return made
     over = replace(event, values=seen.of(event.values))
     world = World(state, {}, predicates)
     found = truth(one.where, over, world)
@@ -301,6 +347,7 @@ def _asked(
     masked = over.values.keys() - seen.attributes
     told = full or all(can_be_told(part, known | masked, state) for part in parts)
     hidden = tuple(n for n in over.values if n in attributes_of(one.where) and n not in seen.attributes)
+    delivered = found is True and not unmet and admits(event, question.principal, state)
     if not told:
-        return Asked(one.id, one.type, where, one.first, standing, found or None, (), hidden, found is True)
-    return Asked(one.id, one.type, where, one.first, standing, found, parts, hidden, found is True)
+        return replace(made, truth=found or None, hidden=hidden, delivered=delivered)
+    return replace(made, truth=found, parts=parts, hidden=hidden, delivered=delivered)

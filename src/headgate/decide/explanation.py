@@ -33,6 +33,14 @@ class Standing(Enum):
     OTHER_TYPE = "other type"
 
 
+class Demand(Enum):
+    """Whose requirement is it?"""
+
+    EVENT = "the event's"
+    POLICY_RULE = "the publisher's policy rule"
+    SUBSCRIPTION = "the subscription's"
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """Who asks about whom, and which event, version and subscription, as they were named."""
@@ -91,8 +99,24 @@ class ViewAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmet:
+    """A requirement that is not true of the other side, and so stops the event (D11).
+
+    Its truth and parts, which tell what the other side is like, are None and empty where that may not be told.
+    """
+
+    demand: Demand
+    condition: Condition
+    truth: bool | None = None
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
-    """What became of a subscription: its standing, and its filter over the view. `hidden`: what it cannot see."""
+    """What became of a subscription: its standing, and its filter over the view. `hidden`: what it cannot see.
+
+    `unmet` is its own requirement, where the publisher does not meet it.
+    """
 
     id: str
     type: str
@@ -103,6 +127,7 @@ class Asked:
     parts: tuple[Part, ...]
     hidden: tuple[str, ...]
     delivered: bool
+    unmet: tuple[Unmet, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +146,10 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that the asker may know. With two `views` an attribute is visible only if both show it."""
+    """All that the asker may know. With two `views` an attribute is visible only if both show it.
+
+    What is visible is what rights show. `unmet` are the requirements of the publisher that stop the event all the same.
+    """
 
     principal: str
     event: str
@@ -137,3 +165,4 @@ class Explanation:
     views: tuple[ViewAt, ...]
     subscription: Asked | None
     needed: tuple[Needed, ...]
+    unmet: tuple[Unmet, ...] = ()

@@ -224,6 +224,8 @@ def _null(operand: Operand, want: bool, kinds: Mapping[str, Kind]) -> _Raw | Non
             return _null(of, want, kinds)
         case Constant(value):
             return _NOTHING if (value is None) == want else None
+        case Meta("rate" | "origin"):  # stamped only where something asks for it
+            return ((operand, Bounds(null=want)),), ()
         case Meta():
             return None if want else _NOTHING
         case Subject():

@@ -1,21 +1,27 @@
 """The one batch that makes the policy of a state another one.
 
 Guarantees: after the batch the state has exactly the wanted types, principals, keys, attributes, groups, members,
-relations, rows, open names, predicates, rules in their order, and who may connect; a second batch would be empty. It
-is applied here once, so a plan that is made can be committed at its version. What a type cannot become, because it
-would lose or retype an attribute, is refused.
+relations, rows, open names, predicates, rules in their order, policy rules, identity providers, issuing rules, the
+coordinator and who may connect; a second batch would be empty. It is applied here once, so a plan that is made can be
+committed at its version. What a type cannot become, because it would lose or retype an attribute, is refused.
 Leaves out: subscriptions, advertisements and withdrawals, which are not the author's. A subscription ends only where
-its filter names what no filter may name any more. The administrator's own key stays unless another is wanted.
+its filter names what no filter may name any more. The administrator's own key stays unless another is wanted. What
+signed statements brought is left alone: rights, attributes, policy rules, a key that follows another, and principals
+that came by themselves, under the names of their keys, with the types they own and the rules they wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from headgate.decide.apply import apply
+from headgate.decide.reduction import exact as exact_authority
+from headgate.decide.standing import Standing
+from headgate.model.authority import Issuing
 from headgate.model.changes import (
+    AddIssuing,
     AddMember,
     AddRow,
     AddRule,
@@ -26,9 +32,11 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RemoveGroup,
+    RemoveIssuing,
     RemoveMember,
     RemovePredicate,
     RemovePrincipal,
+    RemoveProvider,
     RemoveRelation,
     RemoveRow,
     RemoveRule,
@@ -36,8 +44,11 @@ from headgate.model.changes import (
     Row,
     SetAttribute,
     SetConnect,
+    SetCoordinator,
     SetKey,
     SetOpen,
+    SetPolicyRule,
+    SetProvider,
     Unsubscribe,
 )
 from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
@@ -48,6 +59,9 @@ from headgate.model.values import Value
 
 Exact: TypeAlias = tuple[str, str]
 """A value in a form that tells 1 from 1.0 and true."""
+
+CAME: Final = "did:"
+"""How the name of a principal begins that came by itself: it goes by its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +85,68 @@ class Plan:
 
 def plan(now: State, wanted: State) -> Plan:
     """The batch by the administrator that gives `now` the policy of `wanted`, both of one administrator."""
-    batch = Batch(now.administrator, tuple(_Work(now, wanted).changes()))
+    batch = Batch(now.administrator, tuple(_Work(now, _resolved(now, wanted)).changes()))
     after = apply(now, batch)
     if not same_policy(after, wanted):
         raise AssertionError("the plan does not lead to what is wanted")
     return Plan(batch, now, after)
 
 
-def same_policy(a: State, b: State) -> bool:
-    """Is everything the same but versions, subscriptions, advertisements, withdrawals and the administrator's key?"""
-    return _policy(a) == _policy(b)
+def same_policy(now: State, wanted: State) -> bool:
+    """Is everything the same but versions, what is not policy, and what signed statements brought?"""
+    return _policy(now, _came(now, wanted)) == _policy(_resolved(now, wanted), frozenset())
 
 
-def _policy(state: State) -> tuple[object, ...]:
+def _policy(state: State, came: frozenset[str]) -> tuple[object, ...]:
     return (
-        {name: _shape(one) for name, one in state.types.items()},
-        [exact_rule(rule) for rule in _own_rules(state)],
-        {name: _attributes(state, name) for name in state.principals},
+        {name: _shape(one) for name, one in state.types.items() if one.owner not in came},
+        [exact_rule(rule) for rule in _own_rules(state, came)],
+        {name: _attributes(state, name) for name in state.principals if name not in came},
         dict(state.groups),
         {name: set(_rows(rows)) for name, rows in state.relations.items()},
         state.open_names,
         dict(state.predicates),
-        {name: key for name, key in state.keys.items() if name != state.administrator},
+        {name: key for name, key in state.keys.items() if name != state.administrator and name not in came},
         state.connect_open,
+        {name: repr(rule) for name, rule in _own_policy_rules(state).items() if name not in came},
+        state.coordinator,
+        {key: repr(one) for key, one in state.providers.items()},
+        {id: _exact_issuing(one) for id, one in state.issuing.items()},
     )
 
 
-def _own_rules(state: State) -> list[Rule]:
-    """The rules that people wrote; what certificates give is theirs."""
-    return [rule for rule in state.rules if rule.source is Source.RULE]
+def _came(now: State, wanted: State) -> frozenset[str]:
+    """The principals that came by themselves, and that nobody speaks of."""
+    return frozenset(name for name in now.principals if name.startswith(CAME) and name not in wanted.principals)
+
+
+def _resolved(now: State, wanted: State) -> State:
+    """What is wanted, by the keys that are in use now: a principal may have gone on under another.
+
+    The domain's own key is in the ledger, so that files name the domain instead.
+    """
+    newest = Standing(now).newest
+    own = now.key_of(now.administrator)
+    providers = [replace(one, key=own) if one.key == wanted.administrator else one for one in wanted.providers.values()]
+    return replace(
+        wanted,
+        keys={name: newest(key) for name, key in wanted.keys.items()},
+        providers={one.key: one for one in providers},
+    )
+
+
+def _own_rules(state: State, came: frozenset[str]) -> list[Rule]:
+    """The rules that people wrote; what certificates give is theirs, and so is what a principal says that came."""
+    return [rule for rule in state.rules if rule.source is Source.RULE and rule.author not in came]
+
+
+def _own_policy_rules(state: State) -> dict[str, Condition]:
+    """The policy rules that the domain itself set."""
+    return {name: rule for name, rule in state.policy_rules.items() if name not in state.attested_rules}
+
+
+def _exact_issuing(one: Issuing) -> tuple[object, ...]:
+    return one.id, one.who, tuple(map(exact_authority, one.authority)), one.seconds, one.delegate
 
 
 def exact_rule(rule: Rule) -> tuple[object, ...]:
@@ -121,7 +168,9 @@ def _shape(one: EventType) -> tuple[object, ...]:
 
 
 def _attributes(state: State, name: str) -> dict[str, Exact]:
-    return {attribute: exact(value) for attribute, value in state.principals[name].items()}
+    """The attributes that the domain itself gave a principal."""
+    attested = {given for one in state.identities.values() if one.principal == name for given in one.applied}
+    return {given: exact(value) for given, value in state.principals[name].items() if given not in attested}
 
 
 def _rows(rows: frozenset[Row]) -> dict[tuple[Exact, ...], Row]:
@@ -134,12 +183,14 @@ class _Work:
     def __init__(self, now: State, wanted: State) -> None:
         self.now = now
         self.wanted = wanted
+        self.came = _came(now, wanted)
         # A name that goes as one sort of thing may come back as another, so both sorts are looked at.
-        self.principals_gone = [name for name in now.principals if name not in wanted.principals]
+        self.principals_gone = [n for n in now.principals if n not in wanted.principals and n not in self.came]
         self.groups_gone = [name for name in now.groups if name not in wanted.groups]
         self.relations_gone = [name for name in now.relations if name not in wanted.relations]
         self.predicates_gone = [n for n, one in now.predicates.items() if wanted.predicates.get(n) != one]
         self.gone = frozenset([*self.principals_gone, *self.groups_gone])
+        self.issuing_kept = {id for id, one in now.issuing.items() if self._may_issue(one)}
 
     def changes(self) -> Iterator[Change]:
         """Everything, in an order that always works.
@@ -147,16 +198,19 @@ class _Work:
         What names other things goes before them: subscriptions, rules, members; then groups, relations, predicates;
         then types, subtypes before their parents, and last the principals that own them. What is named comes before
         what names it: principals, groups, members, relations, predicates, types with parents first, and rules last.
+        What is said of authority goes and comes with the rules.
         """
         first, kept, last = self._rules()
         yield from self._unsubscribed()
         stays = {rule.id for rule in kept}
-        yield from (RemoveRule(rule.id) for rule in _own_rules(self.now) if rule.id not in stays)
+        yield from (RemoveRule(rule.id) for rule in _own_rules(self.now, self.came) if rule.id not in stays)
+        yield from (RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
+        yield from (RemoveProvider(key) for key in self.now.providers if key not in self.wanted.providers)
         yield from self._members_gone()
         yield from map(RemoveGroup, self.groups_gone)
         yield from map(RemoveRelation, self.relations_gone)
         yield from map(RemovePredicate, self.predicates_gone)
-        yield from (RetireType(name) for name in reversed(list(self.now.types)) if name not in self.wanted.types)
+        yield from self._types_gone()
         yield from map(RemovePrincipal, self.principals_gone)
         yield from self._principals()
         yield from self._keys()
@@ -166,6 +220,7 @@ class _Work:
         yield from self._types()
         if self.now.connect_open != self.wanted.connect_open:
             yield SetConnect(self.wanted.connect_open)
+        yield from self._authority()
         yield from (AddRule(rule, first=True) for rule in first)
         yield from (AddRule(rule) for rule in last)
 
@@ -176,7 +231,8 @@ class _Work:
 
         Rules can be put before all that are there, or after, so those left are the longest run that stays in order.
         """
-        place = {exact_rule(rule): at for at, rule in enumerate(_own_rules(self.now)) if self._may_stay(rule)}
+        written = _own_rules(self.now, self.came)
+        place = {exact_rule(rule): at for at, rule in enumerate(written) if self._may_stay(rule)}
         wanted = self.wanted.rules
         best = start = 0
         length = 0
@@ -194,7 +250,32 @@ class _Work:
         """Does a rule outlive what goes? One that speaks of a name that comes back as another sort does not."""
         return rule.who not in self.gone and not _names(rule.where, Predicate) & set(self.predicates_gone)
 
+    # -- authority --------------------------------------------------------------------------------------------
+
+    def _may_issue(self, one: Issuing) -> bool:
+        """Does an issuing rule stay as it is?"""
+        wanted = self.wanted.issuing.get(one.id)
+        return wanted is not None and _exact_issuing(one) == _exact_issuing(wanted) and one.who not in self.gone
+
+    def _authority(self) -> Iterator[Change]:
+        now, wanted = self.now, self.wanted
+        had, has = _own_policy_rules(now), wanted.policy_rules
+        for name in wanted.principals:
+            if repr(had.get(name)) != repr(has.get(name)):
+                yield SetPolicyRule(name, has.get(name))
+        if now.coordinator != wanted.coordinator:
+            yield SetCoordinator(wanted.coordinator)
+        for key, provider in wanted.providers.items():
+            if repr(now.providers.get(key)) != repr(provider):
+                yield SetProvider(provider)
+        yield from (AddIssuing(one) for id, one in wanted.issuing.items() if id not in self.issuing_kept)
+
     # -- what goes --------------------------------------------------------------------------------------------
+
+    def _types_gone(self) -> Iterator[Change]:
+        for name in reversed(list(self.now.types)):
+            if name not in self.wanted.types and self.now.types[name].owner not in self.came:
+                yield RetireType(name)
 
     def _unsubscribed(self) -> Iterator[Change]:
         closed = self.now.open_names - self.wanted.open_names

@@ -1,7 +1,7 @@
 """Principals that no rule and no condition tells apart, taken together.
 
 Guarantees: principals of one profile have the same entries for every action, the same values wherever a condition of a
-rule asks for one, and own the same types; so what is found for one of them holds for all.
+rule asks for one, the same policy rule, and own the same types; so what is found for one of them holds for all.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from headgate.model.values import Value
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Whom rules may mean when they mean these principals, what conditions see of them, and what they own."""
+    """Whom rules may mean when they mean these principals, what conditions see of them, what they own, their limit."""
 
     whom: frozenset[str]
     sees: tuple[tuple[str, Exact], ...] = ()
     owns: frozenset[str] = frozenset()
+    limit: str | None = None
+    """Their policy rule, exactly."""
 
 
 class Profiles:
@@ -84,7 +86,8 @@ class Profiles:
         whom = self._above[direct] | {name} if name in self._spoken else self._above[direct]
         attributes = self.state.principals[name]
         seen = tuple((asked, exact(attributes[asked])) for asked in self._asked if asked in attributes)
-        return Profile(whom, seen, frozenset(self._owned.get(name, ())))
+        limit = self.state.policy_rules.get(name)
+        return Profile(whom, seen, frozenset(self._owned.get(name, ())), None if limit is None else repr(limit))
 
     def _closure(self, groups: frozenset[str]) -> frozenset[str]:
         found: set[str] = set()

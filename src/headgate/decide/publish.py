@@ -1,7 +1,9 @@
-"""Is an event accepted, and as what? Rule D6.
+"""Is an event accepted, and as what? Rules D6 and D11.
 
-Guarantees: an accepted event has every attribute of its type, conforming values, exactly what one grant allows.
-A refusal is `unknown-type`, `type-mismatch` or `publish-denied`, in that order of testing.
+Guarantees: an accepted event has every attribute of its type, conforming values, exactly what one grant allows, and a
+requirement that its publisher's policy rule is wider than. What its conditions were put to, `@rate` and `@origin`, is
+stamped on it. A refusal is `unknown-type`, `type-mismatch` (or `bad-expression`, for the requirement),
+`publish-denied` or `policy-rule`, in that order of testing.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World, truth
-from headgate.decide.views import entries, forced_value, named_type
-from headgate.model.errors import PublishDenied, TypeMismatch
+from headgate.decide.views import condition_for, entries, forced_value, named_type
+from headgate.decide.wider import wider
+from headgate.model.conditions import TRUE, Condition
+from headgate.model.errors import PolicyRuleDenied, PublishDenied, TypeMismatch
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, brief, conform
+from headgate.model.values import Kind, Value, brief, conform, plain
 
 
 def admit(
@@ -26,27 +31,79 @@ def admit(
     now: datetime,
     predicates: Mapping[str, PredicateFunction],
     rules: tuple[Rule, ...] | None = None,
+    rate: int | None = None,
 ) -> Event:
     """The event as accepted at this state, not yet stamped with its place.
 
-    `rules` are the publisher's entries for the type, where the caller has looked them up already.
+    `rules` are the publisher's entries for the type, where the caller has looked them up already. `rate` is how many
+    events of the type the publisher has had accepted of late, with this one (`decide.rates`).
     """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
-    sent = Event(draft.id, draft.publisher, draft.type, values, now, version=state.version, source=draft.source)
-    world = World(state, state.principals.get(draft.publisher, {}), predicates)
-    for rule in publish_entries(state, draft.publisher, draft.type) if rules is None else rules:
+    if draft.requires is not None:
+        check_requirement(draft.requires)
+    sent = Event(
+        draft.id,
+        draft.publisher,
+        draft.type,
+        values,
+        now,
+        version=state.version,
+        source=draft.source,
+        requires=draft.requires,
+        rate=rate,
+        origin=draft.origin,
+    )
+    subject = state.principals.get(draft.publisher, {})
+    world = World(state, subject, predicates, origin=draft.origin)
+    if rules is None:
+        rules = publish_entries(state, draft.publisher, draft.type)
+    accepted = _granted(sent, rules, attributes, world)
+    if accepted is None:
+        raise no_right(state, draft.publisher, draft.type)
+    check_policy_rule(state, draft.publisher, draft.requires)
+    return accepted
+
+
+def _granted(sent: Event, rules: tuple[Rule, ...], attributes: Mapping[str, Kind], world: World) -> Event | None:
+    """The event as the first grant that is true makes it, unless a forbid comes before."""
+    for rule in rules:
         if rule.effect is Effect.FORBID:
             if truth(rule.where, sent, world) is not False:
-                raise forbidden(draft.publisher, draft.type)
+                raise forbidden(sent.publisher, sent.type)
             continue
         if any(n in attributes and forced_value(raw, attributes[n]) is None for n, raw in rule.forced.items()):
             continue  # by a pattern whose author came to govern the type later; the value does not fit it
-        kept = restricted(rule, values, attributes)
-        candidate = replace(sent, values=kept)
+        candidate = replace(sent, values=restricted(rule, sent.values, attributes))
         if truth(rule.where, candidate, world) is True:
             return candidate
-    raise no_right(state, draft.publisher, draft.type)
+    return None
+
+
+def check_policy_rule(state: State, publisher: str, requires: Condition | None) -> None:
+    """Refuse a requirement that lets in receivers whom the publisher's policy rule keeps out (D11; Guard II.D).
+
+    What cannot be told counts as no; an event without a requirement asks for anyone.
+    """
+    rule = state.policy_rules.get(publisher)
+    if rule is None:
+        return
+    answer = wider(rule, TRUE if requires is None else requires)
+    if not answer.holds:
+        raise PolicyRuleDenied(
+            f"the policy rule of `{publisher}` is not wider than the requirement of the event"
+            if requires is not None
+            else f"`{publisher}` has a policy rule, and the event has no requirement",
+            remedy=_narrower(answer.counterexample),
+        )
+
+
+def _narrower(example: Mapping[str, Value] | None) -> str:
+    """What to do about a requirement that is too wide."""
+    if example is None:
+        return "write a requirement that is plainly narrower than the policy rule"
+    shown = ", ".join(f"`${name} = {brief(plain(value))}`" for name, value in example.items() if value is not None)
+    return f"narrow the requirement: the policy rule keeps out a receiver with {shown or 'no attributes'}"
 
 
 def forbidden(publisher: str, type_name: str) -> PublishDenied:
@@ -89,8 +146,18 @@ def type_check(draft: Draft, attributes: Mapping[str, Kind]) -> dict[str, Value]
 
 def restricted(rule: Rule, values: Mapping[str, Value], attributes: Mapping[str, Kind]) -> dict[str, Value]:
     """The event a grant lets through: attributes it does not name are null, forced ones have their value."""
+    named = attributes.keys() if rule.attributes is None else rule.attributes
+    kept = {name: value if name in named else None for name, value in values.items()}
+    forced = {n: forced_value(raw, attributes[n]) for n, raw in rule.forced.items() if n in attributes and n in named}
+    return {**kept, **forced}
+
+
+def condition_on_sent(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:
+    """The condition of a publish entry as one on what it makes of an event: `where`, and the values that it forces.
+
+    What it does not name is null there, whatever value a link of a chain would force on it.
+    """
     if rule.attributes is None:
-        return dict(values)
-    kept = {name: value if name in rule.attributes else None for name, value in values.items()}
-    forced = {n: forced_value(raw, attributes[n]) for n, raw in rule.forced.items() if n in attributes}
-    return {**kept, **{name: value for name, value in forced.items() if name in rule.attributes}}
+        return condition_for(rule, attributes)
+    named = {name: raw for name, raw in rule.forced.items() if name in rule.attributes}
+    return condition_for(replace(rule, forced=named), attributes)

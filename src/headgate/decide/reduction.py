@@ -5,7 +5,8 @@ type pattern, actions, attributes and validity, under all conditions and forced 
 share is cut, not refused. A wildcard means what the issuer owns or was given, so `rooted` keeps only what the first
 issuer owns. `same(a, b)` tells keys of one principal; it is an equivalence.
 Leaves out: signatures (`trust`), which chains there are (`decide.chains`), and subtypes: links are compared by the
-names they write, so a link on a type and one on its subtype share nothing.
+names they write, so a link on a type and one on its subtype share nothing, and every condition of a chain sees the
+attributes of the type that the narrowest link names (D3).
 """
 
 from __future__ import annotations

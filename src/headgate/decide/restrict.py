@@ -20,12 +20,13 @@ from headgate.decide.bind import bind
 from headgate.decide.normal import Clause, clauses
 from headgate.decide.parts import attributes_of
 from headgate.decide.prove import in_order, may_hold, opaque, over_event, without_others
-from headgate.decide.views import condition_for, covered, entries, named_type
+from headgate.decide.publish import condition_on_sent
+from headgate.decide.views import condition_for, covered, entries, forced_value, named_type
 from headgate.model.conditions import TRUE, Attribute, Condition, Not, all_of, any_of
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, brief, conform
+from headgate.model.values import Kind, Value, brief
 
 
 class Reason(Enum):
@@ -266,7 +267,8 @@ def restrict_publish(asker: str, principal: str, type_name: str, version: int, b
             continue
         told = tells_condition(rule, full)
         found.append(_publish_entry(rule, kinds, told))
-        condition = bind(condition_for(rule, kinds), subject, kinds) if told or rule.where == TRUE else opaque(rule.id)
+        written = condition_on_sent(rule, kinds)
+        condition = bind(written, subject, kinds) if told or rule.where == TRUE else opaque(rule.id)
         if rule.effect is Effect.FORBID:
             forbidden = forbidden or not may_hold(Not(condition), kinds)
         elif reason is not None:
@@ -286,6 +288,6 @@ def _publish_entry(rule: Rule, kinds: Mapping[str, Kind], told: bool) -> Publish
         told,
         rule.where if told else None,
         tuple(a for a in kinds if a in named and a not in rule.forced),
-        {a: conform(kinds[a], rule.forced[a]) if told else None for a in kinds if a in rule.forced},
+        {a: forced_value(rule.forced[a], kinds[a]) if told else None for a in kinds if a in rule.forced and a in named},
         tuple(a for a in kinds if a not in named),
     )

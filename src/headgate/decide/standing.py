@@ -11,9 +11,14 @@ Leaves out: signatures, which are verified before a change is made of a statemen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from headgate.decide.bind import bind
 from headgate.decide.chains import Reduced, discover, to_rules, why_not
+from headgate.decide.normal import clauses
+from headgate.decide.reduction import exact
+from headgate.decide.views import condition_for
 from headgate.model.authority import (
     ANY,
     Attested,
@@ -25,7 +30,16 @@ from headgate.model.authority import (
     Succession,
 )
 from headgate.model.conditions import Condition
-from headgate.model.errors import AlreadyExists, BadDefinition, ChainInvalid, Expired, Revoked, StaleList, TooMany
+from headgate.model.errors import (
+    AlreadyExists,
+    BadDefinition,
+    BadExpression,
+    ChainInvalid,
+    Expired,
+    Revoked,
+    StaleList,
+    TooMany,
+)
 from headgate.model.limits import MAX_BAG, MAX_SUCCESSIONS
 from headgate.model.rights import Rule, Source
 from headgate.model.state import State
@@ -70,8 +84,11 @@ class Standing:
         return self.keys.get(principal, principal)
 
     def principal_of(self, key: str) -> str:
-        """The principal of a key; a key that no principal has stands for itself."""
-        return self.holders.get(key) or self.holders.get(self.newest(key)) or key
+        """The principal of a key; a key that no principal has stands for itself.
+
+        A principal that goes by its key's name and has been given another is not the one whose key it was.
+        """
+        return self.holders.get(key) or self.holders.get(self.newest(key)) or ("" if key in self.keys else key)
 
     def succeed(self, succession: Succession, at: datetime) -> None:
         """A principal goes on under a new key."""
@@ -118,7 +135,7 @@ class Standing:
         else gives nothing, and completes nothing.
         """
         for one in certificates:
-            if self.certificates.get(one.key, one) != one:
+            if _text(self.certificates.get(one.key, one)) != _text(one):
                 raise AlreadyExists(
                     f"another certificate `{brief(one.id)}` of `{one.issuer}` is known", remedy="issue it anew"
                 )
@@ -168,26 +185,41 @@ class Standing:
 
     def remove(self, principal: str) -> None:
         """A principal ends, and with it what it has shown and what was attested of it."""
-        self.bags.pop(principal, None)
+        self.rekey(principal, None)
         self.set_policy_rule(principal, None)
         self.identities = {key: one for key, one in self.identities.items() if one.principal != principal}
-        self.admitted = {id: r for id, r in self.admitted.items() if principal not in (r.who, r.author)}
         self.holders.pop(self.keys.pop(principal, ""), None)
-        self._forget()
 
-    def rekey(self, principal: str) -> None:
-        """A principal gets another key by decree: what was shown for the old one, or rests on it, is shown anew."""
-        author = self.principal_of(self.key_of(principal))
-        resting = {rule.who for rule in self.admitted.values() if rule.author == author} | {principal}
-        self.bags = {who: bag for who, bag in self.bags.items() if who not in resting}
-        self.admitted = {id: rule for id, rule in self.admitted.items() if rule.who not in resting}
-        self._forget()
+    def rekey(self, principal: str, new: str | None) -> None:
+        """A principal gets another key by decree: what was shown for it, or rests on either key, is shown anew."""
+        old = self.key_of(principal)
+        authors = {rule.author for rule in self.admitted.values()}
+        authors = {one for one in authors if one == principal or self.same(one, old) or self.same(one, new or old)}
+        resting = {rule.who for rule in self.admitted.values() if rule.author in authors} | {principal}
+        if principal == self.administrator and self.coordinator is None:
+            resting |= self._networked()
+        self._show_anew(resting)
 
     def coordinate(self, key: str | None) -> None:
-        """Another domain coordinates the network."""
+        """Another domain coordinates the network: whoever has shown authority over one shows it anew."""
         if key != self.coordinator:
-            self.rekey(self.principal_of(self._coordinator()))
             self.coordinator = key
+            self._show_anew(self._networked())
+
+    def _networked(self) -> set[str]:
+        """Who has shown authority over a network."""
+        keys = {
+            key
+            for key, one in self.certificates.items()
+            if any(isinstance(each, NetworkAuthority) for each in one.authority)
+        }
+        return {who for who, bag in self.bags.items() if keys.intersection(bag)}
+
+    def _show_anew(self, principals: set[str]) -> None:
+        """Take from principals all that they have shown, and what it gave them."""
+        self.bags = {who: bag for who, bag in self.bags.items() if who not in principals}
+        self.admitted = {id: rule for id, rule in self.admitted.items() if rule.who not in principals}
+        self._forget()
 
     def settle(self, principals: Iterable[str], at: datetime) -> None:
         """Give each of these principals the entries that its chains give it now, and no others."""
@@ -217,7 +249,7 @@ class Standing:
     def _rules(self, principal: str, at: datetime) -> Iterator[Rule]:
         bag = [self.certificates[key] for key in self.bags.get(principal, ())]
         for chain in self._chains(principal, bag, at):
-            yield from to_rules(principal, chain, self.principal_of)
+            yield from (rule for rule in to_rules(principal, chain, self.principal_of) if _fits(rule))
 
     def _chains(self, principal: str, bag: Iterable[Certificate], at: datetime) -> tuple[Reduced, ...]:
         return discover(
@@ -322,6 +354,16 @@ class Standing:
             self.attested_rules.add(principal)
         return made
 
+    def disown(self, principal: str, attribute: str) -> None:
+        """The domain itself has spoken of an attribute: no statement takes that back when it ends."""
+        for key, one in self.identities.items():
+            if one.principal == principal and attribute in one.applied:
+                self.identities[key] = replace(one, applied=one.applied - {attribute})
+
+    def end_issuing(self, who: str) -> None:
+        """A principal or group ends, and with it what is issued to it."""
+        self.issuing = {id: one for id, one in self.issuing.items() if one.who != who}
+
     def ended(self, at: datetime | None) -> list[Attested]:
         """The identity statements that no longer stand; they are let go of."""
         gone = [
@@ -334,6 +376,20 @@ class Standing:
         for one in gone:
             del self.identities[one.identity.key]
         return gone
+
+
+def _text(one: Certificate) -> str:
+    """A text that only copies of a certificate share; Python takes 1 for true."""
+    return repr((one, [exact(authority) for authority in one.authority]))
+
+
+def _fits(rule: Rule) -> bool:
+    """Is the condition of a chain, which is that of all its links, still small enough to be matched?"""
+    try:
+        clauses(bind(condition_for(rule, {}), {}, {}), {})
+    except BadExpression:
+        return False
+    return True
 
 
 def admitted(state: State, at: datetime) -> dict[str, Rule]:

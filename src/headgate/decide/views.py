@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headgate.decide.truth import PredicateFunction, World, truth
-from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, all_of
+from headgate.model.conditions import (
+    TRUE,
+    AllOf,
+    AnyOf,
+    Attribute,
+    Compare,
+    Condition,
+    Constant,
+    IsNull,
+    Not,
+    all_of,
+)
 from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source
@@ -123,12 +134,31 @@ def _needs_event(rule: Rule) -> bool:
 
 
 def condition_for(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:
-    """The condition of an entry on a type: `where`, and for each forced value `attribute = value`."""
+    """The condition of an entry on a type: `where`, and for each forced value `attribute = value`.
+
+    In an entry of a chain, whether an attribute that the type lacks is null is unknown: another link may have meant a
+    subtype that has it, and a chain never gives more than each link (Capabilities II.D).
+    """
     forced = (
         Compare("=", Attribute(name), Constant(forced_value(raw, attributes.get(name))))
         for name, raw in rule.forced.items()
     )
-    return all_of(rule.where, *forced)
+    where = _within(rule.where, attributes) if rule.source is Source.CHAIN else rule.where
+    return all_of(where, *forced)
+
+
+def _within(condition: Condition, attributes: Mapping[str, Kind]) -> Condition:
+    match condition:
+        case IsNull(Attribute(name)) if name not in attributes:
+            return Compare("=", Constant(None), Constant(None))
+        case Not(arg):
+            return Not(_within(arg, attributes))
+        case AllOf(args):
+            return AllOf(tuple(_within(arg, attributes) for arg in args))
+        case AnyOf(args):
+            return AnyOf(tuple(_within(arg, attributes) for arg in args))
+        case atom:
+            return atom
 
 
 def forced_value(raw: object, kind: Kind | None) -> Value:
@@ -145,12 +175,19 @@ def covered(rule: Rule, attributes: Mapping[str, Kind]) -> frozenset[str]:
 
 
 def verdicts(
-    state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]
+    state: State,
+    principal: str,
+    event: Event,
+    predicates: Mapping[str, PredicateFunction],
+    origin: str | None = None,
 ) -> tuple[Verdict, ...]:
-    """Every subscribe entry of the principal that takes in the event's type, put to the event, in order."""
+    """Every subscribe entry of the principal that takes in the event's type, put to the event, in order.
+
+    `origin` is where the principal was when it subscribed, if that is known.
+    """
     if event.type not in state.types:  # retired since, when history is asked for (D10)
         return ()
-    world = World(state, state.principals.get(principal, {}), predicates)
+    world = World(state, state.principals.get(principal, {}), predicates, origin=origin)
     found = []
     for rule in entries(state, principal, Action.SUBSCRIBE):
         named = named_type(state, rule, Action.SUBSCRIBE, event.type)
@@ -165,12 +202,18 @@ def verdicts(
     return tuple(found)
 
 
-def view(state: State, principal: str, event: Event, predicates: Mapping[str, PredicateFunction]) -> View | None:
+def view(
+    state: State,
+    principal: str,
+    event: Event,
+    predicates: Mapping[str, PredicateFunction],
+    origin: str | None = None,
+) -> View | None:
     """What the principal may see of the event, or None if there is no view (D8)."""
     seen: set[str] = set()
     decided: dict[str, Rule] = {}
     because: list[Rule] = []
-    for verdict in verdicts(state, principal, event, predicates):
+    for verdict in verdicts(state, principal, event, predicates, origin):
         if not verdict.matches:
             continue
         new = verdict.covers - decided.keys()

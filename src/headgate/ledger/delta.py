@@ -8,7 +8,7 @@ objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import TypeAlias, TypeVar
@@ -304,13 +304,31 @@ def _written(state: State) -> list[Rule]:
 
 def _admitted(made: Delta, before: State, after: State) -> None:
     """What chains give has the order of its rows, so whatever comes, comes last."""
-    old = {rule.id: rule for rule in before.rules if rule.source is Source.CHAIN}
+    old = [rule.id for rule in before.rules if rule.source is Source.CHAIN]
     new = {rule.id: rule for rule in after.rules if rule.source is Source.CHAIN}
-    for ended in old.keys() - new.keys():
-        made.end(schema.admitted, (ended,))
+    kept = _in_place(old, list(new))
+    for ended in old:
+        if ended not in kept:
+            made.end(schema.admitted, (ended,))
     for id, rule in new.items():
-        if id not in old:
+        if id not in kept:
             made.begin(schema.admitted, {**codec.rule_columns(rule), "rank": 0})
+
+
+def _in_place(old: Sequence[T], new: Sequence[T]) -> set[T]:
+    """What may keep its row where rows have an order: the first of the new, as long as they come as they came before.
+
+    What left and came back in one batch is new, and comes last.
+    """
+    place = {one: at for at, one in enumerate(old)}
+    kept: set[T] = set()
+    last = -1
+    for one in new:
+        if place.get(one, -1) <= last:
+            break
+        last = place[one]
+        kept.add(one)
+    return kept
 
 
 def _statements(made: Delta, before: State, after: State) -> None:
@@ -322,10 +340,16 @@ def _statements(made: Delta, before: State, after: State) -> None:
         if old.get(key) is not one:
             made.begin(schema.statements, statements.statement_columns(*key, one))
     was, now = bags(before), bags(after)
-    for gone in was.keys() - now.keys():
-        made.end(schema.bags, gone)
+    kept = {
+        (who, one)
+        for who, bag in after.bags.items()
+        for one in (bag if bag is before.bags.get(who) else _in_place(before.bags.get(who, ()), bag))
+    }
+    for shown in was:
+        if shown not in kept:
+            made.end(schema.bags, shown)
     for shown, columns in now.items():
-        if shown not in was:
+        if shown not in kept:
             made.begin(schema.bags, columns)
 
 

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from headgate.decide.apply import apply
 from headgate.decide.truth import PredicateFunction
+from headgate.lang import parse_condition
 from headgate.model.changes import (
     AddMember,
     AddRow,
@@ -26,22 +27,24 @@ from headgate.model.changes import (
     DeclareType,
     RegisterPredicate,
     SetKey,
+    SetPolicyRule,
 )
 from headgate.model.errors import BadExpression, BadScenario, HeadgateError, NotSupportedYet
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief
 from headgate.pipeline import predicates
-from headgate.scenario.rules import RuleIds, read_rules
+from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.yamlfile import Node, Place
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
-    "headgate", "title", "connect", "types", "principals", "groups", "relations", "open", "predicates", "policy",
+    "headgate", "title", "connect", "coordinator", "types", "principals", "groups", "relations", "open", "predicates",
+    "providers", "issuing", "policy",
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 
-LATER: Final = ("certificates", "roles", "events", "representatives")
+LATER: Final = ("roles", "events", "representatives")
 """Keys of the format that cannot be run yet."""
 
 Placed: TypeAlias = tuple[Change, Place]
@@ -116,7 +119,7 @@ def _culprit(before: State, batch: Batch) -> int:
 
 def _principals(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]:
     for name, node in _section(top, "principals"):
-        fields = {} if node.data is None else node.fields(("attributes", "key"), later=("policy_rule",))
+        fields = {} if node.data is None else node.fields(("attributes", "key", "policy_rule"))
         attributes: dict[str, Value] = {}
         if "attributes" in fields:
             attributes = {key: value.scalar() for key, value in fields["attributes"].mapping().items()}
@@ -126,6 +129,10 @@ def _principals(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]
             node.refuse(f"`{name}` is the domain's own principal", "choose another name, or give it a `key` alone")
         if "key" in fields:
             yield SetKey(name, fields["key"].text()), fields["key"].place
+        if "policy_rule" in fields:
+            with placed(fields["policy_rule"].place):
+                rule = parse_condition(where(fields["policy_rule"]))
+            yield SetPolicyRule(name, rule), fields["policy_rule"].place
 
 
 def _groups(top: Mapping[str, Node]) -> Iterator[Placed]:

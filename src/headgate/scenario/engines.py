@@ -19,6 +19,7 @@ from typing import Any
 from headgate.decide.apply import apply
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
+from headgate.decide.rates import Rates, asks_rate
 from headgate.gateway import Domain
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch
@@ -47,6 +48,7 @@ class DecideWorld:
         self.events: list[Event] = []
         self.subscriptions: list[Subscription] = []
         self.tails: dict[str, int] = {}
+        self.rates: dict[str, Rates] = {}
 
     def state(self) -> State:
         """The newest state."""
@@ -60,7 +62,11 @@ class DecideWorld:
 
     def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
-        event = admit(self.states[-1], draft, now=at, predicates=self.functions)
+        state = self.states[-1]
+        rates = self.rates.setdefault(stream, Rates())  # a stream is written by one gateway, and each counts its own
+        rate = rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
+        event = admit(state, draft, now=at, predicates=self.functions, rate=rate)
+        rates.add(draft.publisher, draft.type, at)
         self.tails[stream] = self.tails.get(stream, 0) + 1
         self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
         return self.events[-1]

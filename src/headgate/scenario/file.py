@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headgate.model.changes import Batch, RegisterPredicate, SetConnect
+from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetProvider
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
+from headgate.scenario.authority import Keys, given, read_certificates, read_identities
 from headgate.scenario.declared import (
     LATER,
     POLICY_KEYS,
@@ -25,12 +26,13 @@ from headgate.scenario.declared import (
     read_predicates,
 )
 from headgate.scenario.expect import read_expect
+from headgate.scenario.register import Register
 from headgate.scenario.rules import RuleIds
 from headgate.scenario.steps import read_steps
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 from headgate.scenario.yamlfile import Node, load_yaml
 
-_KEYS: Final = (*POLICY_KEYS, "steps", "expect")
+_KEYS: Final = (*POLICY_KEYS, "certificates", "identities", "steps", "expect")
 
 
 def load(path: Path) -> Scenario:
@@ -43,18 +45,28 @@ def load(path: Path) -> Scenario:
     title = top["title"].text() if "title" in top else path.stem
     ids = RuleIds(root)
     registered, functions = read_predicates(top.get("predicates"), path.parent)
-    policy, state = _policy(top, registered, ids)
-    steps, names = read_steps(top.get("steps"), state, ids)
+    keys = Keys(top, ADMINISTRATOR)
+    policy, state = _policy(top, registered, ids, keys)
+    steps, names = read_steps(top.get("steps"), state, ids, _register(top, keys, policy))
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
     return Scenario(path, title, policy, steps, expect, targets, functions)
 
 
-def _policy(top: Mapping[str, Node], registered: tuple[RegisterPredicate, ...], ids: RuleIds) -> tuple[Batch, State]:
+def _register(top: Mapping[str, Node], keys: Keys, policy: Batch) -> Register:
+    """The statements of the file."""
+    certificates = read_certificates(top.get("certificates"), keys)
+    providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
+    return Register(keys, certificates, read_identities(top.get("identities"), keys, providers, certificates))
+
+
+def _policy(
+    top: Mapping[str, Node], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys
+) -> tuple[Batch, State]:
     """The batch that makes version 1, and the state it makes."""
     changes: list[Placed] = []
     node = top.get("connect")
     if connect_open(node, default=True):
         changes.append((SetConnect(True), next(iter(top.values())).place if node is None else node.place))
-    changes += declared(top, registered, ids, ADMINISTRATOR)
+    changes += [*declared(top, registered, ids, ADMINISTRATOR), *given(top, keys)]
     return applied(State(administrator=ADMINISTRATOR), changes, "policy")

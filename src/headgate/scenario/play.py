@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, assert_never
 
+from headgate.decide.apply import apply
 from headgate.decide.views import may_connect
-from headgate.model.changes import Batch
+from headgate.model.changes import Batch, Tick
 from headgate.model.errors import ConnectDenied, GovernDenied, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
 from headgate.scenario.story import (
+    AdvanceStep,
     ChangeStep,
     CommitStep,
+    ConnectStep,
     CrashStep,
     DeniedStep,
     OtherStep,
@@ -95,7 +98,10 @@ def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> Non
             refusal = _try(step, world, outcome)
             if refusal is not None:
                 outcome.rejected[step.draft.id] = refusal.code
-        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep():
+        case AdvanceStep(_, passed):
+            for at in passed:
+                world.commit(Batch(scenario.policy.author, (Tick(at),)))
+        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep() | ConnectStep():
             refusal = _try(step, world, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
@@ -117,10 +123,13 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> Head
     try:
         _check_connected(step, world.state())
         if isinstance(step, PublishStep):
-            event = world.publish(step.draft, step.stream, step.at)
+            event = world.publish(step.sent(), step.stream, step.at)
             outcome.versions[event.id] = event.version
         else:
-            world.commit(batch_of(step, world.state()))
+            batch = batch_of(step, world.state())
+            if isinstance(step, ConnectStep):
+                _check_may_connect(apply(world.state(), batch), step.principal)
+            world.commit(batch)
     except HeadgateError as refusal:
         return refusal
     return None
@@ -129,12 +138,18 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> Head
 def _check_connected(step: CommitStep | PublishStep, state: State) -> None:
     """Refuse a step by someone whom the gateway would not let in."""
     for principal in who_connects(step, state):
-        if not may_connect(state, principal):
-            raise ConnectDenied(f"`{principal}` may not connect", remedy="a rule with `may: connect` lets it in")
+        _check_may_connect(state, principal)
+
+
+def _check_may_connect(state: State, principal: str) -> None:
+    if not may_connect(state, principal):
+        raise ConnectDenied(
+            f"`{principal}` may not connect", remedy="a rule or a certificate with `connect` on the network lets it in"
+        )
 
 
 def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: Outcome) -> None:
-    """A change that was refused is a difference, unless `expect.rejected` says so of a subscription.
+    """A change that was refused is a difference, unless `expect.rejected` says so of a subscription or statement.
 
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
     to list it under, so it is noted, and what it does not change shows in the deliveries and versions.
@@ -147,6 +162,8 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []
     if isinstance(step, UnsubscribeStep):
         ids = [step.id]
+    if isinstance(step, ConnectStep):
+        ids = list(step.shown)
     for id in ids:
         outcome.rejected.setdefault(id, refusal.code)
     if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):

@@ -19,6 +19,7 @@ from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, Not
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
+from headgate.scenario.authority import Keys, given
 from headgate.scenario.declared import (
     LATER,
     POLICY_KEYS,
@@ -37,7 +38,8 @@ MAX_FILES: Final = 1_000
 
 _ENDINGS: Final = (".yaml", ".yml")
 _NAMED: Final = ("types", "principals", "groups", "relations", "predicates")
-_LISTED: Final = ("open", "policy")
+_LISTED: Final = ("open", "providers", "issuing", "policy")
+_ONCE: Final = ("connect", "coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def read_policy(directory: Path, administrator: str) -> Desired:
         registered += [(one, path.parent) for one in found]
     ids = LastingIds(merged.get("policy", roots[0][1]))
     changes = _parents_first(declared(merged, [one for one, _ in registered], ids, administrator))
+    changes += given(merged, Keys(merged, administrator))
     if connect_open(merged.get("connect"), default=False):
         changes.append((SetConnect(True), merged["connect"].place))
     _, state = applied(State(administrator=administrator), changes, "")
@@ -137,8 +140,8 @@ def _merged(tops: list[dict[str, Node]]) -> dict[str, Node]:
             elif key in _LISTED:
                 before = found[key].sequence() if key in found else ()
                 found[key] = replace(node, data=(*before, *node.sequence()))
-            elif key == "connect" and key in found:
-                node.refuse("`connect` is given twice", f"it is in {found[key].place} already")
+            elif key in _ONCE and key in found:
+                node.refuse(f"`{key}` is given twice", f"it is in {found[key].place} already")
             else:
                 found[key] = node
     _check_rule_ids(found.get("policy"))

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
 from headgate.scenario.play import Got, Outcome
-from headgate.scenario.story import Expected, PublishStep, Scenario
+from headgate.scenario.story import ConnectStep, Expected, PublishStep, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ def judge(scenario: Scenario, outcome: Outcome) -> list[str]:
 
 def _refusals(scenario: Scenario, outcome: Outcome) -> Iterable[str]:
     events = {step.draft.id for step in scenario.steps if isinstance(step, PublishStep)}
+    shown = {id for step in scenario.steps if isinstance(step, ConnectStep) for id in step.shown}
     for id, code in scenario.expect.rejected.items():
         got = outcome.rejected.get(id)
-        what = "event" if id in events else "subscription"
+        what = "event" if id in events else "statement" if id in shown else "subscription"
         if got is None:
             yield f"{what} `{id}` was accepted, expected refusal with `{code}`"
         elif got != code:

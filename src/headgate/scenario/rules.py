@@ -88,7 +88,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
     effect = fields.get("effect")
     if effect is not None and (not isinstance(effect.data, str) or effect.data not in _EFFECTS):
         effect.refuse(f"`{brief(effect.plain())}` is not an effect", f"known effects: {', '.join(_EFFECTS)}")
-    attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     return RuleText(
         node.place,
         fields["id"].name() if "id" in fields else ids.make(node),
@@ -110,7 +110,7 @@ def _action(node: Node) -> Action:
     return _ACTIONS[node.data]
 
 
-def _attributes(node: Node) -> tuple[tuple[str, ...], dict[str, object]]:
+def read_attributes(node: Node) -> tuple[tuple[str, ...], dict[str, object]]:
     """A list of names, or a mapping of names to `any` or to the value to force."""
     if isinstance(node.data, tuple):
         return tuple(dict.fromkeys(one.text() for one in node.data)), {}

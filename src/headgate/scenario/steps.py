@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 from headgate.model.changes import (
@@ -23,17 +22,21 @@ from headgate.model.changes import (
     SetAttribute,
     Unadvertise,
 )
-from headgate.model.errors import BadScenario, HeadgateError, TypeMismatch
+from headgate.model.errors import BadScenario, HeadgateError
 from headgate.model.events import Draft
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
-from headgate.model.values import EPOCH, Kind, brief, conform
+from headgate.model.values import brief
+from headgate.scenario.authority import read_time
 from headgate.scenario.declared import read_type
+from headgate.scenario.register import Register
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.story import (
     ADMINISTRATOR,
+    AdvanceStep,
     ChangeStep,
     CommitStep,
+    ConnectStep,
     CrashStep,
     DeniedStep,
     OtherStep,
@@ -46,8 +49,8 @@ from headgate.scenario.story import (
 )
 from headgate.scenario.yamlfile import Node
 
-_LATER: Final = ("connect", "grant", "enter", "elect", "revoke", "reinstate", "advance", "heartbeat", "detect")
-_REASONS_LATER: Final = frozenset({"policy-rule", "chain-invalid", "expired", "revoked", "role-denied"})
+_LATER: Final = ("grant", "enter", "elect", "reinstate", "heartbeat", "detect")
+_REASONS_LATER: Final = frozenset({"role-denied"})
 
 
 def _codes(root: type[HeadgateError]) -> set[str]:
@@ -56,16 +59,17 @@ def _codes(root: type[HeadgateError]) -> set[str]:
 
 @dataclass(slots=True)
 class Names:
-    """What the steps declare: events with their types, subscriptions, and every type that ever was."""
+    """What the steps declare: events with their types, subscriptions, statements shown, and every type ever."""
 
     types: Catalog
     events: dict[str, str] = field(default_factory=dict)
     subscriptions: set[str] = field(default_factory=set)
+    shown: set[str] = field(default_factory=set)
 
 
-def read_steps(node: Node | None, state: State, ids: RuleIds) -> tuple[tuple[Step, ...], Names]:
+def read_steps(node: Node | None, state: State, ids: RuleIds, register: Register) -> tuple[tuple[Step, ...], Names]:
     """The steps, and the names they declare."""
-    reader = _Steps(state, ids)
+    reader = _Steps(state, ids, register)
     steps = tuple(reader.step(one) for one in node.sequence()) if node is not None else ()
     for unsubscribed, id in reader.unsubscribed:
         if id not in reader.names.subscriptions:
@@ -82,9 +86,10 @@ def read_reason(node: Node) -> str:
 
 
 class _Steps:
-    def __init__(self, state: State, ids: RuleIds) -> None:
+    def __init__(self, state: State, ids: RuleIds, register: Register) -> None:
         self.state = state
         self.ids = ids
+        self.register = register
         self.names = Names(state.types)
         self.unsubscribed: list[tuple[Node, str]] = []
         self.denying = False
@@ -97,6 +102,10 @@ class _Steps:
             "retire": self.retire,
             "advertise": self.advertise,
             "unadvertise": self.unadvertise,
+            "connect": self.connect,
+            "revoke": self.revoke,
+            "hear": self.hear,
+            "advance": self.advance,
             "crash": self.crash,
             "assert": self.claim,
         }
@@ -119,7 +128,7 @@ class _Steps:
 
     def _subscription(self, node: Node) -> SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
-        fields = node.fields(("id", "as", "type", "where", "from"), required, later=("requires", "with"))
+        fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin"), required, later=("with",))
         start = _beginning(fields["from"]) if "from" in fields else {}
         id = fields["id"].name() if "id" in fields else "(denied)"
         if not self.denying:
@@ -130,6 +139,8 @@ class _Steps:
             self._principal(fields["as"]),
             self._type(fields["type"]),
             where(fields["where"]) if "where" in fields else None,
+            requires=where(fields["requires"]) if "requires" in fields else None,
+            origin=fields["origin"].text() if "origin" in fields else None,
             **start,
         )
 
@@ -142,7 +153,7 @@ class _Steps:
 
     def publish(self, node: Node) -> PublishStep:
         required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
-        fields = node.fields(("id", "as", "type", "event", "at", "stream"), required, later=("requires",))
+        fields = node.fields(("id", "as", "type", "event", "requires", "at", "stream", "origin"), required)
         id = fields["id"].name() if "id" in fields else "(denied)"
         type_name = fields["type"].data
         if not isinstance(type_name, str):  # the gateway's to refuse: no type has such a name
@@ -151,9 +162,11 @@ class _Steps:
             if id in self.names.events:
                 fields["id"].refuse(f"two events have the id `{brief(id)}`")
             self.names.events[id] = type_name
-        draft = Draft(id, self._principal(fields["as"]), type_name, fields["event"].plain())
+        origin = fields["origin"].text() if "origin" in fields else None
+        draft = Draft(id, self._principal(fields["as"]), type_name, fields["event"].plain(), origin=origin)
         stream = fields["stream"].name() if "stream" in fields else "main"
-        return PublishStep(node.place, draft, stream, _time(fields["at"]) if "at" in fields else EPOCH)
+        at = read_time(fields["at"]) if "at" in fields else self.register.clock
+        return PublishStep(node.place, draft, stream, at, where(fields["requires"]) if "requires" in fields else None)
 
     def change(self, node: Node) -> ChangeStep:
         fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations"))
@@ -206,6 +219,32 @@ class _Steps:
         principal, type_name = self._principal(fields["as"]), self._type(fields["type"])
         return OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
 
+    def connect(self, node: Node) -> ConnectStep:
+        """A principal connects, and shows what it has."""
+        fields = node.fields(("as", "present"), required=("as",))
+        principal = self._principal(fields["as"])
+        shown = fields["present"].sequence() if "present" in fields else ()
+        changes = self.register.shown(principal, shown)
+        ids = tuple(dict.fromkeys(one.text() for one in shown))
+        self.names.shown.update(() if self.denying else ids)
+        return ConnectStep(node.place, principal, ids, changes)
+
+    def revoke(self, node: Node) -> OtherStep:
+        """An issuer takes a statement back."""
+        roles = ("service", "role", "args", "by", "with")
+        id = node.fields(("id",), required=("id",), later=roles)["id"]
+        change = self.register.revoked(id, keep=not self.denying)
+        return OtherStep(node.place, ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
+
+    def hear(self, node: Node) -> OtherStep:
+        """An issuer gives a sign of life."""
+        change = self.register.heard(node, keep=not self.denying)
+        return OtherStep(node.place, ADMINISTRATOR, (change,), f"hear `{node.text()}`")
+
+    def advance(self, node: Node) -> AdvanceStep:
+        """The clock moves on; a step inside `denied` cannot move it."""
+        return AdvanceStep(node.place, () if self.denying else self.register.advance(node))
+
     def crash(self, node: Node) -> CrashStep:
         if node.data != "pipeline":
             node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
@@ -220,7 +259,9 @@ class _Steps:
         finally:
             self.denying = False
         if not isinstance(step, CommitStep | PublishStep):
-            denied["step"].refuse("a crash or another `assert` cannot be denied", "name a step that can be refused")
+            denied["step"].refuse(
+                "a crash, an `advance` or another `assert` cannot be denied", "name a step that can be refused"
+            )
         return DeniedStep(node.place, step, read_reason(denied["reason"]))
 
     # -- parts ------------------------------------------------------------------------------------------------
@@ -302,22 +343,11 @@ def _beginning(node: Node) -> dict[str, Any]:
         if len(fields) != 1:
             node.refuse("a subscription begins at a version or at a time", remedy)
         if "time" in fields:
-            return {"history": True, "since_time": _time(fields["time"])}
+            return {"history": True, "since_time": read_time(fields["time"])}
         if fields["version"].integer() < 0:
             fields["version"].refuse(f"`{fields['version'].data}` is not a version", "versions count from 0")
         return {"history": True, "since_version": fields["version"].integer()}
     try:
-        return {"history": True, "since_time": _time(node)}
+        return {"history": True, "since_time": read_time(node)}
     except BadScenario:
         node.refuse(f"`{brief(node.plain())}` is not where to begin", remedy)
-
-
-def _time(node: Node) -> datetime:
-    """A time on the scenario's clock: seconds, or ISO 8601 with a zone."""
-    try:
-        found = conform(Kind.TIMESTAMP, node.scalar())
-    except TypeMismatch as error:
-        node.refuse(error.message, error.remedy)
-    if not isinstance(found, datetime):
-        node.refuse("no time is given")
-    return found

@@ -7,7 +7,7 @@ played, as the gateway would, because a scenario may expect just that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
@@ -66,6 +66,8 @@ class SubscriptionText:
     history: bool = False
     since_version: int = 0
     since_time: datetime | None = None
+    requires: str | None = None
+    origin: str | None = None
 
     def change(self) -> Subscribe:
         """The change that opens it, or why it cannot be."""
@@ -79,6 +81,8 @@ class SubscriptionText:
                     self.history,
                     since_version=self.since_version,
                     since_time=self.since_time,
+                    requires=None if self.requires is None else condition(self.requires),
+                    origin=self.origin,
                 )
             )
         except HeadgateError as error:
@@ -114,12 +118,30 @@ class ChangeStep:
 
 @dataclass(frozen=True, slots=True)
 class OtherStep:
-    """Changes of another sort, in a few words: types that are declared, grown or retired, and advertisements."""
+    """Changes of another sort, in a few words: types, advertisements, and what issuers revoke."""
 
     place: Place
     by: str
     changes: tuple[Change, ...]
     words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectStep:
+    """A principal connects, and shows statements."""
+
+    place: Place
+    principal: str
+    shown: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceStep:
+    """The clock moves on, past the times at which something ends."""
+
+    place: Place
+    passed: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +152,11 @@ class PublishStep:
     draft: Draft
     stream: str
     at: datetime
+    requires: str | None = None
+
+    def sent(self) -> Draft:
+        """The event as it is sent, or why it cannot be."""
+        return self.draft if self.requires is None else replace(self.draft, requires=condition(self.requires))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +175,8 @@ class DeniedStep:
     reason: str
 
 
-CommitStep: TypeAlias = SubscribeStep | UnsubscribeStep | ChangeStep | OtherStep
-Step: TypeAlias = CommitStep | PublishStep | CrashStep | DeniedStep
+CommitStep: TypeAlias = SubscribeStep | UnsubscribeStep | ChangeStep | OtherStep | ConnectStep
+Step: TypeAlias = CommitStep | PublishStep | AdvanceStep | CrashStep | DeniedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +230,8 @@ def batch_of(step: CommitStep, state: State) -> Batch:
             return Batch(by, (*removed, *changes, *(rule.change() for rule in add)))
         case OtherStep(_, by, changes):
             return Batch(by, changes)
+        case ConnectStep(_, _, _, changes):
+            return Batch(state.administrator, changes)  # the domain takes up what it has verified
         case _:
             assert_never(step)
 
@@ -218,6 +247,8 @@ def who_connects(step: CommitStep | PublishStep, state: State) -> tuple[str, ...
             return (by,)
         case PublishStep(_, draft):
             return (draft.publisher,)
+        case ConnectStep():
+            return ()  # whether it may shows once its statements are taken up
         case _:
             assert_never(step)
 
@@ -235,5 +266,7 @@ def named(step: CommitStep | PublishStep) -> str:
             return words
         case PublishStep(_, draft):
             return f"publish `{draft.id}`"
+        case ConnectStep(_, principal):
+            return f"connect `{principal}`"
         case _:
             assert_never(step)

@@ -11,8 +11,8 @@ from hypothesis import given
 
 from headgate.decide.apply import apply
 from headgate.decide.ask import Books
-from headgate.decide.deliver import decide
-from headgate.decide.explain import Explanation, Question, Standing, Tried, ViewAt, Why, explain
+from headgate.decide.deliver import admits, decide
+from headgate.decide.explain import Demand, Explanation, Question, Standing, Tried, ViewAt, Why, explain
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import (
@@ -26,6 +26,7 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RemoveRule,
+    SetPolicyRule,
     Subscribe,
     Unsubscribe,
 )
@@ -365,6 +366,68 @@ def test_what_a_subscription_brought_may_be_asked_about_for_ever() -> None:
         world.ask(passed_by, "ann")
 
 
+# -- requirements -----------------------------------------------------------------------------------------------
+
+
+LEVEL_4 = parse_condition("$level >= 4")
+
+
+def test_a_requirement_that_is_not_met_is_told_to_those_who_are_told_all() -> None:
+    world = World(AddRule(rule("all")), Subscribe(Subscription("s", "ann", T)))
+    event = replace(world.event(item="tea"), requires=LEVEL_4)
+    for asker in (ADMIN, "shop", "gus", "audrey"):
+        answer = world.ask(event, asker, subscription="s")
+        (unmet,) = answer.unmet
+        assert (unmet.demand, unmet.condition, unmet.truth) == (Demand.EVENT, LEVEL_4, False)
+        assert [v for part in unmet.parts for _, v in part.values] == [3]
+        assert answer.visible
+        assert answer.subscription is not None
+        assert not answer.subscription.delivered
+        assert answer.subscription.truth is True
+    assert world.ask(replace(event, requires=parse_condition("$level = 3"))).unmet == ()
+
+
+def test_the_policy_rule_of_the_publisher_stops_an_event_too() -> None:
+    world = World(AddRule(rule("all")), SetPolicyRule("shop", parse_condition("$absent = 1")))
+    (unmet,) = world.ask(world.event()).unmet
+    assert (unmet.demand, unmet.truth) == (Demand.POLICY_RULE, None)
+
+
+def test_an_event_whose_requirement_one_does_not_meet_does_not_exist_to_one() -> None:
+    world = World(AddRule(rule("all")), Subscribe(Subscription("s", "ann", T)))
+    event = replace(world.event(item="tea"), requires=LEVEL_4)
+    with pytest.raises(NotFound) as there:
+        world.ask(event, "ann", subscription="s")
+    with pytest.raises(NotFound) as not_there:
+        world.ask(None, "ann", subscription="s")
+    assert str(there.value) == str(not_there.value)
+    assert world.ask(replace(event, requires=None), "ann", subscription="s").unmet == ()
+
+
+def test_ones_own_requirement_is_told_without_what_the_publisher_is_like() -> None:
+    asks = parse_condition("$nation = 'NO'")
+    world = World(AddRule(rule("all")), Subscribe(Subscription("s", "ann", T, requires=asks)))
+    own = world.ask(world.event(item="tea"), "ann", subscription="s").subscription
+    full = world.ask(world.event(item="tea"), "gus", subscription="s").subscription
+    assert own is not None
+    assert full is not None
+    assert not own.delivered
+    assert [(u.demand, u.condition, u.parts) for u in own.unmet] == [(Demand.SUBSCRIPTION, asks, ())]
+    assert [len(u.parts) for u in full.unmet] == [1]
+
+
+def test_entries_are_tried_where_the_subscription_was_made() -> None:
+    near = AddRule(rule("near", "@origin starts with '10.'", "item"))
+    world = World(
+        near, Subscribe(Subscription("s", "ann", T, origin="10.0.0.1")), Subscribe(Subscription("t", "ann", T))
+    )
+    event = world.event(item="tea")
+    assert [world.ask(event, subscription=name).visible for name in ("s", "t")] == [True, False]
+    told = world.ask(event, "ann", subscription="s")
+    assert {s.name for s in told.attributes if s.visible} == {"item"}
+    assert not world.ask(event).visible
+
+
 # -- against the decision itself --------------------------------------------------------------------------------
 
 
@@ -385,7 +448,11 @@ def test_explanations_agree_with_the_decision(story: Story) -> None:
             shown = frozenset(s.name for s in answer.attributes if s.visible)
             assert shown == (frozenset() if seen is None else seen.attributes)
             _check_needed(answer, state, principal, event, predicates)
-            _check_own(replace(question, asker=principal), event, books, shown)
+            held = [s.origin for s in ledger.every_subscription() if s.principal == principal]
+            from_there = (view(state, principal, event, predicates, origin) for origin in held)
+            ever = shown.union(*(one.attributes for one in from_there if one is not None))
+            assert (not answer.unmet) == admits(event, principal, state)
+            _check_own(replace(question, asker=principal), event, books, ever)
 
 
 def _check_needed(
@@ -414,6 +481,7 @@ def _check_own(question: Question, event: Event, books: Books, shown: frozenset[
     answer = answers[0]
     if answer.full:
         return
+    assert admits(event, question.principal, books.states(event.version))
     assert frozenset(s.name for s in answer.attributes if s.visible) <= shown
     disclosed = {r.id for state in (books.now, books.states(event.version)) for r in state.rules if r.disclose}
     assert all(t.condition is None or t.rule in disclosed for v in answer.views for t in v.tried)

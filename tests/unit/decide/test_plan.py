@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from headgate.decide.apply import apply
 from headgate.decide.plan import plan, same_policy
 from headgate.lang import parse_condition
+from headgate.model.authority import Certificate, Identity, Issuing, Provider, Succession, TypeAuthority, Validity
 from headgate.model.changes import (
+    AddIssuing,
     AddMember,
     AddRow,
     AddRule,
@@ -22,6 +24,8 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    Identify,
+    Present,
     RegisterPredicate,
     RemoveGroup,
     RemovePredicate,
@@ -32,9 +36,13 @@ from headgate.model.changes import (
     RetireType,
     SetAttribute,
     SetConnect,
+    SetCoordinator,
     SetKey,
     SetOpen,
+    SetPolicyRule,
+    SetProvider,
     Subscribe,
+    Succeed,
     Unsubscribe,
     Withdraw,
 )
@@ -45,6 +53,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from strategies.memory import play
 from strategies.running import examples
+from strategies.small import NOON
 from strategies.worlds import allowed, worlds
 
 SEES = frozenset({Action.SUBSCRIBE})
@@ -262,3 +271,103 @@ def test_a_type_that_would_lose_something_is_refused() -> None:
     with pytest.raises(BadDefinition, match="loses or retypes `x`"):
         plan(gone, typed(y=Kind.INT))
     assert plan(gone, typed(x=Kind.INT, y=Kind.INT)).after.types.bits("a.T") == {"x": 0, "y": 1}
+
+
+# -- authority --------------------------------------------------------------------------------------------------------
+
+PITO = Provider("pito", "home")
+RULE, OTHER = parse_condition("$a = 1"), parse_condition("$a = 1.0")
+
+
+def issues(seconds: int, who: str = "p", value: object = 1) -> AddIssuing:
+    return AddIssuing(Issuing("i", who, (TypeAuthority(SEES, "a.*", forced={"n": value}, attributes=("n",)),), seconds))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        ((), (SetPolicyRule("p", RULE),), ["SetPolicyRule"]),
+        ((SetPolicyRule("p", RULE),), (), ["SetPolicyRule"]),
+        ((SetPolicyRule("p", RULE),), (SetPolicyRule("p", OTHER),), ["SetPolicyRule"]),
+        ((SetPolicyRule("p", RULE),), (SetPolicyRule("p", RULE),), []),
+        ((), (SetCoordinator("q"),), ["SetCoordinator"]),
+        ((SetCoordinator("q"),), (), ["SetCoordinator"]),
+        ((), (SetProvider(PITO),), ["SetProvider"]),
+        ((SetProvider(PITO),), (), ["RemoveProvider"]),
+        ((SetProvider(PITO),), (SetProvider(replace(PITO, mapping=())),), ["SetProvider"]),
+        ((SetProvider(PITO),), (SetProvider(PITO),), []),
+        ((), (issues(60),), ["AddIssuing"]),
+        ((issues(60),), (), ["RemoveIssuing"]),
+        ((issues(60),), (issues(30),), ["RemoveIssuing", "AddIssuing"]),
+        ((issues(60),), (issues(60, value=True),), ["RemoveIssuing", "AddIssuing"]),
+        ((issues(60),), (issues(60),), []),
+    ],
+)
+def test_authority_is_policy_too(before: tuple[Change, ...], after: tuple[Change, ...], kinds: list[str]) -> None:
+    base = DeclarePrincipal("p"), DeclarePrincipal("q")
+    now, wanted = made(*base, *before), made(*base, *after)
+    found = plan(now, wanted)
+    assert [type(change).__name__ for change in found.batch.changes] == kinds
+    assert same_policy(now, wanted) is (not kinds)
+    assert plan(found.after, wanted).empty
+
+
+def test_an_issuing_rule_speaks_of_what_its_name_has_become() -> None:
+    now = made(DeclarePrincipal("p"), issues(60))
+    wanted = made(DeclareGroup("p"), issues(60))
+    assert plan(now, wanted).after.issuing == wanted.issuing
+
+
+def test_what_statements_say_is_left_alone() -> None:
+    said = Identity("i", "pito", "p", {"a": 1, "b": 2}, Validity(), RULE)
+    base = DeclarePrincipal("p", {"u": 1}), SetProvider(PITO)
+    now = made(*base, Identify("p", said, NOON))
+    assert plan(now, made(*base)).empty
+    # What the files say of the same is the domain's own word, and stays when the statement ends.
+    wanted = made(DeclarePrincipal("p", {"u": 1, "a": 1}), SetPolicyRule("p", RULE), SetProvider(PITO))
+    after = plan(now, wanted).after
+    assert (after.principals["p"], after.attested_rules) == ({"u": 1, "a": 1, "b": 2}, frozenset())
+    assert plan(after, wanted).empty
+    assert plan(after, made(DeclarePrincipal("p", {"u": 1, "a": 1}))).after.principals["p"] == {"u": 1, "a": 1}
+
+
+def test_rights_by_certificates_stay() -> None:
+    base = DeclarePrincipal("o"), DeclarePrincipal("p"), DeclareType(EventType("a.T", "o", {"n": Kind.INT}))
+    given = Certificate("c", "o", "p", (TypeAuthority(SEES, "a.*"),))
+    now = made(*base, Present("p", (given,), NOON))
+    assert plan(now, made(*base)).empty
+    assert plan(now, made(*base, DeclareGroup("g"))).after.bags == now.bags
+
+
+def test_a_key_that_follows_another_stays() -> None:
+    now = made(DeclarePrincipal("p"), SetKey("p", key(1)), Succeed(Succession(key(1), key(2)), NOON))
+    assert now.keys == {"p": key(2)}
+    assert plan(now, made(DeclarePrincipal("p"), SetKey("p", key(1)))).empty
+    assert plan(now, made(DeclarePrincipal("p"), SetKey("p", key(2)))).empty
+    assert plan(now, made(DeclarePrincipal("p"), SetKey("p", key(3)))).after.keys == {"p": key(3)}
+
+
+def test_whoever_came_by_itself_stays_with_what_is_its_own() -> None:
+    guest = key(1)
+    came = DeclarePrincipal(guest), SetKey(guest, guest), DeclareType(EventType("g.T", guest, {"n": Kind.INT}))
+    now = made(DeclarePrincipal("p", {"u": 1}), *came)
+    now = apply(now, Batch(guest, (AddRule(Rule("theirs", "p", SEES, "g.T")),)))
+    now = apply(now, Batch(ADMINISTRATOR, (AddRule(Rule("ours", "p", SEES, "g.T")), SetAttribute(guest, "x", 1))))
+    found = plan(now, made(DeclareGroup("g")))
+    assert set(found.after.principals) == {guest}
+    assert set(found.after.types) == {"g.T"}
+    assert found.after.rules == ()  # both spoke of `p`, who is gone
+    kept = plan(now, made(DeclarePrincipal("p", {"u": 1}))).after
+    assert [rule.id for rule in kept.rules] == ["theirs"]
+    assert kept.principals[guest] == {"x": 1}
+    # One that the files speak of is theirs to say.
+    named = plan(now, made(DeclarePrincipal("p", {"u": 1}), *came)).after
+    assert (named.principals[guest], named.rules) == ({}, ())
+
+
+def test_the_domain_is_a_provider_by_its_own_key() -> None:
+    ours = SetProvider(Provider(ADMINISTRATOR, "us"))
+    now = made(SetKey(ADMINISTRATOR, key(1)))
+    after = plan(now, made(ours)).after
+    assert after.providers == {key(1): Provider(key(1), "us")}
+    assert plan(after, made(ours)).empty

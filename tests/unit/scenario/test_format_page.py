@@ -4,14 +4,15 @@ import re
 from pathlib import Path
 
 from headgate.model.rights import Action
-from headgate.scenario import declared, file, rules, steps
+from headgate.scenario import authority, declared, file, rules, steps
 from headgate.scenario.engines import run_decide
 from headgate.scenario.report import judge
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenario-format.md").read_text("utf-8")
 
 STEPS = (
-    *("subscribe", "unsubscribe", "publish", "change", "type", "retire", "advertise", "unadvertise", "crash", "assert"),
+    *("subscribe", "unsubscribe", "publish", "change", "type", "retire", "advertise", "unadvertise", "connect"),
+    *("revoke", "hear", "advance", "crash", "assert"),
 )
 
 
@@ -26,7 +27,10 @@ def test_every_key_is_described() -> None:
     supported, _, later = PAGE.partition("## Not supported yet")
     for key in (*file._KEYS, *rules._KEYS, *STEPS):
         assert f"| `{key}` |" in supported
+    keys = (authority.CERTIFICATE_KEYS, authority.IDENTITY_KEYS, authority.PROVIDER_KEYS, authority.ISSUING_KEYS)
+    for key in (key for some in keys for key in some):
+        assert f"`{key}`" in supported
     for action in Action:
         assert f"`{action.value}`" in supported
-    for key in (*declared.LATER, *steps._LATER, "policy_rule", "role", "requires", "with", "signals", "holds", "lacks"):
+    for key in (*declared.LATER, *steps._LATER, "role", "with", "signals", "holds", "lacks"):
         assert f"`{key}`" in later

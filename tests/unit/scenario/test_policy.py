@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from headgate.decide.apply import apply
 from headgate.decide.plan import same_policy
+from headgate.lang import parse_condition
+from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotFound, NotSupportedYet
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Kind
@@ -197,3 +200,50 @@ def test_a_type_that_would_be_another_is_refused_with_its_place(tmp_path: Path, 
         plan_policy(now, policy(tmp_path, a=changed))
     assert said in str(caught.value)
     assert "a.yaml:2: key `types.a.T`" in str(caught.value)
+
+
+# -- authority --------------------------------------------------------------------------------------------------------
+
+AUTHORITY = """\
+coordinator: COORDINATOR
+principals: {p: {policy_rule: "$level > 1"}, o: {}}
+groups: {g: [p]}
+providers: [{name: us, as: administrator}, {name: them, as: COORDINATOR, mapping: {rank: level}}]
+issuing: [{id: day, who: g, type: 'a.*', actions: subscribe, attributes: {i: 1, s: any}, seconds: 3600}]
+"""
+OTHER_KEY = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
+
+
+def test_authority_is_planned_and_then_there_is_nothing_left_to_plan(tmp_path: Path) -> None:
+    text = AUTHORITY.replace("COORDINATOR", OTHER_KEY)
+    now = apply(State(), Batch(ADMINISTRATOR, (SetKey(ADMINISTRATOR, KEY),)))
+    desired = policy(tmp_path, a=text, b="issuing: [{id: net, who: p, network: n, actions: '*', seconds: 60}]")
+    after = plan_policy(now, desired).after
+    assert after.coordinator == OTHER_KEY
+    assert after.policy_rules == {"p": parse_condition("$level > 1")}
+    assert {key: one.name for key, one in after.providers.items()} == {KEY: "us", OTHER_KEY: "them"}
+    assert {id: one.who for id, one in after.issuing.items()} == {"day": "g", "net": "p"}
+    assert plan_policy(after, desired).empty
+    bare = plan_policy(after, policy(tmp_path, a="principals: {p: {}, o: {}}", b="headgate: 1")).after
+    assert (bare.coordinator, dict(bare.policy_rules), dict(bare.providers), dict(bare.issuing)) == (None, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a": "coordinator: x"}, "a.yaml:1: key `coordinator`: no principal `x`"),
+        ({"a": f"coordinator: '{KEY}'", "b": f"coordinator: '{KEY}'"}, "b.yaml:1: key `coordinator`: `coordinator` is"),
+        ({"a": "providers: [{name: n, as: x}]"}, "a.yaml:1: key `providers[0].as`: no principal `x`"),
+        (
+            {"a": "providers: [{name: n, as: administrator}]", "b": f"providers: [{{name: n, as: '{OTHER_KEY}'}}]"},
+            "b.yaml:1: key `providers[0]`: two providers are `n`",
+        ),
+        ({"a": "issuing: [{id: i, who: x, type: '*', actions: '*', seconds: 1}]"}, "no principal or group `x`"),
+        ({"a": "principals: {p: {policy_rule: 7}}"}, "a.yaml:1: key `principals.p.policy_rule`: `7` is not text"),
+        ({"a": "principals: {administrator: {policy_rule: 'true'}}"}, "`administrator` is the domain's own principal"),
+        ({"a": "certificates: []"}, "unknown key `certificates`"),
+        ({"a": "identities: []"}, "unknown key `identities`"),
+    ],
+)
+def test_what_files_cannot_say_of_authority(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    assert message in refused(tmp_path, **files)

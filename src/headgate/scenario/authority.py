@@ -1,0 +1,335 @@
+"""Certificates, identity statements, identity providers and issuing rules, as files write them.
+
+Guarantees: each is read whole or refused with its file, line and key. A name stands for the key of its principal; where
+that has none, for itself. No two statements of a file have one id, so that an id says which is meant.
+Leaves out: signatures, which files do not have: whoever is named as the issuer has issued it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from headgate.lang import parse_condition
+from headgate.model.authority import (
+    NETWORK_ACTIONS,
+    TYPE_ACTIONS,
+    AttributeMap,
+    Authority,
+    Certificate,
+    Identity,
+    Issuing,
+    NetworkAuthority,
+    Provider,
+    TypeAuthority,
+    Validity,
+)
+from headgate.model.changes import AddIssuing, SetCoordinator, SetProvider
+from headgate.model.conditions import TRUE, Condition
+from headgate.model.errors import BadKey, TypeMismatch
+from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
+from headgate.model.rights import Action
+from headgate.model.values import Kind, Value, brief, conform, kind_of
+from headgate.scenario.declared import Placed, placed
+from headgate.scenario.rules import read_attributes, where
+from headgate.scenario.yamlfile import Node
+from headgate.trust.guests import translated
+from headgate.trust.keys import PublicKey
+
+OURSELVES: Final = "administrator"
+"""The name of the domain's own principal in files; a principal that is declared under it comes first."""
+
+_EVERY: Final = "*"
+_AUTHORITY: Final = ("type", "owner", "network", "actions", "where", "attributes")
+CERTIFICATE_KEYS: Final = ("id", "issuer", "subject", "delegate", *_AUTHORITY, "authority", "valid", "freshness")
+IDENTITY_KEYS: Final = ("id", "issuer", "subject", "attributes", "guest", "policy_rule", "valid")
+PROVIDER_KEYS: Final = ("name", "as", "mapping")
+ISSUING_KEYS: Final = ("id", "who", "delegate", *_AUTHORITY, "authority", "seconds")
+
+
+class Keys:
+    """The key of every principal of a file."""
+
+    def __init__(self, top: Mapping[str, Node], administrator: str) -> None:
+        self.known: dict[str, str] = {}
+        for name, node in top["principals"].mapping().items() if "principals" in top else ():
+            key = node.mapping().get("key") if node.data is not None else None
+            self.known[name] = name if key is None else key.text()
+        self.own = self.known.setdefault(administrator, administrator)
+        """The key of the domain itself."""
+        self.known.setdefault(OURSELVES, self.own)
+
+    def read(self, node: Node) -> str:
+        """The key of whoever is named, or the key itself."""
+        if node.text() in self.known:
+            return self.known[node.text()]
+        try:
+            return PublicKey.from_did(node.text()).did
+        except BadKey:
+            node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`, or write `did:key:z6Mk...`")
+
+
+def read_time(node: Node) -> datetime:
+    """A time on the scenario's clock: seconds, or ISO 8601 with a zone."""
+    try:
+        found = conform(Kind.TIMESTAMP, node.scalar())
+    except TypeMismatch as error:
+        node.refuse(error.message, error.remedy)
+    if not isinstance(found, datetime):
+        node.refuse("no time is given")
+    return found
+
+
+# -- what a policy says of authority --------------------------------------------------------------------------
+
+
+def given(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
+    """The changes that `coordinator`, `providers` and `issuing` ask for."""
+    changes: list[Placed] = []
+    if "coordinator" in top:
+        node = top["coordinator"]
+        key = keys.read(node)
+        changes.append((SetCoordinator(None if key == keys.own else key), node.place))
+    if "providers" in top:
+        providers = read_providers(top["providers"], keys)
+        changes += [(SetProvider(one), node.place) for one, node in providers]
+    seen: set[str] = set()
+    for node in top["issuing"].sequence() if "issuing" in top else ():
+        issuing = _issuing(node, keys)
+        if issuing.id in seen:
+            node.refuse(f"two issuing rules have the id `{brief(issuing.id)}`")
+        seen.add(issuing.id)
+        changes.append((AddIssuing(issuing), node.place))
+    return changes
+
+
+def read_providers(node: Node, keys: Keys) -> list[tuple[Provider, Node]]:
+    """Identity providers: without a mapping our own, with one those whose members may be guests."""
+    found: list[tuple[Provider, Node]] = []
+    for one in node.sequence():
+        fields = one.fields(PROVIDER_KEYS, required=("name", "as"))
+        mapping = _mapping(fields["mapping"]) if "mapping" in fields else None
+        with placed(one.place):
+            made = Provider(keys.read(fields["as"]), fields["name"].name(), mapping)
+        for other, _ in found:
+            if made.name == other.name or made.key == other.key:
+                one.refuse(f"two providers are `{brief(made.name if made.name == other.name else made.key)}`")
+        found.append((made, one))
+    return found
+
+
+def _mapping(node: Node) -> tuple[AttributeMap, ...]:
+    """Each attribute at home to one here, or to `{to: name, values: [[theirs, ours], ...]}`."""
+    maps = []
+    for name, inner in node.mapping().items():
+        if not isinstance(inner.data, dict):
+            to, pairs = inner.text(), None
+        else:
+            fields = inner.fields(("to", "values"), required=("to",))
+            to, pairs = fields["to"].text(), _pairs(fields["values"]) if "values" in fields else None
+        with placed(inner.place):
+            maps.append(AttributeMap(name, to, pairs))
+    if sum(len(one.values or ()) + 1 for one in maps) > MAX_MAPPED:
+        node.refuse(f"the mapping has more pairs than MAX_MAPPED ({MAX_MAPPED})")
+    return tuple(maps)
+
+
+def _pairs(node: Node) -> tuple[tuple[Value, Value], ...]:
+    found = []
+    for pair in node.sequence():
+        if len(pair.sequence()) != 2:
+            pair.refuse("a pair of values is one of theirs and one of ours", "write `[theirs, ours]`")
+        theirs, ours = (_value(one) for one in pair.sequence())
+        found.append((theirs, ours))
+    return tuple(found)
+
+
+def _value(node: Node) -> Value:
+    """A value of a subject attribute."""
+    value = node.scalar()
+    if value is None:
+        node.refuse("null is no value of an attribute", "leave it out")
+    kind = kind_of(value)
+    try:
+        return value if kind is None else conform(kind, value)
+    except TypeMismatch as error:
+        node.refuse(error.message, error.remedy)
+
+
+def _issuing(node: Node, keys: Keys) -> Issuing:
+    fields = node.fields(ISSUING_KEYS, required=("id", "who", "seconds"))
+    with placed(node.place):
+        return Issuing(
+            fields["id"].name(),
+            fields["who"].text(),
+            _authorities(node, fields, keys),
+            fields["seconds"].integer(),
+            fields["delegate"].flag() if "delegate" in fields else False,
+        )
+
+
+# -- statements -----------------------------------------------------------------------------------------------
+
+
+def read_certificates(node: Node | None, keys: Keys) -> dict[str, Certificate]:
+    """The certificates of a file, by id."""
+    found: dict[str, Certificate] = {}
+    for one in node.sequence() if node is not None else ():
+        made = _certificate(one, keys)
+        if made.id in found:
+            one.refuse(f"two certificates have the id `{brief(made.id)}`")
+        found[made.id] = made
+    return found
+
+
+def _certificate(node: Node, keys: Keys) -> Certificate:
+    fields = node.fields(CERTIFICATE_KEYS, required=("id", "issuer", "subject"))
+    freshness = fields["freshness"].integer() if "freshness" in fields else None
+    if freshness is not None and not 0 < freshness <= MAX_FRESHNESS_SECONDS:
+        remedy = f"write seconds, up to MAX_FRESHNESS_SECONDS ({MAX_FRESHNESS_SECONDS})"
+        fields["freshness"].refuse(f"`{freshness}` seconds of silence cannot be borne", remedy)
+    with placed(node.place):
+        return Certificate(
+            fields["id"].name(),
+            keys.read(fields["issuer"]),
+            keys.read(fields["subject"]),
+            _authorities(node, fields, keys),
+            fields["delegate"].flag() if "delegate" in fields else False,
+            _valid(fields.get("valid")),
+            freshness,
+        )
+
+
+def read_identities(
+    node: Node | None, keys: Keys, providers: Sequence[Provider], taken: Mapping[str, object]
+) -> dict[str, Identity]:
+    """The identity statements of a file, by id; a guest's follow the statements from home."""
+    found: dict[str, Identity] = {}
+    for one in node.sequence() if node is not None else ():
+        fields = one.fields(IDENTITY_KEYS, required=("id", "issuer", "subject"))
+        id = fields["id"].name()
+        if id in found or id in taken:
+            one.refuse(f"two statements have the id `{brief(id)}`")
+        home = None
+        if "guest" in fields:
+            home = _home(fields["guest"], found, providers)
+            if "attributes" in fields:
+                fields["attributes"].refuse("a guest has the attributes that the mapping gives", "leave them out")
+        with placed(one.place):
+            found[id] = Identity(
+                id,
+                keys.read(fields["issuer"]),
+                keys.read(fields["subject"]),
+                _attributes(fields.get("attributes")) if home is None else _translated(home, providers),
+                _valid(fields.get("valid")),
+                read_condition(fields["policy_rule"]) if "policy_rule" in fields else None,
+                None if home is None else home.issuer,
+                None if home is None else home.id,
+            )
+        if home is not None:
+            _check_guest(fields["guest"], found[id], home)
+    return found
+
+
+def _home(node: Node, known: Mapping[str, Identity], providers: Sequence[Provider]) -> Identity:
+    """The statement from home that a guest's is made of."""
+    home = known.get(node.text())
+    if home is None:
+        node.refuse(f"no identity statement `{brief(node.data)}`", "declare it before the guest's")
+    if not any(one.key == home.issuer and one.mapping is not None for one in providers):
+        node.refuse(f"`{brief(home.issuer)}` is no provider of guests", "give it a `mapping` in `providers`")
+    return home
+
+
+def _check_guest(node: Node, guest: Identity, home: Identity) -> None:
+    """Refuse what no provider would say of a guest (Guard IV.C)."""
+    name = brief(home.id)
+    ends, last = guest.validity.until, home.validity.until
+    if guest.subject != home.subject:
+        node.refuse(f"the statement `{name}` is about another subject")
+    if home.guest_of is not None:
+        node.refuse(f"the statement `{name}` is about a guest itself", "trust does not pass from hand to hand")
+    if last is not None and (ends is None or ends > last):
+        node.refuse(f"it would be good for longer than `{name}`", "let `valid.until` be no later")
+    if home.policy_rule is not None and guest.policy_rule is None:
+        node.refuse(f"`{name}` has a policy rule, and this has none", "give the rule that holds here")
+
+
+def _translated(home: Identity, providers: Sequence[Provider]) -> dict[str, Value]:
+    mapping = next(one.mapping for one in providers if one.key == home.issuer and one.mapping is not None)
+    return translated(home.attributes, mapping)
+
+
+def _attributes(node: Node | None) -> dict[str, Value]:
+    return {} if node is None else {name: _value(value) for name, value in node.mapping().items()}
+
+
+def _valid(node: Node | None) -> Validity:
+    if node is None:
+        return Validity()
+    fields = node.fields(("from", "until"))
+    start, until = (read_time(fields[key]) if key in fields else None for key in ("from", "until"))
+    with placed(node.place):
+        return Validity(start, until)
+
+
+# -- authority ------------------------------------------------------------------------------------------------
+
+
+def _authorities(node: Node, fields: Mapping[str, Node], keys: Keys) -> tuple[Authority, ...]:
+    """What a certificate gives: one authority beside its other keys, or a list of them."""
+    if "authority" not in fields:
+        return (_authority(node, {key: fields[key] for key in _AUTHORITY if key in fields}, keys),)
+    for key in _AUTHORITY:
+        if key in fields:
+            fields[key].refuse(f"`{key}` and `authority` cannot both be given", "put it into the list")
+    many = fields["authority"].sequence()
+    if not 0 < len(many) <= MAX_AUTHORITIES:
+        fields["authority"].refuse(f"a certificate gives 1 to MAX_AUTHORITIES ({MAX_AUTHORITIES}) authorities")
+    return tuple(_authority(one, one.fields(_AUTHORITY), keys) for one in many)
+
+
+def _authority(node: Node, fields: Mapping[str, Node], keys: Keys) -> Authority:
+    if ("type" in fields) == ("network" in fields):
+        node.refuse(
+            "authority is over a `type` or over a `network`", "name one of them; `*` for all that the issuer has"
+        )
+    if "actions" not in fields:
+        node.refuse("the key `actions` is missing", "name actions, or `*` for all of them")
+    if "network" in fields:
+        for key in ("owner", "where", "attributes"):
+            if key in fields:
+                fields[key].refuse(f"authority over a network has no `{key}`")
+        with placed(node.place):
+            return NetworkAuthority(_actions(fields["actions"], NETWORK_ACTIONS), fields["network"].text())
+    attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    condition = read_condition(fields["where"]) if "where" in fields else TRUE
+    with placed(node.place):
+        return TypeAuthority(
+            _actions(fields["actions"], TYPE_ACTIONS),
+            fields["type"].text(),
+            keys.read(fields["owner"]) if "owner" in fields else None,
+            attributes,
+            forced,
+            condition,
+        )
+
+
+def read_condition(node: Node) -> Condition:
+    """A condition, with its place if it is none."""
+    with placed(node.place):
+        return parse_condition(where(node))
+
+
+def _actions(node: Node, possible: frozenset[Action]) -> frozenset[Action]:
+    """A word, a list of words, or `*`."""
+    if node.data == _EVERY:
+        return possible
+    named = {action.value: action for action in sorted(possible, key=lambda action: action.value)}
+    found = set()
+    for one in node.data if isinstance(node.data, tuple) else (node,):
+        if not isinstance(one.data, str) or one.data not in named:
+            one.refuse(f"`{brief(one.plain())}` is not an action here", f"known actions: {', '.join(named)}, or `*`")
+        found.add(named[one.data])
+    return frozenset(found)

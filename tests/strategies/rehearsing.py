@@ -1,0 +1,56 @@
+"""Demonstrations without Spark: a real domain and real statements, and `decide` in the place of the pipeline."""
+
+from __future__ import annotations
+
+import threading
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from headgate.cli.stories import prepare
+from headgate.cli.stories.board import Refusal
+from headgate.cli.stories.stage import Stage
+from headgate.decide.deliver import decide
+from headgate.gateway.domain import utc_now
+from headgate.model.events import Event
+from headgate.model.state import State
+from headgate.pipeline.deliveries import Delivered
+
+
+class Rehearsal:
+    """A story played to its end in a directory, and what `decide` delivers of it."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.story = prepare(name, directory, utc_now())
+        with Stage(self.story, directory, threading.Event()) as stage:
+            self.events: list[Event] = [event for scene in self.story.scenes for event in stage.perform(scene)]
+            self.board = stage.board
+            ledger = stage.gateway.ledger
+            self.subscriptions = [one for one, _ in ledger.all_subscriptions(ledger.version)]
+            self.states: list[State] = [ledger.state(version) for version in range(ledger.version + 1)]
+        self.refusals = [row for row in self.board.rows if isinstance(row, Refusal)]
+
+    def deliver(self) -> dict[tuple[str, str], Delivered]:
+        """What each subscription gets of each event."""
+        found = {}
+        for event in self.events:
+            for number, one in enumerate(self.subscriptions):
+                if (delivery := decide(event, one, self.states.__getitem__, {})) is not None:
+                    place = (event.stream, event.seq, event.version)
+                    found[one.id, event.id] = Delivered(
+                        *place, number, event.id, event.type, event.publisher, event.time, delivery.view
+                    )
+        self.board.decide({"main": len(self.events)}, ((name, d) for (name, _), d in found.items()))
+        return found
+
+    def received(self) -> dict[str, list[str]]:
+        """The events that each reader gets, in order."""
+        every = self.deliver()
+        return {one.id: [event for name, event in every if name == one.id] for one in self.subscriptions}
+
+    def shown(self, width: int = 80) -> list[str]:
+        """The lines of the table."""
+        console = Console(file=StringIO(), width=width, color_system=None)
+        console.print(self.board.render(width))
+        return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
