@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import gateway, gryphon, latency_node, matching, measure, nats, streaming
+from benchmarks import chains, gateway, gryphon, latency_node, matching, measure, nats, requirements, streaming, wider
 from headgate.pipeline.session import spark
 
-SPARK = {"matching": matching.run, "latency": streaming.latency, "types": streaming.types}
+SPARK = {
+    "matching": matching.run,
+    "latency": streaming.latency,
+    "types": streaming.types,
+    "requirements": requirements.run,
+}
 """Benchmarks of Spark jobs in this process."""
 NODE = {"gateway": gateway.run, "single": nats.single, "received": latency_node.run, "gryphon": gryphon.run}
 """Benchmarks of a node, whose pipeline is a process of its own."""
+PLAIN = {"chains": chains.run, "wider": wider.run}
+"""Benchmarks that need neither."""
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or [*SPARK, *NODE]
-    if unknown := [name for name in chosen if name not in {*SPARK, *NODE}]:
-        sys.exit(f"no benchmark `{unknown[0]}`; there are {', '.join([*SPARK, *NODE])}")
+    chosen = sys.argv[1:] or [*PLAIN, *SPARK, *NODE]
+    if unknown := [name for name in chosen if name not in {*PLAIN, *SPARK, *NODE}]:
+        sys.exit(f"no benchmark `{unknown[0]}`; there are {', '.join([*PLAIN, *SPARK, *NODE])}")
+    for name in chosen:
+        if name in PLAIN:
+            PLAIN[name]()
     if jobs := [name for name in chosen if name in SPARK]:
         session = spark(memory="4g")
         for name in jobs:

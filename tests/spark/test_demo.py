@@ -1,9 +1,11 @@
-"""The number-plate demonstration from the command line, and what it leaves behind; the guide's program as printed."""
+"""The demonstrations on the real pipeline: the number plates from the command line, with what they leave behind, and
+the stories of authority on one session; the guide's program as printed."""
 
 import re
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.cli.stories import prepare
+from headgate.cli.stories.stage import Stage
 from headgate.gateway import Domain
+from headgate.gateway.domain import utc_now
+from headgate.pipeline.verify import verify
 
 pytestmark = pytest.mark.spark
 
@@ -72,6 +78,39 @@ def test_a_directory_that_is_in_use_is_refused_before_anything_starts(played: tu
     place, _ = played
     done = CliRunner().invoke(app, ["demo", "--keep", str(place)])
     assert done.exit_code == 2
+
+
+RECEIVED = {
+    "police": {
+        "smith": "e1 e3",
+        "billing": "e1 e2 e3 e4 e5",
+        "statistician": "e1 e2 e3 e4 e5",
+        "broker": "e1 e2 e3 e4 e5 e6 e7",
+    },
+    "coalition": {"giulia": "r1 r2 r3 r5 r6 r8", "ola": "r1 r4 r5 r8", "kari": "r3 r4 r7 r8"},
+    "bell-lapadula": {"major": "n1 n3 n4 n5 n6", "clerk": "n2 n5 n6", "plans": "n5"},
+}
+
+
+@pytest.mark.parametrize("name", RECEIVED)
+def test_a_story_of_authority_is_delivered_by_spark_as_it_is_told(spark: Any, tmp_path: Path, name: str) -> None:
+    story = prepare(name, tmp_path, utc_now())
+    with Stage(story, tmp_path, threading.Event()) as stage:
+        stage.play(spark)
+        report = verify(stage.pipeline(spark))
+    assert report.sound
+    assert not report.undecided
+    received: dict[str, str] = {}
+    with Domain.open(tmp_path / story.place) as domain:
+        deliveries = domain.deliveries()
+    for reader, delivery in deliveries:
+        received[reader] = f"{received.get(reader, '')} {delivery.event}".strip()
+    assert received == RECEIVED[name]
+    if name == "police":
+        views = {reader: dict(delivery.view) for reader, delivery in deliveries if delivery.event == "e3"}
+        assert (views["smith"]["numberplate"], views["smith"]["location"]) == ("AE05 XYZ", "Victoria")
+        assert (views["billing"]["numberplate"], views["billing"]["location"]) == ("AE05 XYZ", None)
+        assert (views["statistician"]["numberplate"], views["statistician"]["location"]) == (None, "Victoria")
 
 
 def test_the_program_of_the_guide_prints_what_the_guide_says(

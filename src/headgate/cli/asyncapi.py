@@ -11,9 +11,11 @@ import yaml
 from headgate.cli.connecting import (
     BrokerOption,
     CertificateOption,
+    CoordinatorOption,
     DirectoryOption,
     KeyOption,
     NodeOption,
+    PresentOption,
     WhoOption,
     connected,
 )
@@ -27,6 +29,8 @@ def asyncapi(
     broker: BrokerOption = None,
     certificate: CertificateOption = None,
     domain: DirectoryOption = None,
+    present: PresentOption = None,
+    coordinator: CoordinatorOption = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
 ) -> None:
     """Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.
@@ -37,7 +41,7 @@ def asyncapi(
 
     `headgate asyncapi --as till --json --domain shop`
     """
-    with connected(node, who, key, broker, certificate, domain) as client:
+    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
         types = client.types()
         made = document(
             client.about().domain,

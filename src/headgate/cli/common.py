@@ -36,8 +36,8 @@ DomainOption = Annotated[
 ]
 
 
-def fail(error: HeadgateError) -> NoReturn:
-    """Show an error with its code, place and remedy, and leave with status 2."""
+def fail(error: HeadgateError, status: int = 2) -> NoReturn:
+    """Show an error with its code, place and remedy, and leave with that status."""
     text = Text.assemble(("error", "bold red"), f" [{error.code}] ")
     if error.place:
         text.append(f"{error.place}: ", style="bold")
@@ -45,7 +45,7 @@ def fail(error: HeadgateError) -> NoReturn:
     err.print(text, soft_wrap=True, highlight=False)
     if error.remedy:
         err.print(Text.assemble(("  try", "bold"), f" {error.remedy}"), soft_wrap=True, highlight=False)
-    raise typer.Exit(2)
+    raise typer.Exit(status)
 
 
 def shows_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -9,11 +9,14 @@ from typing import Annotated
 
 import typer
 
+from headgate.cli.keys import keyring_at
 from headgate.cli.shown import check_text
+from headgate.cli.statements import signer
 from headgate.client import Client, connect
 from headgate.client.place import Place, place_of
 from headgate.gateway.config import Files
 from headgate.model.errors import NotFound
+from headgate.trust.keys import PrivateKey
 
 NodeOption = Annotated[
     list[str] | None,
@@ -49,6 +52,23 @@ DirectoryOption = Annotated[
 ]
 
 
+PresentOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--present", metavar="FILE", help="Certificates and other statements to show, one a line; may be repeated."
+    ),
+]
+CoordinatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="DID",
+        envvar="HEADGATE_COORDINATOR",
+        help="Trust only a broker that shows a chain from this domain, which coordinates the network.",
+    ),
+]
+
+
 def connected(
     node: Sequence[str] | None,
     who: str | None,
@@ -56,29 +76,42 @@ def connected(
     broker: str | None,
     certificate: Path | None,
     domain: Path | None,
+    *,
+    present: Sequence[Path] | None = None,
+    coordinator: str | None = None,
 ) -> Client:
     """A client as the options say.
 
     A domain's directory gives addresses, certificate and broker that are not given, and the keys of `--as`. With
-    `--node` and `--key` it is looked at only if it is named.
+    `--node` and no directory, `--as` is a name of one's own keys. With `--node` and `--key` a directory is looked at
+    only if it is named.
     """
-    check_text(who, broker, *(node or ()))
+    check_text(who, broker, coordinator, *(node or ()))
     if (who is None) == (key is None):
         raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
-    place = _place(domain, needed=who is not None or not node)
+    place = _place(domain, needed=not node, wanted=who is not None)
     urls = list(node or ()) or (place.urls if place else [])
     if place is not None:
         broker = broker or place.broker
         certificate = certificate or place.certificate
+    proof: Path | PrivateKey | None = key
     if who is not None:
-        assert place is not None, "a name needs a domain"
-        key = place.key(who)
-    assert key is not None, "either of the two is given"
-    return connect(urls, key, broker=broker, certificate=certificate)
+        proof = _own_key(who) if place is None else place.key(who)
+    assert proof is not None, "either of the two is given"
+    return connect(
+        urls, proof, broker=broker, certificate=certificate, present=list(present or ()), coordinator=coordinator
+    )
 
 
-def _place(domain: Path | None, *, needed: bool) -> Place | None:
-    if domain is None and not needed:
+def _own_key(name: str) -> PrivateKey:
+    """A key of one's own keys, which belong to no domain."""
+    directory = os.environ.get("HEADGATE_KEYS")
+    return signer(name, keyring_at(None if directory is None else Path(directory)), None).key
+
+
+def _place(domain: Path | None, *, needed: bool, wanted: bool) -> Place | None:
+    """The domain's directory: the one that is named, or the current one, where that is needed or would help."""
+    if domain is None and not needed and not (wanted and Files(Path()).config.is_file()):
         return None
     directory = domain or Path()
     if not Files(directory).config.is_file() and Files(directory.parent).config.is_file() and domain is not None:

@@ -21,10 +21,13 @@ from rich.text import Text
 
 from headgate.cli.common import out
 from headgate.cli.interrupt import interruptible, unless
-from headgate.cli.stories import STORIES
+from headgate.cli.stories import STORIES, prepare
+from headgate.cli.stories.board import Refusal
 from headgate.cli.stories.ending import answer, verdict
+from headgate.cli.stories.exhibits import show_exhibits
 from headgate.cli.stories.script import Story
 from headgate.cli.stories.stage import Stage
+from headgate.gateway.domain import utc_now
 from headgate.model.errors import BadDefinition, UnknownName
 from headgate.model.values import brief
 from headgate.pipeline.session import spark
@@ -46,17 +49,18 @@ def demo(story: StoryArgument = "numberplate", keep: KeepOption = None) -> None:
 
     Takes less than a minute and leaves nothing behind, unless asked to keep it.
 
-    Examples: `headgate demo`, `headgate demo market`, `headgate demo numberplate --keep plates`
+    Examples: `headgate demo`, `headgate demo police`, `headgate demo numberplate --keep plates`
     """
     if story not in STORIES:
         raise UnknownName(f"no story `{brief(story)}`", remedy=f"there are {', '.join(f'`{s}`' for s in STORIES)}")
     try:
         with _directory(keep) as directory:
-            report = interruptible(lambda stop: tell(STORIES[story], directory, stop))
+            told = prepare(story, directory, utc_now())
+            report = interruptible(lambda stop: tell(told, directory, stop))
     except KeyboardInterrupt:
         out.print("\nStopped.")
         raise typer.Exit(INTERRUPTED) from None
-    _goodbye(STORIES[story], keep)
+    _goodbye(told, keep)
     raise typer.Exit(0 if report.sound else 1)
 
 
@@ -64,6 +68,7 @@ def tell(story: Story, directory: Path, stop: threading.Event) -> Report:
     """The whole story, in a directory."""
     with Stage(story, directory, stop) as stage:
         _opening(story)
+        show_exhibits(story, directory)
         with _waiting("Starting Apache Spark, which takes every decision (about ten seconds)."):
             session = unless(stop, spark)
         try:
@@ -105,6 +110,12 @@ def _performance(stage: Stage, session: Any) -> None:
     out.print()
     for scene in stage.story.scenes:
         out.print(Text(scene.say))
+    refused = [row for row in stage.board.rows if isinstance(row, Refusal)]
+    if refused:
+        out.print()
+    for row in refused:
+        remedy = f"; {row.error.remedy}" if row.error.remedy else ""
+        out.print(Text.assemble((f"{row.say}: ", "bold"), stage.story.called(f"{row.error.message}{remedy}")))
 
 
 def _moving() -> bool:
@@ -139,7 +150,7 @@ def _goodbye(story: Story, keep: Path | None) -> None:
     if keep is None:
         out.print(Text(f"Look inside: headgate demo {story.name} --keep DIR", "dim"))
         return
-    place = f"--domain {shlex.quote(str(keep))}"
+    place = f"--domain {shlex.quote(str(keep / story.place))}"
     asked = story.question
     out.print(Text(f"Everything is in {keep}. Try:"))
     for command, what in (
@@ -147,5 +158,6 @@ def _goodbye(story: Story, keep: Path | None) -> None:
         (f"headgate explain {asked.principal} {asked.event} {place}", "why a reader sees what it sees"),
         (f"headgate restrictions {story.readers[0].subscription} {place}", "what a subscription is cut to"),
         (f"headgate verify {place}", "decide everything again and compare"),
+        *((command.format(dir=shlex.quote(str(keep))), what) for command, what in story.tries),
     ):
         out.print(Text(f"  {command}", "bold"), Text(f"    {what}", "dim"), sep="\n", soft_wrap=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
+import httpx
 import typer
 from rich.text import Text
 
@@ -27,13 +28,16 @@ from headgate.gateway.cursors import FILE as CURSORS
 from headgate.gateway.cursors import Cursors
 from headgate.gateway.domain import utc_now
 from headgate.gateway.health import STALL_SECONDS, Watch
+from headgate.gateway.issuers import ask
 from headgate.gateway.node import NODE, PID
 from headgate.gateway.processes import held_by, listen
+from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements
 from headgate.ledger import Ledger
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.pipeline.jobs import Paths
 from headgate.scenario.policy import plan_policy, read_policy
+from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import client_context
 
 _HTTP_SECONDS: Final = 5.0
@@ -93,6 +97,7 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
     yield from machine(settings, files)
     yield from secrets(files, settings, now)
     yield from _data(files, now)
+    yield from _issuers(files, settings, now)
     yield from _node(files, settings)
 
 
@@ -123,6 +128,7 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
         yield Check("policy", Finding.SKIP, "the ledger cannot be read")
         return
     yield _policy(files, state)
+    yield _chain(files, state, now)
     without = sorted(set(state.principals) - set(state.keys) - {state.administrator})
     without = [name for name in without if not name.startswith("did:key:")]
     if without:
@@ -181,6 +187,37 @@ def _policy(files: Files, state: State) -> Check:
         f"the directory differs from version {state.version} of the ledger",
         f"`headgate policy plan {files.policy}` shows how",
     )
+
+
+def _chain(files: Files, state: State, now: datetime) -> Check:
+    """Do the gateway's statements lead from the coordinating domain to it?"""
+    try:
+        texts = own_statements(files.statements)
+        name = Config.load(files.directory, os.environ).domain.name
+        broker = PrivateKey.load(files.broker_key).public.did
+    except HeadgateError as error:
+        return failed("gateway's chain", error)
+    root = coordinator_of(state)
+    if root is None:
+        return Check("gateway's chain", Finding.SKIP, "the administrator has no key, so nobody coordinates the network")
+    if is_vouched(texts, broker=broker, coordinator=root, audience=name, now=now):
+        return Check("gateway's chain", Finding.OK, f"{len(texts)} statements lead from the coordinating domain to it")
+    remedy = f"put the certificates that lead from `{root}` to `{broker}` into `{files.statements}`"
+    return Check("gateway's chain", Finding.WARN, "none leads from the coordinating domain to it", remedy)
+
+
+def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[Check]:
+    """Can the services that are followed be reached, and are they who they should be?"""
+    for one in () if settings is None else settings.issuers:
+        try:
+            found = ask(one, files.directory, now)
+        except (httpx.HTTPError, OSError) as error:
+            remedy = f"check `{one.url}`, and the certificate if it is pinned"
+            yield Check(f"issuer {one.name}", Finding.WARN, f"it does not answer ({type(error).__name__})", remedy)
+        except HeadgateError as error:
+            yield failed(f"issuer {one.name}", error)
+        else:
+            yield Check(f"issuer {one.name}", Finding.OK, f"list {found.number}, of {len(found.revoked)} entries")
 
 
 # -- the node -------------------------------------------------------------------------------------------------

@@ -26,7 +26,19 @@ from headgate.cli.shown import (
 )
 from headgate.decide.ask import is_told_all
 from headgate.decide.explain import explain as explained
-from headgate.decide.explanation import Asked, Explanation, Needed, Question, Shown, Standing, Tried, ViewAt, Why
+from headgate.decide.explanation import (
+    Asked,
+    Demand,
+    Explanation,
+    Needed,
+    Question,
+    Shown,
+    Standing,
+    Tried,
+    Unmet,
+    ViewAt,
+    Why,
+)
 from headgate.gateway import Domain
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
@@ -140,6 +152,9 @@ def _show(answer: Explanation) -> None:
     out.print(shown)
     for view in answer.views:
         _show_tried(view, answer)
+    for unmet in answer.unmet:
+        out.print()
+        _show_unmet(unmet, answer.principal)
     if answer.subscription is not None:
         out.print()
         _show_subscription(answer.subscription, answer)
@@ -208,11 +223,24 @@ def _outcome(one: Tried) -> str:
     return "\n".join([f"{show_truth(one.truth)}: {said}{unknown}", *lines])
 
 
+def _show_unmet(unmet: Unmet, who: str) -> None:
+    whose = {
+        Demand.EVENT: "the requirement of the event",
+        Demand.POLICY_RULE: "the policy rule of its publisher",
+        Demand.SUBSCRIPTION: "the requirement of the subscription",
+    }[unmet.demand]
+    say(("stopped: ", "bold red"), f"{who} does not meet {whose}: {show_condition(unmet.condition)}")
+    for part in unmet.parts:
+        say(f"  {show_part(part)}")
+
+
 def _show_subscription(asked: Asked, answer: Explanation) -> None:
     verdict = Text("delivered", "bold green") if asked.delivered else Text("not delivered", "bold red")
     say("subscription ", (asked.id, "bold"), ": ", verdict, f", {_standing(asked, answer)}")
     if asked.where is not None:
         say(f"  its filter over the view: {show_condition(asked.where)}")
+    for unmet in asked.unmet:
+        _show_unmet(unmet, answer.publisher)
     if not asked.delivered:
         for part in asked.parts:
             say(f"  {show_part(part, asked.hidden)}")
@@ -230,6 +258,8 @@ def _standing(asked: Asked, answer: Explanation) -> str:
             return "the filter is true over the view"
         case _ if not answer.visible:
             return "because there is no view"
+        case _ if answer.unmet or asked.unmet:
+            return "because a requirement is not met"
         case _:
             return f"because the filter is {show_truth(asked.truth) if asked.parts else 'not true'} over the view"
 

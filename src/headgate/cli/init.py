@@ -23,6 +23,7 @@ from headgate.cli.shown import check_text, say
 from headgate.gateway import Domain
 from headgate.gateway.config import Files, example
 from headgate.gateway.domain import utc_now
+from headgate.gateway.vouch import vouch
 from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadConfig, BadDefinition
 from headgate.model.limits import MAX_CERTIFICATE_DAYS
@@ -149,6 +150,7 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
     till.save(files.keys / f"{PUBLISHER}.pem")
     ann.save(files.keys / f"{SUBSCRIBER}.pem")
     positions.make_key(files.position_key)
+    vouch(files, now)
     dids = {"administrator": administrator.public.did, "till": till.public.did, "ann": ann.public.did}
     (files.policy / "shop.yaml").write_text(POLICY.format(name=name, **dids))
     (files.directory / ".gitignore").write_text(GITIGNORE)

@@ -8,19 +8,24 @@ import typer
 
 from headgate.cli import (
     asyncapi,
+    cert,
     demo,
     doctor,
     explain,
+    identity,
     init,
+    keys,
     policy,
     publish,
     restrictions,
     subscribe,
     test,
     token,
+    typedef,
     up,
     verify,
     versions,
+    wider,
 )
 from headgate.cli.common import shows_errors
 
@@ -47,10 +52,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "subscribe": subscribe.subscribe,
     "token": token.token,
     "asyncapi": asyncapi.asyncapi,
+    "wider": wider.command,
 }
 for name, command in COMMANDS.items():
     app.command(name)(shows_errors(command))
 app.add_typer(policy.app, name="policy")
+app.add_typer(keys.app, name="keys")
+app.add_typer(cert.app, name="cert")
+app.add_typer(identity.app, name="identity")
+app.add_typer(typedef.app, name="type")
 
 
 if __name__ == "__main__":

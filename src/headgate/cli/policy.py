@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
+from headgate.cli import policy_check
 from headgate.cli.common import data_directory, err, out, shows_errors
 from headgate.cli.shown import cells, check_text, names, print_json, say, table
 from headgate.decide.advice import Advice, Concern, advise
@@ -87,7 +88,8 @@ def plan(
     """Show what a policy directory would change: who gains and who loses what, and then the changes themselves.
 
     The files (`*.yaml`, in order of their names, also one directory down) have the keys of scenario files without
-    `steps` and `expect`. The directory is the whole policy: what it does not say would end.
+    `certificates`, `identities`, `steps` and `expect`. The directory is the whole policy: what it does not say would
+    end, except for what signed statements brought.
 
     For example:
 
@@ -118,7 +120,8 @@ def apply(
     """Make the ledger say what a policy directory says, as one new version; shows the plan and asks first.
 
     Rules, groups and all the rest become exactly those of the files. Subscriptions stay, except where their type or
-    principal ends, or their filter names something that no filter may name any more. A running node follows at once.
+    principal ends, or their filter names something that no filter may name any more. What signed statements brought
+    stays: rights, attributes, and principals that came by themselves. A running node follows at once.
 
     For example:
 
@@ -298,3 +301,4 @@ def _applied(version: int, starts: Sequence[StartingPoint]) -> None:
 
 app.command("plan")(shows_errors(plan))
 app.command("apply")(shows_errors(apply))
+app.command("check")(shows_errors(policy_check.check))

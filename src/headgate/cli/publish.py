@@ -19,9 +19,11 @@ from headgate.cli.common import err
 from headgate.cli.connecting import (
     BrokerOption,
     CertificateOption,
+    CoordinatorOption,
     DirectoryOption,
     KeyOption,
     NodeOption,
+    PresentOption,
     WhoOption,
     connected,
 )
@@ -44,6 +46,10 @@ FromOption = Annotated[
 ]
 SourceOption = Annotated[
     str | None, typer.Option("--source", metavar="URI", help="The events' source.", show_default="the key's name")
+]
+RequiresOption = Annotated[
+    str | None,
+    typer.Option("--requires", metavar="RULE", help='What receivers must be, such as `$clearance = "secret"`.'),
 ]
 IdOption = Annotated[str | None, typer.Option("--id", help="The event's id.", show_default="a new one")]
 IdColumnOption = Annotated[
@@ -75,12 +81,15 @@ def publish(
     id: IdOption = None,
     id_column: IdColumnOption = None,
     source: SourceOption = None,
+    requires: RequiresOption = None,
     who: WhoOption = None,
     node: NodeOption = None,
     key: KeyOption = None,
     broker: BrokerOption = None,
     certificate: CertificateOption = None,
     domain: DirectoryOption = None,
+    present: PresentOption = None,
+    coordinator: CoordinatorOption = None,
 ) -> None:
     """Publish an event, or a file of events.
 
@@ -93,19 +102,21 @@ def publish(
 
     `headgate publish shop.Sale --from sales.csv --id-column receipt --as till`
 
+    `headgate publish shop.Sale item=tea amount=4.5 --requires '$branch = "north"' --as till`
+
     `producer | headgate publish shop.Sale --from - --as till --domain shop`
     """
-    check_text(type, from_, id, id_column, source, *(values or ()))
+    check_text(type, from_, id, id_column, source, requires, *(values or ()))
     if from_ is not None and (values or id is not None):
         raise typer.BadParameter("give either attributes of one event, or --from FILE")
     if from_ is None and id_column is not None:
         raise typer.BadParameter("--id-column goes with --from")
-    with connected(node, who, key, broker, certificate, domain) as client:
+    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
         kinds = {name: Kind(kind) for name, kind in client.type(type).attributes.items()}
         if from_ is None:
-            _one(client, type, given(values or [], kinds), id, source)
+            _one(client, type, given(values or [], kinds), id, source, requires)
         else:
-            _file(client, type, from_, kinds, id_column, source)
+            _file(client, type, from_, kinds, id_column, source, requires)
 
 
 def given(values: Sequence[str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
@@ -143,11 +154,13 @@ def _value(kind: Kind, text: str) -> object:
         return text  # refused with its own words
 
 
-def _one(client: Client, type: str, data: Mapping[str, Any], id: str | None, source: str | None) -> None:
+def _one(
+    client: Client, type: str, data: Mapping[str, Any], id: str | None, source: str | None, requires: str | None
+) -> None:
     try:
-        result = client.publish(type, data, id=id, source=source)
+        result = client.publish(type, data, id=id, source=source, requires=requires)
     except HeadgateError as error:
-        if error.code not in ("publish-denied", "type-mismatch"):
+        if error.code not in ("publish-denied", "type-mismatch", "policy-rule"):
             raise
         _show_refusals(Tally(codes=Counter([error.code]), first=[(0, error)]), one=True)
         raise typer.Exit(1) from None
@@ -158,13 +171,19 @@ def _one(client: Client, type: str, data: Mapping[str, Any], id: str | None, sou
 
 
 def _file(
-    client: Client, type: str, path: str, kinds: Mapping[str, Kind], id_column: str | None, source: str | None
+    client: Client,
+    type: str,
+    path: str,
+    kinds: Mapping[str, Kind],
+    id_column: str | None,
+    source: str | None,
+    requires: str | None,
 ) -> None:
     tally = Tally()
     total, found = pieces(path, source_of(path, kinds, id_column), sys.stdin.buffer)
     try:
         for piece in _with_progress(found, total, tally):
-            _send(client, type, piece, source, tally)
+            _send(client, type, piece, source, requires, tally)
     finally:
         _show(tally)
     if tally.codes:
@@ -182,9 +201,9 @@ def _with_progress(found: Iterator[Piece], total: int | None, tally: Tally) -> I
             progress.update(task, completed=piece.done, count=count)
 
 
-def _send(client: Client, type: str, piece: Piece, source: str | None, tally: Tally) -> None:
+def _send(client: Client, type: str, piece: Piece, source: str | None, requires: str | None, tally: Tally) -> None:
     if piece.table is not None:
-        told = client.publish_arrow(type, piece.table, source=source)
+        told = client.publish_arrow(type, piece.table, source=source, requires=requires)
         tally.accepted += told.accepted
         tally.duplicates += told.duplicates
         for row, error in told.refused.items():
@@ -196,7 +215,7 @@ def _send(client: Client, type: str, piece: Piece, source: str | None, tally: Ta
         if isinstance(line.content, HeadgateError):
             tally.refuse(line.row, line.content)
         else:
-            good.append({"type": type, "data": line.content, "id": line.id, "source": source})
+            good.append({"type": type, "data": line.content, "id": line.id, "source": source, "requires": requires})
             rows.append(line.row)
     for row, result in zip(rows, client.publish_many(good), strict=True):
         if result.refusal is not None:

@@ -20,9 +20,11 @@ from headgate.cli.common import err, out
 from headgate.cli.connecting import (
     BrokerOption,
     CertificateOption,
+    CoordinatorOption,
     DirectoryOption,
     KeyOption,
     NodeOption,
+    PresentOption,
     WhoOption,
     connected,
 )
@@ -41,6 +43,10 @@ NameOption = Annotated[
 FromOption = Annotated[
     str, typer.Option("--from", metavar="PLACE", help="now, start, version:N or time:2026-01-01T09:00:00Z.")
 ]
+RequiresOption = Annotated[
+    str | None,
+    typer.Option("--requires", metavar="RULE", help='What publishers must be, such as `$nation = "NO"`.'),
+]
 CountOption = Annotated[int | None, typer.Option("--count", min=1, help="End after so many deliveries.")]
 
 _HIDDEN: Final = "-"
@@ -52,6 +58,7 @@ def subscribe(
     name: NameOption = None,
     from_: FromOption = "now",
     count: CountOption = None,
+    requires: RequiresOption = None,
     json: Annotated[bool, typer.Option("--json", help="One CloudEvent a line, as JSON.")] = False,
     who: WhoOption = None,
     node: NodeOption = None,
@@ -59,6 +66,8 @@ def subscribe(
     broker: BrokerOption = None,
     certificate: CertificateOption = None,
     domain: DirectoryOption = None,
+    present: PresentOption = None,
+    coordinator: CoordinatorOption = None,
 ) -> None:
     """Subscribe to an event type and print what comes, until Ctrl-C.
 
@@ -72,13 +81,15 @@ def subscribe(
 
     `headgate subscribe shop.Sale --count 10 --json --as ann | jq .data`
     """
-    check_text(type, where, name, from_)
+    check_text(type, where, name, from_, requires)
     begin = _place(from_)
     ending = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with (
-            connected(node, who, key, broker, certificate, domain) as client,
-            client.subscribe(name, type, where, begin, temporary=name is None, ack="manual") as subscription,
+            connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client,
+            client.subscribe(
+                name, type, where, begin, temporary=name is None, requires=requires, ack="manual"
+            ) as subscription,
         ):
             _print_all(subscription, count, json=json)
     except KeyboardInterrupt:

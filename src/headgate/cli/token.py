@@ -5,9 +5,11 @@ from __future__ import annotations
 from headgate.cli.connecting import (
     BrokerOption,
     CertificateOption,
+    CoordinatorOption,
     DirectoryOption,
     KeyOption,
     NodeOption,
+    PresentOption,
     WhoOption,
     connected,
 )
@@ -20,6 +22,8 @@ def token(
     broker: BrokerOption = None,
     certificate: CertificateOption = None,
     domain: DirectoryOption = None,
+    present: PresentOption = None,
+    coordinator: CoordinatorOption = None,
 ) -> None:
     """Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.
 
@@ -31,7 +35,7 @@ def token(
 
     `headgate token --node https://gate.example.org:8443 --key ann.pem --certificate gate.crt`
     """
-    client = connected(node, who, key, broker, certificate, domain)
+    client = connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator)
     try:
         print(client.token())
     finally:

@@ -21,6 +21,7 @@ from headgate.client.errors import (
 from headgate.client.inbox import Delivery
 from headgate.client.publishing import Bulk, Result
 from headgate.client.retry import Patience, Timing
+from headgate.client.sources import Issued
 from headgate.client.sync import Client, Publisher, Subscription, connect
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Delivery",
     "EventsRefused",
     "Gap",
+    "Issued",
     "Patience",
     "Publisher",
     "Refused",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -25,7 +26,8 @@ import msgspec
 import pyarrow as pa
 
 from headgate.client.channel import Channel
-from headgate.client.gateways import Ring
+from headgate.client.errors import Unreachable
+from headgate.client.gateways import Gateway, Ring, Trouble
 from headgate.client.inbox import WINDOW, DeliveredEvent, Delivery, delivery
 from headgate.client.place import place_of
 from headgate.client.publishing import (
@@ -43,15 +45,22 @@ from headgate.client.publishing import (
 )
 from headgate.client.retry import Patience, Timing
 from headgate.client.session import Session
+from headgate.client.sources import Issued, Issuer, What, as_guest, check_kinds, obtained
 from headgate.client.subscription import Ack, Subscription, Watch
+from headgate.client.vetting import Expected
+from headgate.client.wallet import Renewal, Wallet, texts_in
 from headgate.gateway import wire
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.values import Kind, brief
 from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust.typedefs import read_type
 
 Start: TypeAlias = "str | int | datetime"
 """`"now"`, `"start"`, a version, or a time with a zone."""
+
+Presented: TypeAlias = "str | Path | Issued | Issuer"
+"""A statement, a file of them, or a client of another domain: what that domain issues to it."""
 
 REQUESTS: Final = Patience(seconds=30.0)
 """How long a request is tried."""
@@ -65,16 +74,21 @@ class Client:
     def __init__(self, session: Session, sockets: Patience = SOCKETS) -> None:
         self._session = session
         self._channel = Channel(session, sockets)
+        self._renewal = Renewal(session.wallet, lambda: session.ring.current, self._show_all, session.timing)
 
     # -- connecting -------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Prove the key and open the session."""
+        """Prove the key and open the session; then show what the domain itself issues, if that was asked for."""
         try:
             await self._session.open()
-        except BaseException:
+            await self._renewal.once()
+        except BaseException as error:
             await self._session.ring.close()
+            if isinstance(error, Trouble):
+                raise Unreachable("statements could not be fetched", [str(error)]) from None
             raise
+        self._renewal.start()
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -90,6 +104,7 @@ class Client:
 
     async def close(self, *, end_session: bool = True) -> None:
         """End everything that was opened, and the session, unless its token is still needed elsewhere."""
+        await self._renewal.stop()
         await self._channel.close()
         await self._session.close(end=end_session)
 
@@ -121,6 +136,43 @@ class Client:
         """Who this is, by the gateway's word."""
         return await self._session.ask(wire.WhoAnswer, "GET", "/v1/sessions/current")
 
+    # -- statements -------------------------------------------------------------------------------------------
+
+    async def present(self, statements: Sequence[str | Path]) -> wire.StatementsAnswer:
+        """Show certificates and other statements, now and whenever a session is opened again."""
+        texts = _texts(statements)
+        told = await self._show(texts)
+        self._session.wallet.add(texts)
+        return told
+
+    async def _show(self, texts: Sequence[str]) -> wire.StatementsAnswer:
+        body = {"statements": list(texts)}
+        return await self._session.ask(wire.StatementsAnswer, "POST", "/v1/statements", body=body)
+
+    async def _show_all(self) -> None:
+        await self._show(self._session.wallet.shown(self._session.expected.clock()))
+
+    async def obtain(self, *what: What) -> list[str]:
+        """Statements that the domain's service issues to this principal: `"certificates"` or `"identity"`.
+
+        Certificates come with the chain from the domain to its service, so that they can be shown elsewhere.
+        """
+        return await obtained(self._session, what or ("certificates",))
+
+    async def issued(self) -> list[wire.IssuedAnswer]:
+        """Statements of the domain's service that have not ended: one's own, or all for the administrator."""
+        return (await self._session.ask(wire.IssuedListAnswer, "GET", "/v1/certificates")).issued
+
+    async def revoke(self, id: str) -> int:
+        """Take back a statement of the domain's service, or give one's own up; the number of the list it is on."""
+        path = f"/v1/certificates/{_in_path(id)}/revoke"
+        return (await self._session.ask(wire.RevokedAnswer, "POST", path)).number
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why statements could not be renewed the last time; None if they could."""
+        return self._renewal.trouble
+
     # -- types ------------------------------------------------------------------------------------------------
 
     async def types(self) -> list[wire.TypeAnswer]:
@@ -145,6 +197,13 @@ class Client:
         body = {"attributes": kinds, "extends": extends, "key": list(key), "owner": owner}
         return await self._session.ask(wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body=body)
 
+    async def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
+        """Declare an event type by the definition that its owner signed."""
+        name = read_type(statement).value.name
+        return await self._session.ask(
+            wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body={"statement": statement}
+        )
+
     async def retire_type(self, name: str) -> None:
         """Remove an event type, with the rules, subscriptions and advertisements that name it."""
         await self._session.request("DELETE", f"/v1/types/{_in_path(name)}")
@@ -156,10 +215,19 @@ class Client:
         return self._session.key.public.did
 
     async def publish(
-        self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        *,
+        id: str | None = None,
+        source: str | None = None,
+        requires: str | None = None,
     ) -> Result:
-        """Publish an event, once, however often it has to be sent. A refusal is raised."""
-        return await send_one(self._session, encode(type, data, id, source or self._source))
+        """Publish an event, once, however often it has to be sent. A refusal is raised.
+
+        `requires` is a rule over the attributes of receivers, such as `"$clearance = 'secret'"`.
+        """
+        return await send_one(self._session, encode(type, data, id, source or self._source, requires))
 
     async def publish_many(self, events: Iterable[Item], *, size: int = BATCH) -> list[Result]:
         """Publish events and tell what became of each, in order. For more than fit in memory use `batch`."""
@@ -168,9 +236,11 @@ class Client:
             results += await send_many(self._session, chunk)
         return results
 
-    async def publish_arrow(self, type: str, table: pa.Table, *, source: str | None = None) -> Bulk:
-        """Publish the rows of a table: attributes as columns, and perhaps `id` and `source`."""
-        return await send_table(self._session, type, table, source or self._source)
+    async def publish_arrow(
+        self, type: str, table: pa.Table, *, source: str | None = None, requires: str | None = None
+    ) -> Bulk:
+        """Publish the rows of a table: attributes as columns, and perhaps `id`, `source` and `requires`."""
+        return await send_table(self._session, type, table, source or self._source, requires)
 
     def batch(
         self, size: int = BATCH, linger: float = 0.05, *, on_refused: Callable[[Result], None] | None = None
@@ -208,15 +278,21 @@ class Client:
         from_: Start = "now",
         temporary: bool = False,
         *,
+        requires: str | None = None,
         ack: Ack = "auto",
         window: int = WINDOW,
     ) -> Subscription:
-        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up."""
+        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up.
+
+        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`.
+        """
         chosen = f"t-{uuid4().hex}" if id is None else id
         path = f"/v1/subscriptions/{_in_path(chosen)}"
         body: dict[str, Any] = {"type": type, "from": _since(from_), "temporary": temporary}
         if where is not None:
             body["where"] = where
+        if requires is not None:
+            body["requires"] = requires
 
         async def make() -> wire.SubscriptionAnswer:
             return await self._session.ask(wire.SubscriptionAnswer, "PUT", path, body=body)
@@ -322,6 +398,12 @@ class Connect:
         *,
         broker: str | None = None,
         certificate: Path | None = None,
+        present: Sequence[Presented] = (),
+        obtain: Sequence[What] = (),
+        guest_of: Issuer | None = None,
+        coordinator: str | None = None,
+        provider: str | None = None,
+        expect: str | None = None,
         timing: Timing | None = None,
         requests: Patience = REQUESTS,
         sockets: Patience = SOCKETS,
@@ -329,19 +411,49 @@ class Connect:
         """A client of the gateways at one or several addresses; await it, or enter it.
 
         With a `certificate` only that one is trusted, without one what this machine trusts. With a `broker`, its
-        `did:key:...`, only that one is; without one the first that proves itself.
+        `did:key:...`, only that one is; without one the first that proves itself. With a `coordinator`, a broker must
+        show that it is of the network that this domain coordinates; with a `provider`, an identity provider of yours,
+        that it is attested by it, and with `expect` that this rule is true of what is attested.
+
+        `present` is shown to the gateways: statements, files of them, or a client of another domain, for what that
+        domain issues to it. `obtain` names what the domain itself is to issue ("certificates", "identity"), and
+        `guest_of` a client of the domain that one is at home in. What is issued is renewed before it ends.
         """
         if broker is not None:
             PublicKey.from_did(broker)
         private = key if isinstance(key, PrivateKey) else PrivateKey.load(key)
         pinned = None if certificate is None else _pem(certificate)
-        session = Session(Ring(url, pinned, broker), private, requests, timing or Timing())
+        clocks = timing or Timing()
+        wallet = Wallet(_texts([one for one in present if isinstance(one, str | Path)]), clocks)
+        expected = Expected.of(coordinator, provider, expect)
+        session = Session(Ring(url, pinned, broker), private, requests, clocks, wallet, expected)
+        for one in present:
+            if not isinstance(one, str | Path):
+                source = one if isinstance(one, Issued) else Issued(one)
+                wallet.add_source(source.fetch, early=True)
+        if guest_of is not None:
+            wallet.add_source(partial(_guest, session, guest_of), early=True)
+        if obtain:
+            check_kinds(obtain)
+            wallet.add_source(partial(_own, session, tuple(obtain)), early=False)
         return Client(session, sockets)
 
     def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
         """A client of the domain in a directory of this machine, as one of the principals whose keys are there."""
         place = place_of(Path(directory), os.environ)
         return self(place.urls, place.key(principal), broker=place.broker, certificate=place.certificate, **settings)
+
+
+def _texts(given: Sequence[str | Path]) -> list[str]:
+    return [text for one in given for text in (texts_in(one) if isinstance(one, Path) else [one])]
+
+
+async def _guest(session: Session, home: Issuer, gateway: Gateway) -> list[str]:
+    return await as_guest(session, gateway, home)
+
+
+async def _own(session: Session, what: Sequence[str], gateway: Gateway) -> list[str]:  # noqa: ARG001
+    return await obtained(session, what)
 
 
 def _pem(path: Path) -> bytes:

@@ -185,7 +185,7 @@ class Channel:
                 last = _refusal(gateway, refused)
                 tried.append(f"{gateway.address.http}: {last.message}")
                 status = refused.response.status_code
-                if status == 401 and not renewed:
+                if not renewed and self._session.may_come_back(status, last):
                     renewed = True
                     self._session.refuse(token)
                     continue
@@ -245,6 +245,9 @@ class Channel:
         """What follows from how the socket ended."""
         match socket.close_code:
             case _Codes.SESSION_ENDED:
+                self._session.expire()
+            case _Codes.MAY_NOT_CONNECT if self._session.wallet:
+                self._session.wallet.spoil()  # it may have rested on what has ended, and is there again
                 self._session.expire()
             case _Codes.MAY_NOT_CONNECT:
                 raise ConnectDenied("the right to connect was taken away", remedy="ask the domain's administrator")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.values import brief
 
 _MOST_CHARS: Final = 2_000
@@ -86,6 +86,8 @@ def refusal(problem: Mapping[str, Any], *, status: int | None = None) -> Headgat
     code = _text(problem.get("code")) or "refused"
     message = _text(problem.get("detail")) or f"the gateway refused with status `{status or problem.get('status')}`"
     place, remedy = _text(problem.get("place")), _text(problem.get("remedy"))
+    if code == BadStatement.code:
+        return BadStatement(message, reason=_text(problem.get("reason")) or "refused", place=place, remedy=remedy)
     known = _by_code().get(code)
     if known is None:
         return Refused(message, code=code, place=place, remedy=remedy)

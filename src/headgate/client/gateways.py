@@ -13,7 +13,7 @@ import ipaddress
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,8 +21,10 @@ import httpx
 import msgspec
 
 from headgate.client.errors import unexpected
+from headgate.client.vetting import ANYONE, Expected
 from headgate.gateway import wire
 from headgate.model.errors import BadDefinition
+from headgate.model.limits import CHALLENGE_SECONDS
 from headgate.model.values import brief
 from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
 from headgate.trust.keys import PrivateKey
@@ -122,6 +124,11 @@ class Answered:
     expires: datetime
     broker: str
 
+    @property
+    def now(self) -> datetime:
+        """What time it is there."""
+        return self.expires - timedelta(seconds=CHALLENGE_SECONDS)
+
 
 class Gateway:
     """One gateway: its challenge connection, and the one for all else, which the broker must have proven."""
@@ -157,7 +164,7 @@ class Gateway:
         """Has the broker proven that it serves here? Not while a new certificate has turned up."""
         return bool(self.proven) and not self._stranger
 
-    async def challenge(self, key: PrivateKey, broker: str | None) -> Answered:
+    async def challenge(self, key: PrivateKey, broker: str | None, expected: Expected = ANYONE) -> Answered:
         """Let the broker prove itself, and answer its challenge. What is answered may be left unsent."""
         mine = new_nonce()
         body = msgspec.json.encode(wire.ChallengeRequest(mine))
@@ -172,6 +179,7 @@ class Gateway:
             raise unexpected(self.address.http, error) from None
         challenge = Challenge(told.nonce, told.broker, told.proof, told.expires)
         signature = prove(key, challenge, mine, reply.binding, broker)
+        expected.check(told.broker, told.statements)
         self.proven = {reply.binding}
         self._stranger = False
         return Answered(mine, told.nonce, signature, told.expires, told.broker)

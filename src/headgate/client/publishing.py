@@ -41,7 +41,7 @@ _STEP: Final = 0.005
 """Seconds between two looks at whether a batch is full."""
 
 Item: TypeAlias = "tuple[str, Mapping[str, Any]] | Mapping[str, Any]"
-"""A type with its data, or a mapping with `type`, `data` and perhaps `id` and `source`."""
+"""A type with its data, or a mapping with `type`, `data` and perhaps `id`, `source` and `requires`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Encoded:
     body: bytes
 
 
-def encode(type: str, data: Mapping[str, Any], id: str | None, source: str) -> Encoded:
+def encode(type: str, data: Mapping[str, Any], id: str | None, source: str, requires: str | None = None) -> Encoded:
     """An event as it is sent, with an id if it has none."""
     chosen = str(uuid.uuid4()) if id is None else id
     event = {
@@ -91,16 +91,20 @@ def encode(type: str, data: Mapping[str, Any], id: str | None, source: str) -> E
         "datacontenttype": wire.JSON,
         "data": {name: _value(name, value) for name, value in data.items()},
     }
+    if requires is not None:
+        event["requires"] = requires
     return Encoded(chosen, msgspec.json.encode(event))
 
 
 def encode_item(item: Item, source: str) -> Encoded:
     """An event of `publish_many`."""
     if isinstance(item, Mapping):
-        unknown = item.keys() - {"type", "data", "id", "source"}
+        unknown = item.keys() - {"type", "data", "id", "source", "requires"}
         if unknown or "type" not in item or "data" not in item:
-            raise BadDefinition(f"`{brief(dict(item))}` is not an event", remedy="give `type`, `data`, `id`, `source`")
-        return encode(item["type"], item["data"], item.get("id"), item.get("source") or source)
+            remedy = "give `type`, `data`, `id`, `source`, `requires`"
+            raise BadDefinition(f"`{brief(dict(item))}` is not an event", remedy=remedy)
+        given = item.get("source") or source
+        return encode(item["type"], item["data"], item.get("id"), given, item.get("requires"))
     type, data = item
     return encode(type, data, None, source)
 
@@ -164,7 +168,7 @@ def chunks(events: Iterable[Encoded], size: int = BATCH) -> Iterator[list[Encode
         yield chunk
 
 
-async def send_table(session: Session, type: str, table: pa.Table, source: str) -> Bulk:
+async def send_table(session: Session, type: str, table: pa.Table, source: str, requires: str | None = None) -> Bulk:
     """Publish the rows of a table. Without a column `id` each row gets one."""
     if "id" not in table.column_names:
         run = uuid.uuid4()
@@ -172,6 +176,10 @@ async def send_table(session: Session, type: str, table: pa.Table, source: str) 
         table = table.append_column("id", ids)
     if "source" not in table.column_names:
         table = table.append_column("source", pa.repeat(source, table.num_rows))
+    if requires is not None:
+        if "requires" in table.column_names:
+            raise BadDefinition("the table has a column `requires` already", remedy="name an attribute `data.requires`")
+        table = table.append_column("requires", pa.repeat(requires, table.num_rows))
     total, at = Bulk(), 0
     for piece in _pieces(table):
         told = await _send_piece(session, type, piece)
@@ -249,16 +257,26 @@ class Publisher:
 
     # -- adding -----------------------------------------------------------------------------------------------
 
-    async def add(self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None) -> str:
+    async def add(
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        *,
+        id: str | None = None,
+        source: str | None = None,
+        requires: str | None = None,
+    ) -> str:
         """Publish an event soon; waits only while too many wait already. Returns its id."""
-        event = self.put(type, data, id, source)
+        event = self.put(type, data, id, source, requires)
         await self.room()
         return event
 
-    def put(self, type: str, data: Mapping[str, Any], id: str | None, source: str | None) -> str:
+    def put(
+        self, type: str, data: Mapping[str, Any], id: str | None, source: str | None, requires: str | None = None
+    ) -> str:
         """The same without waiting, from any thread."""
         self._check()
-        event = encode(type, data, id, source or self._source)
+        event = encode(type, data, id, source or self._source, requires)
         self._waiting.append(event)
         if not self._woken:
             self._woken = True

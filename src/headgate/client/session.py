@@ -13,18 +13,18 @@ import asyncio
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
 
 from headgate.client.errors import ClientClosed, Unreachable, refusal, unexpected
-from headgate.client.gateways import Gateway, Reply, Ring, Trouble
+from headgate.client.gateways import Answered, Gateway, Reply, Ring, Trouble
 from headgate.client.retry import Patience, Timing, Tries
+from headgate.client.vetting import ANYONE, Expected
+from headgate.client.wallet import Wallet
 from headgate.gateway import wire
-from headgate.model.errors import HeadgateError
-from headgate.model.limits import CHALLENGE_SECONDS
+from headgate.model.errors import ConnectDenied, HeadgateError
 from headgate.trust.keys import PrivateKey
 
 A = TypeVar("A")
@@ -40,9 +40,19 @@ _UNKNOWN_OUTCOME: Final = frozenset({502, 504})
 class Session:
     """One principal's session, over all gateways of a domain."""
 
-    def __init__(self, ring: Ring, key: PrivateKey, patience: Patience, timing: Timing) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        key: PrivateKey,
+        patience: Patience,
+        timing: Timing,
+        wallet: Wallet | None = None,
+        expected: Expected = ANYONE,
+    ) -> None:
         self.ring = ring
         self.key = key
+        self.wallet = Wallet((), timing) if wallet is None else wallet
+        self.expected = expected
         self.patience = patience
         self.timing = timing
         self.principal = ""
@@ -61,27 +71,38 @@ class Session:
             if not self._token or self.timing.clock() >= self._renew:
                 await self._handshake(gateway)
             elif not gateway.is_proven:
-                await gateway.challenge(self.key, self.ring.broker)
+                await self.challenge(gateway)
             return self._token
 
+    async def challenge(self, gateway: Gateway) -> Answered:
+        """Let a gateway's broker prove itself, and answer its challenge."""
+        return await gateway.challenge(self.key, self.ring.broker, self.expected)
+
     async def _handshake(self, gateway: Gateway) -> None:
+        await self.wallet.fetch(gateway, early=True)
         began = self.timing.clock()
-        answered = await gateway.challenge(self.key, self.ring.broker)
-        body = wire.SessionRequest(self.key.public.did, answered.client_nonce, answered.nonce, answered.signature)
+        answered = await self.challenge(gateway)
+        body = wire.SessionRequest(
+            self.key.public.did,
+            answered.client_nonce,
+            answered.nonce,
+            answered.signature,
+            self.wallet.shown(answered.now),
+        )
         reply = await gateway.send(
             "POST", "/v1/sessions", content=wire.encode(body), headers={"content-type": wire.JSON}
         )
         if reply.status in _NOT_NOW:
-            raise Trouble(gateway.address.http, _problem(reply, gateway).message, sent=True)
+            raise Trouble(gateway.address.http, problem_of(reply, gateway).message, sent=True)
         if reply.status >= httpx.codes.MULTIPLE_CHOICES:
-            raise _problem(reply, gateway)
+            raise problem_of(reply, gateway)
         session = _read(reply, wire.SessionAnswer, gateway)
         # Without an expected broker the first that proves itself is the one, for all gateways from now on.
         self.ring.broker = answered.broker
         self.principal = session.principal
         self._token = session.token
         # The challenge says what time it is there, so a wrong clock here does no harm.
-        life = session.expires - (answered.expires - timedelta(seconds=CHALLENGE_SECONDS))
+        life = session.expires - answered.now
         self._renew = began + RENEW_AT * life.total_seconds()
 
     def refuse(self, token: str) -> None:
@@ -147,8 +168,8 @@ class Session:
             else:
                 if reply.status < httpx.codes.MULTIPLE_CHOICES:
                     return reply, gateway
-                last = _problem(reply, gateway)
-                if reply.status == httpx.codes.UNAUTHORIZED and not renewed:
+                last = problem_of(reply, gateway)
+                if not renewed and self.may_come_back(reply.status, last):
                     renewed = True
                     self.refuse(token)
                     continue
@@ -160,6 +181,15 @@ class Session:
             # One that hangs must not use up the time of those that were not asked at all.
             if not await tries.again(pause) and len(tried) >= len(self.ring.gateways):
                 raise last or Unreachable("no gateway answered", tried)
+
+    def may_come_back(self, status: int, why: HeadgateError) -> bool:
+        """Could another session do better? One that ended, or whose right to connect rested on what has ended."""
+        if status == httpx.codes.UNAUTHORIZED:
+            return True
+        if isinstance(why, ConnectDenied) and self.wallet:
+            self.wallet.spoil()
+            return True
+        return False
 
     async def close(self, *, end: bool = True) -> None:
         """End the session, or leave it to lapse, and let go of the connections."""
@@ -182,7 +212,7 @@ def _read(reply: Reply, kind: type[A], gateway: Gateway) -> A:
         raise unexpected(gateway.address.http, error) from None
 
 
-def _problem(reply: Reply, gateway: Gateway) -> HeadgateError:
+def problem_of(reply: Reply, gateway: Gateway) -> HeadgateError:
     """The refusal that an answer tells of."""
     try:
         told = msgspec.json.decode(reply.content, type=dict[str, Any])

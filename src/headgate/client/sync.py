@@ -12,6 +12,7 @@ thread.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +26,12 @@ import pyarrow as pa
 from headgate.client import aio
 from headgate.client import publishing as pub
 from headgate.client import subscription as sub
-from headgate.client.aio import Start
+from headgate.client.aio import Presented, Start
 from headgate.client.errors import ClientClosed
 from headgate.client.inbox import WINDOW, Delivery
+from headgate.client.place import place_of
 from headgate.client.publishing import BATCH, Bulk, Item, Result
+from headgate.client.sources import Issuer, What
 from headgate.client.subscription import Ack
 from headgate.gateway import wire
 from headgate.model.values import Kind
@@ -88,6 +91,21 @@ async def _finish() -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+
+
+class _Elsewhere:
+    """A client on another thread's loop, for one that asks it from its own."""
+
+    def __init__(self, runner: Runner, inner: aio.Client) -> None:
+        self._runner = runner
+        self._inner = inner
+
+    async def obtain(self, *what: What) -> list[str]:
+        """Statements that its domain issues to it."""
+        if self._runner.closed:
+            raise ClientClosed("the client that statements are obtained with is closed", remedy="keep it open")
+        work = asyncio.run_coroutine_threadsafe(self._inner.obtain(*what), self._runner.loop)
+        return await asyncio.wrap_future(work)
 
 
 class Subscription:
@@ -180,9 +198,17 @@ class Publisher:
         self._runner = runner
         self._inner = inner
 
-    def add(self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None) -> str:
+    def add(
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        *,
+        id: str | None = None,
+        source: str | None = None,
+        requires: str | None = None,
+    ) -> str:
         """Publish an event soon; waits only while too many wait already. Returns its id."""
-        event = self._inner.put(type, data, id, source)
+        event = self._inner.put(type, data, id, source, requires)
         if self._inner.is_full:
             self._runner.run(self._inner.room())
         return event
@@ -305,6 +331,32 @@ class Client:
         """Who this is, by the gateway's word."""
         return self._run(self._inner.whoami())
 
+    def present(self, statements: Sequence[str | Path]) -> wire.StatementsAnswer:
+        """Show certificates and other statements, now and whenever a session is opened again."""
+        return self._run(self._inner.present(statements))
+
+    def obtain(self, *what: What) -> list[str]:
+        """Statements that the domain's service issues to this principal: `"certificates"` or `"identity"`."""
+        return self._run(self._inner.obtain(*what))
+
+    def issued(self) -> list[wire.IssuedAnswer]:
+        """Statements of the domain's service that have not ended: one's own, or all for the administrator."""
+        return self._run(self._inner.issued())
+
+    def revoke(self, id: str) -> int:
+        """Take back a statement of the domain's service, or give one's own up; the number of the list it is on."""
+        return self._run(self._inner.revoke(id))
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why statements could not be renewed the last time; None if they could."""
+        return self._inner.trouble
+
+    @property
+    def issuer(self) -> Issuer:
+        """This client, as one that other clients show statements of; it stays on its own thread."""
+        return _Elsewhere(self._runner, self._inner)
+
     def types(self) -> list[wire.TypeAnswer]:
         """Every event type."""
         return self._run(self._inner.types())
@@ -325,23 +377,38 @@ class Client:
         """Declare an event type, or a new version of it with more attributes."""
         return self._run(self._inner.declare_type(name, attributes, extends=extends, key=key, owner=owner))
 
+    def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
+        """Declare an event type by the definition that its owner signed."""
+        return self._run(self._inner.declare_signed_type(statement))
+
     def retire_type(self, name: str) -> None:
         """Remove an event type, with the rules, subscriptions and advertisements that name it."""
         self._run(self._inner.retire_type(name))
 
     def publish(
-        self, type: str, data: Mapping[str, Any], *, id: str | None = None, source: str | None = None
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        *,
+        id: str | None = None,
+        source: str | None = None,
+        requires: str | None = None,
     ) -> Result:
-        """Publish an event, once, however often it has to be sent. A refusal is raised."""
-        return self._run(self._inner.publish(type, data, id=id, source=source))
+        """Publish an event, once, however often it has to be sent. A refusal is raised.
+
+        `requires` is a rule over the attributes of receivers, such as `"$clearance = 'secret'"`.
+        """
+        return self._run(self._inner.publish(type, data, id=id, source=source, requires=requires))
 
     def publish_many(self, events: Iterable[Item], *, size: int = BATCH) -> list[Result]:
         """Publish events and tell what became of each, in order. For more than fit in memory use `batch`."""
         return self._run(self._inner.publish_many(events, size=size))
 
-    def publish_arrow(self, type: str, table: pa.Table, *, source: str | None = None) -> Bulk:
-        """Publish the rows of a table: attributes as columns, and perhaps `id` and `source`."""
-        return self._run(self._inner.publish_arrow(type, table, source=source))
+    def publish_arrow(
+        self, type: str, table: pa.Table, *, source: str | None = None, requires: str | None = None
+    ) -> Bulk:
+        """Publish the rows of a table: attributes as columns, and perhaps `id`, `source` and `requires`."""
+        return self._run(self._inner.publish_arrow(type, table, source=source, requires=requires))
 
     def batch(
         self, size: int = BATCH, linger: float = 0.05, *, on_refused: Callable[[Result], None] | None = None
@@ -379,11 +446,17 @@ class Client:
         from_: Start = "now",
         temporary: bool = False,
         *,
+        requires: str | None = None,
         ack: Ack = "auto",
         window: int = WINDOW,
     ) -> Subscription:
-        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up."""
-        made = self._inner.subscribe(id, type, where, from_, temporary, ack=_inner(ack), window=window)
+        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up.
+
+        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`.
+        """
+        made = self._inner.subscribe(
+            id, type, where, from_, temporary, requires=requires, ack=_inner(ack), window=window
+        )
         return Subscription(self._runner, self._run(made), ack)
 
     def resume(self, id: str, *, ack: Ack = "auto", window: int = WINDOW) -> Subscription:
@@ -449,18 +522,28 @@ class Connect:
         *,
         broker: str | None = None,
         certificate: Path | None = None,
+        present: Sequence[Presented | Client] = (),
+        guest_of: Client | Issuer | None = None,
         **settings: Any,
     ) -> Client:
         """Connect to the gateways at one or several addresses.
 
         With a `certificate` only that one is trusted, without one what this machine trusts. With a `broker`, its
-        `did:key:...`, only that one is; without one the first that proves itself.
+        `did:key:...`, only that one is; without one the first that proves itself. `present`, `guest_of` and the other
+        settings are those of `aio.connect`; where that takes a client, so does this.
         """
-        return Client(lambda: aio.connect(url, key, broker=broker, certificate=certificate, **settings))
+        shown = [one.issuer if isinstance(one, Client) else one for one in present]
+        home = guest_of.issuer if isinstance(guest_of, Client) else guest_of
+        return Client(
+            lambda: aio.connect(
+                url, key, broker=broker, certificate=certificate, present=shown, guest_of=home, **settings
+            )
+        )
 
     def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
         """Connect to the domain in a directory of this machine, as one of the principals whose keys are there."""
-        return Client(lambda: aio.connect.from_directory(directory, principal, **settings))
+        place = place_of(Path(directory), os.environ)
+        return self(place.urls, place.key(principal), broker=place.broker, certificate=place.certificate, **settings)
 
 
 connect: Final = Connect()

@@ -280,3 +280,26 @@ def test_help_has_examples(run: Run) -> None:
         shown = words(run(command, "--help"))
         assert f"headgate policy {command} policy" in shown
         assert "Exit status" in shown
+
+
+def test_authority_is_told_in_words_and_applied_once(files: Path, run: Run) -> None:
+    assert run("apply", str(files), "--yes").exit_code == 0
+    (files / "trust.yaml").write_text(
+        "coordinator: did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH\n"
+        "principals: {desk: {policy_rule: '$level > 1'}}\n"
+        "providers: [{name: us, as: administrator}, {name: them, as: shop, mapping: {rank: level}}]\n"
+        "issuing: [{id: day, who: analysts, type: 'shop.*', actions: subscribe, seconds: 3600}]\n"
+    )
+    said = run("plan", str(files)).output
+    for words in (
+        "the requirements of `desk` must be narrower than `$level > 1`",
+        "the network is coordinated by did:key:z6Mkp",
+        "issuing rule `day` for `analysts`, 3600 s each time",
+        "identity provider `us`",
+        "provider of guests `them`, shop",
+    ):
+        assert words in said
+    assert run("apply", str(files), "--yes").exit_code == 0
+    assert run("plan", str(files), "--check").exit_code == 0
+    (files / "trust.yaml").unlink()
+    assert "this domain coordinates the network itself" in run("plan", str(files)).output

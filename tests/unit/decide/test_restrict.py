@@ -263,7 +263,7 @@ def test_a_restriction_never_promises_less_than_is_delivered(story: Story) -> No
             for asker in sorted(askers):  # a principal that was removed since may no longer ask
                 answer = restrict(asker, wanted.id, wanted, event.version, known)
                 mine = reach(answer, event.type)
-                seen = view(state, wanted.principal, event, predicates)
+                seen = view(state, wanted.principal, event, predicates, wanted.origin)
                 if seen is not None:
                     assert set(mine.attributes) >= seen.attributes
                     assert mine.reason not in (Reason.NO_GRANT, Reason.FORBIDDEN, Reason.NEVER_TRUE)

@@ -1,13 +1,15 @@
-"""The table of a demonstration: what was published beside what each reader received, and where versions start.
+"""The table of a demonstration: what was sent beside what each reader received, where versions start, what was refused.
 
 Guarantees: an event is shown as waiting until the pipeline has decided it; only what was delivered is shown as
-received. The columns keep their widths from the first event to the last; at 80 characters every event is one line.
+received. What was sent is shown with what it requires of its receivers. The columns keep their widths from the first
+event to the last; at 80 characters every event is one line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rich.console import Group, RenderableType
 from rich.spinner import Spinner
@@ -16,9 +18,10 @@ from rich.text import Text
 
 from headgate.cli.stories.script import Story, show
 from headgate.decide.publish import type_check
+from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
-from headgate.model.changes import DeclareType
-from headgate.model.events import Event
+from headgate.model.errors import HeadgateError
+from headgate.model.events import Draft, Event
 from headgate.model.types import Catalog
 from headgate.model.values import Value
 from headgate.pipeline.deliveries import Delivered
@@ -29,12 +32,20 @@ WAITING = "…"
 KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader"
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that was tried, and the refusal."""
+
+    say: str
+    error: HeadgateError
+
+
 @dataclass
 class Board:
     """The state of the table."""
 
     story: Story
-    rows: list[Event | tuple[StartingPoint, str]] = field(default_factory=list)
+    rows: list[Event | Refusal | tuple[StartingPoint, str]] = field(default_factory=list)
     received: dict[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
     reached: Mapping[str, int] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
@@ -46,6 +57,10 @@ class Board:
     def start(self, point: StartingPoint, note: str) -> None:
         """A version starts here."""
         self.rows.append((point, note))
+
+    def refuse(self, say: str, error: HeadgateError) -> None:
+        """Something was refused."""
+        self.rows.append(Refusal(say, error))
 
     def decide(self, reached: Mapping[str, int], deliveries: Iterable[tuple[str, Delivered]]) -> None:
         """The pipeline has decided this far, and delivered this."""
@@ -66,12 +81,15 @@ class Board:
         for row in self.rows:
             if isinstance(row, Event):
                 cells = (self._cell(row, reader.subscription) for reader in self.story.readers)
-                table.add_row(Text(str(row.seq), "dim"), Text(_words(row.values)), *cells)
+                table.add_row(Text(str(row.seq), "dim"), Text(self._sent[row.id]), *cells)
                 continue
-            point, note = row
-            line = f"== stream {point.stream}, seq {point.seq}: version {point.version} starts, {note} "
-            line = line.ljust(sum(widths), "=") if len(line) < sum(widths) else line.rstrip()
-            parts += [table, Text(line, "bold yellow")]
+            if isinstance(row, Refusal):
+                parts += [table, Text(f"xx {row.say}: refused [{row.error.code}]", "bold red")]
+            else:
+                point, note = row
+                line = f"== stream {point.stream}, seq {point.seq}: version {point.version} starts, {note} "
+                line = line.ljust(sum(widths), "=") if len(line) < sum(widths) else line.rstrip()
+                parts += [table, Text(line, "bold yellow")]
             table = self._table(widths)
         parts += [table, Text(f"{KEY}   {WAITING} being decided" if say else KEY, "dim")]
         if say:
@@ -89,8 +107,8 @@ class Board:
     def _widths(self, width: int) -> tuple[int, ...]:
         """The widest thing each column may come to hold, and a gap as wide as there is room for."""
         events = [e for scene in self.story.scenes for e in scene.events]
-        values = [type_check(e, self._types.attributes(e.type)) for e in events]
-        whole = max(len(_words(one)) for one in values)
+        values = [self._values(e) for e in events]
+        whole = max(map(len, self._sent.values()))
         masked = max(sum(max(len(show(v)), len(HIDDEN)) + 1 for v in one.values() if v is not None) for one in values)
         content = [len(str(len(events))), max(whole, len(self.story.source))]
         content += [max(len(reader.title), reader.width or masked - 1) for reader in self.story.readers]
@@ -100,13 +118,21 @@ class Board:
             content[1:] = [max(8, one * room // wanted) for one in content[1:]]
         return (*(one + gap for one in content[:-1]), content[-1])
 
-    @property
+    @cached_property
     def _types(self) -> Catalog:
-        types = Catalog()
-        for change in self.story.policy:
-            if isinstance(change, DeclareType):
-                types = types.declare(change.type)
-        return types
+        return self.story.types
+
+    @cached_property
+    def _sent(self) -> dict[str, str]:
+        """Each event as its publisher sent it, and what it requires."""
+        return {e.id: self._words(e) for scene in self.story.scenes for e in scene.events}
+
+    def _words(self, draft: Draft) -> str:
+        said = " ".join(show(value) for value in self._values(draft).values() if value is not None)
+        return said if draft.requires is None else f"{said}  {render_condition(draft.requires)}"
+
+    def _values(self, draft: Draft) -> Mapping[str, Value]:
+        return type_check(draft, self._types.attributes(draft.type))
 
     def _cell(self, event: Event, subscription: str) -> Text:
         view = self.received.get((event.stream, event.seq, subscription))
@@ -118,7 +144,3 @@ class Board:
             if value is not None
         ]
         return Text(" ").join(Text(word, style) for word, style in seen)
-
-
-def _words(values: Mapping[str, Value]) -> str:
-    return " ".join(show(value) for value in values.values() if value is not None)

@@ -6,7 +6,7 @@ all is well only if `verify` found no difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,9 +16,9 @@ from headgate.cli.stories.script import Story, show
 from headgate.cli.stories.stage import Stage
 from headgate.decide.ask import Books
 from headgate.decide.explain import explain
-from headgate.decide.explanation import Explanation, Question, Shown, Why
+from headgate.decide.explanation import Demand, Explanation, Question, Shown, Unmet, Why
 from headgate.lang.render import render_condition
-from headgate.model.rights import Effect
+from headgate.model.rights import Effect, Source
 from headgate.pipeline.verify import Report
 
 
@@ -32,21 +32,32 @@ def answer(stage: Stage) -> RenderableType:
         Books(ledger.state(), ledger.state, stage.gateway.predicates),
     )
     lines = [Text(line) for line in (*_failed(found), *_needed(found, asked.attribute), *_asides(stage))]
-    return Group(Text(asked.text, "bold"), _attributes(found, asked.attribute), *lines)
+    return Group(Text(asked.text, "bold"), _attributes(found, stage), *lines)
 
 
-def _attributes(found: Explanation, asked: str) -> RenderableType:
+def _attributes(found: Explanation, stage: Stage) -> RenderableType:
+    who, asked = stage.story.called(found.principal), stage.story.question.attribute
     if not found.visible:
-        return Text(f"No right of `{found.principal}` holds for this event, so it is not sent at all.")
+        return Text(f"No right of `{who}` holds for this event, so it is not sent at all.")
+    if found.unmet:
+        unmet = ", and ".join(f"{_demand(one)}, which is {_outcome(one.truth)} of `{who}`" for one in found.unmet)
+        return Text(f"`{who}` has the right to see it, but {unmet}. So it is not sent at all.")
+    chains = {
+        rule.id: stage.story.called(rule.author)
+        for rule in stage.gateway.ledger.state(found.version).rules
+        if rule.source is Source.CHAIN
+    }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     for one in found.attributes:
         value = Text(show(one.value), "green") if one.visible else Text("hidden", "yellow")
-        table.add_row(Text(one.name, "bold" if one.name == asked else ""), value, Text(_why(one, found)))
+        table.add_row(Text(one.name, "bold" if one.name == asked else ""), value, Text(_why(one, who, chains)))
     return table
 
 
-def _why(one: Shown, found: Explanation) -> str:
+def _why(one: Shown, who: str, chains: Mapping[str, str]) -> str:
     match one.why:
+        case Why.GRANTED if one.rule is not None and one.rule in chains:
+            return f"shown by a chain that begins at `{chains[one.rule]}`"
         case Why.GRANTED:
             return f"shown by the rule `{one.rule}`"
         case Why.FORBIDDEN:
@@ -54,7 +65,22 @@ def _why(one: Shown, found: Explanation) -> str:
         case Why.UNCOVERED if one.failed:
             return "the rules that would show it do not hold for this event"
         case Why.UNCOVERED:
-            return f"no rule shows it to `{found.principal}`"
+            return f"no {'certificate' if chains else 'rule'} shows it to `{who}`"
+
+
+def _demand(one: Unmet) -> str:
+    rule = render_condition(one.condition)
+    match one.demand:
+        case Demand.EVENT:
+            return f"the event asks for receivers with {rule}"
+        case Demand.POLICY_RULE:
+            return f"the policy rule of its publisher is {rule}"
+        case Demand.SUBSCRIPTION:
+            return f"the subscription asks for publishers with {rule}"
+
+
+def _outcome(truth: bool | None) -> str:
+    return "unknown" if truth is None else str(truth).lower()
 
 
 def _failed(found: Explanation) -> Iterator[str]:
@@ -63,8 +89,8 @@ def _failed(found: Explanation) -> Iterator[str]:
         if one.matched or one.effect is Effect.FORBID:
             continue
         for part in one.parts:
-            outcome = "unknown" if part.truth is None else "false"
-            yield f"The rule `{one.rule}` asks for {render_condition(part.condition)}, which is {outcome} here."
+            asks = f"asks for {render_condition(part.condition)}, which is {_outcome(part.truth)} here"
+            yield f"The rule `{one.rule}` {asks}."
 
 
 def _needed(found: Explanation, attribute: str) -> Iterator[str]:

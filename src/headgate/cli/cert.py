@@ -1,0 +1,369 @@
+"""`headgate cert`: issue, show, verify, reduce and revoke authorisation certificates.
+
+Guarantees: nothing is issued that would be refused elsewhere; a signed text goes to standard output or a new file and
+nothing else does. Verifying leaves with 0 if the holder gets something, with 1 if not, and with 2 if it could not be
+found out. A revocation list never falls behind one that the same key has signed on this machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from headgate.cli.cert_shown import authority_words, draw_chain, say_legend, say_reduced, steps, validity_words
+from headgate.cli.common import fail, shows_errors
+from headgate.cli.connecting import BrokerOption, CertificateOption, DirectoryOption, KeyOption, NodeOption
+from headgate.cli.judging import NOBODY, Ground, Wanted, certificates_of, holder_of, in_order, opened
+from headgate.cli.keys import Json, KeysOption, PassphraseFile
+from headgate.cli.listing import revoke_at_service, revoke_in_file
+from headgate.cli.shown import check_text, print_json, say
+from headgate.cli.statement_shown import show_all
+from headgate.cli.statements import (
+    AtOption,
+    AudienceOption,
+    FilesArgument,
+    ForOption,
+    HeardOption,
+    Names,
+    OutOption,
+    SignerOption,
+    SubjectOption,
+    UntilOption,
+    condition_of,
+    hand_out,
+    moment_of,
+    pieces,
+    read_all,
+    seconds_of,
+    signer,
+    validity_of,
+    value_of,
+)
+from headgate.decide.reduction import Reduced
+from headgate.gateway.domain import utc_now
+from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, Authority, NetworkAuthority, TypeAuthority
+from headgate.model.conditions import TRUE
+from headgate.model.errors import BadStatement, ChainInvalid, Expired, Revoked
+from headgate.model.rights import Action
+from headgate.trust.certificates import issue_certificate, read_certificate
+
+app = typer.Typer(
+    help="Issue certificates, look at them, and find out what they give.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
+"""What is an answer of `verify`, and no failure of it."""
+
+TypeOption = Annotated[
+    str | None,
+    typer.Option("--type", metavar="PATTERN", help="The types: `a.b.Name`, `a.b.*` or `OWNER/a.b.*`."),
+]
+NetworkOption = Annotated[str | None, typer.Option("--network", metavar="NAME", help="The network; `*` for any.")]
+MayOption = Annotated[
+    str, typer.Option("--may", metavar="ACTIONS", help="publish, subscribe, extend; or connect, install.")
+]
+AttributesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--attributes",
+        metavar="NAMES",
+        help="Only these attributes; `name=value` forces a value.",
+        show_default="all",
+    ),
+]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", metavar="CONDITION", help="Only events for which it holds.")
+]
+DelegateOption = Annotated[bool, typer.Option("--delegate", help="Let the holder pass it on.")]
+FreshnessOption = Annotated[
+    str | None,
+    typer.Option("--freshness", metavar="TIME", help="How long it counts without a word from you, such as `5m`."),
+]
+CoordinatorOption = Annotated[
+    str | None, typer.Option("--coordinator", metavar="WHO", help="The domain that coordinates the network.")
+]
+HolderOption = Annotated[
+    str | None,
+    typer.Option("--holder", metavar="WHO", help="Who shows them.", show_default="the last of the chain"),
+]
+WantedOption = Annotated[
+    str | None,
+    typer.Option("--type", metavar="TYPE", help="Ask about this type alone: `a.b.Name` or `OWNER/a.b.Name`."),
+]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Certificates and identity statements, by id.")]
+ListOption = Annotated[
+    Path | None, typer.Option("--list", metavar="FILE", help="Your revocation list; made if it is not there.")
+]
+
+
+# -- issuing --------------------------------------------------------------------------------------------------
+
+
+def issue(
+    who: SignerOption,
+    to: SubjectOption,
+    may: MayOption,
+    type: TypeOption = None,
+    network: NetworkOption = None,
+    attributes: AttributesOption = None,
+    where: WhereOption = None,
+    for_: ForOption = None,
+    until: UntilOption = None,
+    delegate: DelegateOption = False,
+    freshness: FreshnessOption = None,
+    audience: AudienceOption = None,
+    out: OutOption = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Issue a certificate: give someone rights on your event types, or pass on rights that you were given.
+
+    You may write more than you have; what is beyond it is cut wherever the certificate is shown.
+
+    For example:
+
+    `headgate cert issue --as pito --to met --type 'uk.gov.pito.*' --may publish,subscribe --delegate -o met.jwt`
+
+    `headgate cert issue --as met --to smith --type pito/uk.gov.pito.Numberplate --may subscribe
+    --attributes location,numberplate --where "numberplate = 'AE05 XYZ'" --for 8h -o smith.jwt`
+
+    `headgate cert issue --as met --to cctv --type pito/uk.gov.pito.Numberplate --may publish
+    --attributes "location='Victoria',numberplate" --for 30d`
+
+    `headgate cert issue --as police --to met --network police --may connect,install --delegate --freshness 5m`
+    """
+    check_text(to, may, type, network, attributes, where, *(audience or ()))
+    names = Names(keys)
+    now = utc_now()
+    authority = _authority(names, type, network, may, attributes, where)
+    validity = validity_of(now, for_, until)
+    silence = None if freshness is None else seconds_of(freshness, "--freshness")
+    subject = names.did(to, "--to")
+    by = signer(who, names.keyring, passphrase_file).key
+    text = issue_certificate(
+        by,
+        subject=subject,
+        authority=[authority],
+        now=now,
+        delegate=delegate,
+        validity=validity,
+        freshness=silence,
+        audience=audience or (),
+    )
+    made = read_certificate(text).value
+    passing = ", may pass it on" if delegate else ""
+    hand_out(
+        text,
+        out,
+        f"{names(by.public.did)} gives {names(subject)}: {authority_words(authority, names)}",
+        f"certificate {made.id}, {validity_words(made.validity)}{passing}",
+    )
+
+
+def _authority(
+    names: Names, type: str | None, network: str | None, may: str, attributes: str | None, where: str | None
+) -> Authority:
+    if (type is None) == (network is None):
+        raise typer.BadParameter("say what it is about, with either --type PATTERN or --network NAME")
+    if type is None:
+        assert network is not None
+        if attributes is not None or where is not None:
+            raise typer.BadParameter("--attributes and --where go with --type")
+        return NetworkAuthority(_actions(may, NETWORK_ACTIONS), network)
+    owner, pattern = names.owned(type)
+    named, forced = (None, {}) if attributes is None else _attributes(attributes)
+    condition = TRUE if where is None else condition_of(where, "--where")
+    return TypeAuthority(_actions(may, TYPE_ACTIONS), pattern, owner, named, forced, condition)
+
+
+def _actions(given: str, possible: frozenset[Action]) -> frozenset[Action]:
+    by_name = {one.value: one for one in possible}
+    found = pieces(given)
+    if unknown := [one for one in found if one not in by_name]:
+        raise typer.BadParameter(f"--may: `{unknown[0]}` is none of {', '.join(sorted(by_name))}")
+    if not found:
+        raise typer.BadParameter(f"--may names one or more of {', '.join(sorted(by_name))}")
+    return frozenset(by_name[one] for one in found)
+
+
+def _attributes(given: str) -> tuple[tuple[str, ...], dict[str, object]]:
+    named: list[str] = []
+    forced: dict[str, object] = {}
+    for one in pieces(given):
+        name, equals, value = one.partition("=")
+        if name.strip() in named:
+            raise typer.BadParameter(f"--attributes names `{name.strip()}` twice")
+        named.append(name.strip())
+        if equals:
+            forced[named[-1]] = value_of(value.strip())
+    return tuple(named), forced
+
+
+# -- looking --------------------------------------------------------------------------------------------------
+
+
+def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+    """Say in words what certificates and other signed statements say.
+
+    Their signatures are verified; whether they give anything is another question, for `verify`.
+
+    For example:
+
+    `headgate cert show met.jwt smith.jwt`
+    """
+    show_all(read_all(files), Names(keys), utc_now(), json=json)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What verifying came to, as JSON has it."""
+
+    holder: str
+    holds: bool
+    chains: tuple[Reduced, ...] = ()
+    code: str | None = None
+    why: str | None = None
+    remedy: str | None = None
+
+
+def verify(
+    files: FilesArgument,
+    holder: HolderOption = None,
+    coordinator: CoordinatorOption = None,
+    type: WantedOption = None,
+    network: NetworkOption = None,
+    audience: HeardOption = None,
+    at: AtOption = None,
+    keys: KeysOption = None,
+    json: Json = False,
+) -> None:
+    """Find the chains in a bag of certificates, and say what the holder gets, or why not.
+
+    Revocation lists and successions among the files count. Leaves with 0 if the holder gets something, with 1 if not.
+
+    For example:
+
+    `headgate cert verify pito-met.jwt met-smith.jwt --type uk.gov.pito.Numberplate`
+
+    `headgate cert verify bag.jwt --holder smith --coordinator police --json`
+    """
+    check_text(holder, coordinator, type, network, audience)
+    names = Names(keys)
+    now = utc_now() if at is None else moment_of(at, "--at")
+    root = NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
+    given = None if holder is None else names.did(holder, "--holder")
+    wanted = None if type is None else _wanted(names, type)
+    written = read_all(files)
+    try:
+        ground = Ground(opened(written, audience, now), now, root, network or "*")
+        given = holder_of(ground.bag.certificates) if given is None else given
+        chains = ground.chains(given, wanted)
+    except _REFUSALS as error:
+        if json:
+            print_json(Answer(given or "", holds=False, code=error.code, why=error.message, remedy=error.remedy))
+            raise typer.Exit(1) from None
+        fail(names.told(error), status=1)
+    if json:
+        print_json(Answer(given, holds=True, chains=chains))
+        return
+    for number, chain in enumerate(chains):
+        if number:
+            say()
+        draw_chain(chain.chain, names, ground.same)
+        say_reduced(chain, names)
+    say_legend(names)
+
+
+def _wanted(names: Names, given: str) -> Wanted:
+    owner, name = names.owned(given)
+    return Wanted(name, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction step by step, as JSON has it."""
+
+    steps: tuple[dict[str, object], ...]
+    reduced: Reduced
+
+
+def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+    """Reduce a chain to the one certificate that it comes to, step by step, with what each step cuts.
+
+    The order of the files does not matter. The result counts only if the first issuer owns the types, or coordinates
+    the network; `verify` looks at that too.
+
+    For example:
+
+    `headgate cert reduce pito-met.jwt met-smith.jwt`
+    """
+    names = Names(keys)
+    chain = in_order(certificates_of(read_all(files)))
+    found = steps(chain, names)
+    if len(found) < len(chain):
+        _stopped(found[-1].reduced, chain[len(found)].id, names)
+    if json:
+        shown = tuple({"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in found)
+        print_json(Reduction(shown, found[-1].reduced))
+        return
+    draw_chain(chain, names)
+    say()
+    say((names(chain[0].issuer), "bold"), " gives ", (names(chain[-1].subject), "bold"), ", all in all:")
+    say_reduced(found[-1].reduced, names)
+    say_legend(names)
+
+
+def _stopped(reduced: Reduced, after: str, names: Names) -> None:
+    if not reduced.delegate:
+        raise ChainInvalid(
+            f"`{reduced.chain[-1].id}` does not let {names(reduced.subject)} pass it on, who issued `{after}`",
+            remedy="issue it anew with `--delegate`",
+        )
+    raise ChainInvalid(
+        f"nothing of `{after}` is left after `{reduced.chain[-1].id}`",
+        remedy="look at both with `headgate cert show`",
+    )
+
+
+# -- revoking -------------------------------------------------------------------------------------------------
+
+
+def revoke(
+    ids: IdsArgument,
+    who: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Whose certificates they are.")] = None,
+    list_: ListOption = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Take certificates back: sign the next revocation list, or ask the domain's service to do so.
+
+    With `--list`, the file is replaced by a list with the next number that has these ids too. Send it to those who
+    rely on your certificates. Without it, the certificates are those that a domain's service has issued.
+
+    For example:
+
+    `headgate cert revoke s7Q2b... --as met --list met-revoked.jwt`
+
+    `headgate cert revoke s7Q2b... --as administrator --domain met`
+    """
+    check_text(who, *ids)
+    if list_ is not None:
+        if who is None or node or key or broker or certificate:
+            raise typer.BadParameter("--list goes with --as NAME, and with no option of a node")
+        revoke_in_file(signer(who, Names(keys).keyring, passphrase_file), ids, list_, utc_now())
+        return
+    revoke_at_service(ids, node, who, key, broker, certificate, domain)
+
+
+for word, command in (("issue", issue), ("show", show), ("verify", verify), ("reduce", reduce), ("revoke", revoke)):
+    app.command(word)(shows_errors(command))

@@ -1,0 +1,174 @@
+"""A bag of statements judged by itself, without a ledger: what it gives its holder, or why nothing.
+
+Guarantees: the chains are those that a gateway would find: by `decide.chains`, with the revocation lists and
+successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either.
+Leaves out: what a gateway knows besides, such as lists that it has heard of and types that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from headgate.cli.statements import Written
+from headgate.decide.chains import discover, why_not
+from headgate.decide.reduction import Reduced
+from headgate.decide.standing import Standing
+from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
+from headgate.model.errors import ChainInvalid, HeadgateError
+from headgate.model.state import State
+from headgate.model.types import matches
+from headgate.model.values import brief
+from headgate.trust.bags import Bag, open_bag
+from headgate.trust.certificates import read_certificate
+
+NOBODY = ""
+"""The coordinator where none is named: authority over a network then counts for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of a chain, where not everything: a type, and perhaps whose it is."""
+
+    type: str
+    owner: str | None = None
+
+    def takes(self, one: Authority) -> bool:
+        """Does an authority reach the type?"""
+        if not isinstance(one, TypeAuthority):
+            return False
+        return matches(one.type, self.type) and self.owner in (None, one.owner)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Verified statements, at one time."""
+
+    bag: Bag
+    now: datetime
+    coordinator: str = NOBODY
+    network: str = ANY
+
+    @cached_property
+    def _standing(self) -> Standing:
+        """Which keys are one principal's."""
+        made = Standing(State())
+        for one in sorted(self.bag.successions, key=lambda each: each.number):
+            if made.successions.get(one.old) != one:
+                made.succeed(one, self.now)
+        return made
+
+    def same(self, a: str, b: str) -> bool:
+        """Do two keys belong to one principal?"""
+        return self._standing.same(a, b)
+
+    def revoked(self, one: Certificate) -> bool:
+        """Has its issuer taken it back?"""
+        return any(one.id in each.revoked for each in self._lists(one.issuer))
+
+    def known(self, one: Certificate) -> bool | None:
+        """Was its issuer heard lately enough, and does its key still count?"""
+        succession = self._standing.successions.get(one.issuer)
+        if succession is not None and succession.until is not None and succession.until <= self.now:
+            return False
+        if one.freshness is None:
+            return True
+        heard = max((each.issued for each in self._lists(one.issuer)), default=None)
+        return None if heard is None or heard + timedelta(seconds=one.freshness) <= self.now else True
+
+    def _lists(self, issuer: str) -> list[RevocationList]:
+        return [one for one in self.bag.lists if self.same(one.issuer, issuer)]
+
+    def chains(self, holder: str, wanted: Wanted | None = None) -> tuple[Reduced, ...]:
+        """Every chain that gives the holder something of what is wanted; refused, with the reason, if none does."""
+        certificates = self.bag.certificates
+        found = discover(
+            certificates,
+            holder,
+            coordinator=self.coordinator,
+            now=self.now,
+            revoked=self.revoked,
+            known=self.known,
+            same=self.same,
+            network=self.network,
+        )
+        if not found:
+            raise self._why_not(holder)
+        fitting = tuple(one for one in found if wanted is None or any(map(wanted.takes, one.authority)))
+        if not fitting:
+            assert wanted is not None
+            raise ChainInvalid(
+                f"no chain gives `{brief(holder)}` anything on `{brief(wanted.type)}`",
+                remedy="look at what there is, without `--type`",
+            )
+        return fitting
+
+    def _why_not(self, holder: str) -> HeadgateError:
+        found = why_not(
+            self.bag.certificates,
+            holder,
+            coordinator=self.coordinator,
+            now=self.now,
+            revoked=self.revoked,
+            known=self.known,
+            same=self.same,
+            network=self.network,
+        )
+        networks = any(isinstance(one, NetworkAuthority) for each in self.bag.certificates for one in each.authority)
+        if self.coordinator == NOBODY and networks and isinstance(found, ChainInvalid):
+            found.remedy = "name the coordinating domain with `--coordinator`"
+        return found
+
+
+def opened(written: Sequence[Written], audience: str | None, now: datetime) -> Bag:
+    """The statements of files, verified; the place of a bad one is its file and line."""
+    for one in written:
+        try:
+            open_bag([one.text], audience=audience, now=now)
+        except HeadgateError as error:
+            error.place = one.place
+            raise
+    return open_bag([one.text for one in written], audience=audience, now=now)
+
+
+def certificates_of(written: Sequence[Written]) -> list[Certificate]:
+    """The certificates of files, whoever they are for and whenever they are good."""
+    found: list[Certificate] = []
+    for one in written:
+        try:
+            found.append(read_certificate(one.text).value)
+        except HeadgateError as error:
+            error.place = one.place
+            raise
+    return found
+
+
+def holder_of(certificates: Sequence[Certificate]) -> str:
+    """Whom a bag is for, where that is plain: the one who was given something and gave nothing on."""
+    issuers = {one.issuer for one in certificates}
+    found = list(dict.fromkeys(one.subject for one in certificates if one.subject not in issuers))
+    if len(found) != 1:
+        raise ChainInvalid(
+            "nothing is issued to anyone" if not found else f"{len(found)} hold something and give nothing on",
+            remedy="say with `--holder` who shows the certificates",
+        )
+    return found[0]
+
+
+def in_order(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
+    """One chain, from the first issuer to the holder, in whatever order it was given."""
+    by_issuer = {one.issuer: one for one in certificates}
+    subjects = {one.subject for one in certificates}
+    first = [one for one in certificates if one.issuer not in subjects]
+    if len(by_issuer) == len(certificates) and len(first) == 1:
+        found = [first[0]]
+        while (after := by_issuer.get(found[-1].subject)) is not None and len(found) < len(certificates):
+            found.append(after)
+        if len(found) == len(certificates):
+            return tuple(found)
+    raise ChainInvalid(
+        "the certificates are not one chain",
+        remedy="give those that lead from one issuer to the next; `headgate cert verify` finds chains in a bag",
+    )

@@ -1,0 +1,215 @@
+"""`headgate policy check`: what can be proven of a policy.
+
+Guarantees: changes nothing. A rule is named, or an attribute said to be out of sight, only where that is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from headgate.cli.common import data_directory, open_domain, out
+from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_constant, table
+from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy
+from headgate.decide.truth import PredicateFunction
+from headgate.decide.views import view
+from headgate.gateway.config import Files
+from headgate.ledger import Ledger
+from headgate.model.conditions import TRUE
+from headgate.model.errors import UnknownName
+from headgate.model.limits import WIDER_SECONDS
+from headgate.model.rights import Effect, Rule
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.values import brief
+from headgate.pipeline.jobs import Paths
+from headgate.scenario.policy import plan_policy, read_policy
+
+_MOST: Final = 50
+"""Lines shown; `--json` has them all."""
+
+_FEW: Final = 3
+_MOST_SECONDS: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy, and the predicates that can be asked."""
+
+    state: State
+    predicates: Mapping[str, PredicateFunction]
+
+
+def check(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="A policy directory, as it would be applied.", show_default="the ledger's"
+        ),
+    ] = None,
+    domain: Annotated[
+        Path | None,
+        typer.Option(
+            "--domain",
+            metavar="DIR",
+            help="The domain, or its data directory.",
+            envvar="HEADGATE_DOMAIN",
+            show_default="the one the policy stands in, or the current directory",
+        ),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(min=0, help="The ledger's policy at this version; default the newest.")
+    ] = None,
+    sees: Annotated[
+        str | None, typer.Option("--can-see", metavar="TYPE.ATTRIBUTE", help="Can anyone ever see this attribute?")
+    ] = None,
+    outside: Annotated[
+        list[str] | None, typer.Option(metavar="GROUP", help="With --can-see: anyone but its members; may be repeated.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=_MOST_SECONDS, help="How long one proof may take.")
+    ] = WIDER_SECONDS,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Find rules that never count and rules that nobody would miss; or prove who can never see an attribute.
+
+    A rule never counts if its condition can never be true, or if rules before it decide all that it speaks of. It is
+    not needed if everything would stay as it is without it. All rules that are named could be removed together.
+
+    For example:
+
+    `headgate policy check policy`
+
+    `headgate policy check --domain /srv/headgate`
+
+    `headgate policy check policy --can-see shop.Sale.card --outside accountants`
+
+    Exit status: 0 nothing found, or nobody can see it; 1 something found, or somebody can; 2 if the policy is refused.
+    """
+    check_text(str(directory or ""), sees, *(outside or ()))
+    if outside and sees is None:
+        raise typer.BadParameter("--outside goes with --can-see")
+    if directory is not None and version is not None:
+        raise typer.BadParameter("a directory has no --version; leave one of them out")
+    with ExitStack() as opened:
+        policy = _policy(directory, domain, version, opened)
+        if sees is not None:
+            type_name, attribute = _split(policy.state, sees)
+            answer = can_see(
+                policy.state, type_name, attribute, outside or (), predicates=policy.predicates, limit=seconds
+            )
+            print_json(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
+            raise typer.Exit(0 if answer.verdict == "no" else 1)
+        found = check_policy(policy.state, limit=seconds)
+    print_json(found) if json else _show(found, policy.state)
+    raise typer.Exit(1 if found.findings else 0)
+
+
+def _policy(directory: Path | None, domain: Path | None, version: int | None, opened: ExitStack) -> _Policy:
+    """The policy of the ledger; or of a directory, for the domain that it stands in if there is one."""
+    if directory is None:
+        there = opened.enter_context(open_domain(domain or Path()))
+        books = there.books(there.ledger.state())
+        state = books.now if version is None else books.states(version)
+        return _Policy(state, books.predicates(state))
+    beside = directory.resolve().parent
+    if domain is None and not Files(beside).config.is_file():
+        return _Policy(read_policy(directory, ADMINISTRATOR).state, {})
+    with Ledger.open(Paths(data_directory(domain or beside)).ledger) as ledger:
+        now = ledger.state()
+    return _Policy(plan_policy(now, read_policy(directory, now.administrator)).after, {})
+
+
+def _split(state: State, text: str) -> tuple[str, str]:
+    """A type and one of its attributes, out of their names with a dot between."""
+    dots = [at for at, letter in enumerate(text) if letter == "."]
+    for at in reversed(dots):
+        if text[:at] in state.types and text[at + 1 :] in state.types.attributes(text[:at]):
+            return text[:at], text[at + 1 :]
+    known = next((text[:at] for at in reversed(dots) if text[:at] in state.types), None)
+    if known is not None:
+        remedy = f"its attributes are {names(state.types.attributes(known)) or 'none'}"
+        raise UnknownName(f"`{known}` has no attribute `{brief(text[len(known) + 1 :])}`", remedy=remedy)
+    raise UnknownName(f"no event type and attribute `{brief(text)}`", remedy="write it like `shop.Sale.card`")
+
+
+# -- in words -------------------------------------------------------------------------------------------------
+
+
+def _show(found: Checked, state: State) -> None:
+    rules = {rule.id: rule for rule in state.rules}
+    never = [one for one in found.findings if one.fault is not Fault.REDUNDANT]
+    needless = [one for one in found.findings if one.fault is Fault.REDUNDANT]
+    for title, findings in (("Rules that never count", never), ("Rules that nobody would miss", needless)):
+        if findings:
+            say((title, "bold yellow"))
+            for line in list(_lines(findings, rules))[:_MOST]:
+                say(f"  {line}")
+            if len(findings) > _MOST:
+                say(f"  and {len(findings) - _MOST:,} more; `--json` has them all")
+    if not found.findings:
+        say(("nothing found", "bold green"), f" in {len(rules):,} rules")
+    if found.undecided:
+        say(("not decided", "yellow"), f": {_some(found.undecided)}; `--seconds` gives proofs more time")
+
+
+def _lines(findings: list[Finding], rules: Mapping[str, Rule]) -> Iterator[str]:
+    for one in findings:
+        rule = rules[one.rule]
+        match one.fault:
+            case Fault.NOBODY:
+                yield f"`{rule.id}` speaks to nobody: `{rule.who}` has no members"
+            case Fault.NO_TYPE:
+                yield f"`{rule.id}` speaks of nothing: there is no such type, or none with the attributes it names"
+            case Fault.NEVER_TRUE if rule.effect is Effect.FORBID:
+                yield f"`{rule.id}` forbids nothing: its condition is always false"
+            case Fault.NEVER_TRUE:
+                yield f"`{rule.id}` grants nothing: its condition can never be true"
+            case Fault.SHADOWED:
+                verb = "decide" if len(one.because) > 1 else "decides"
+                yield f"`{rule.id}` comes too late: {_some(one.because)} {verb} all that it speaks of"
+            case Fault.REDUNDANT if rule.effect is Effect.FORBID:
+                yield f"`{rule.id}` takes nothing away"
+            case Fault.REDUNDANT:
+                verb = "grant" if len(one.because) > 1 else "grants"
+                yield f"`{rule.id}` adds nothing: {_some(one.because)} {verb} the same"
+
+
+def _some(ids: tuple[str, ...]) -> str:
+    return names(ids[:_FEW]) + (f" and {len(ids) - _FEW:,} more" if len(ids) > _FEW else "")
+
+
+def _show_sight(answer: Sight, policy: _Policy, attribute: str, type_name: str, outside: list[str]) -> None:
+    but = f" outside {names(outside)}" if outside else ""
+    what = f"`{attribute}` of `{type_name}`"
+    if answer.verdict == "no":
+        say(("no", "bold green"), f": nobody{but} can ever see {what}")
+        return
+    if answer.verdict == "cannot tell":
+        say(
+            ("cannot tell", "bold yellow"), f" whether anybody{but} can ever see {what}; `--seconds` gives it more time"
+        )
+        return
+    event, rule, who = answer.event, answer.rule, answer.principal
+    assert event is not None
+    assert rule is not None
+    assert who is not None
+    say(("yes", "bold red"), f": `{who}` sees {what} by the rule `{rule.id}`{_where(rule)}, for example of")
+    seen = view(policy.state, who, event, policy.predicates, event.origin)
+    visible = frozenset() if seen is None else seen.attributes
+    say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
+    shown = table("", "", "")
+    shown.show_header = False
+    for name, value in event.values.items():
+        mark = Text("seen", "red") if name in visible else Text("hidden", "dim")
+        shown.add_row(*cells(f"    {name}", show_constant(value), mark))
+    out.print(shown)
+
+
+def _where(rule: Rule) -> str:
+    return "" if rule.where == TRUE else f" (where {show_condition(rule.where)})"

@@ -1,0 +1,292 @@
+"""What the commands about signed statements share: whose key signs, who is meant, and the files that they read.
+
+Guarantees: a name is a key of one's own keyring or a `did:key:...`, never a guess; a file is read no further than a
+statement can be long, and never overwritten. Times on the command line have a zone or are a duration from now.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from headgate.cli.common import err
+from headgate.cli.keys import asked_passphrase, keyring_at, passphrase_in
+from headgate.cli.shown import check_text, printable
+from headgate.gateway.settings import duration
+from headgate.lang import parse_condition
+from headgate.model.authority import Validity
+from headgate.model.conditions import Attribute, Compare, Condition, Constant
+from headgate.model.errors import (
+    AlreadyExists,
+    BadExpression,
+    BadKey,
+    BadStatement,
+    HeadgateError,
+    NotFound,
+    StorageFull,
+    TooLarge,
+)
+from headgate.model.limits import MAX_LIST_BYTES
+from headgate.model.values import Value, parse_timestamp
+from headgate.trust.bags import MAX_SHOWN
+from headgate.trust.keyring import Keyring
+from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
+
+STANDARD: Final = Path("-")
+_DID: Final = "did:key:"
+_SHORT: Final = 6
+"""Characters of a key's name that are shown at each end where no name is known."""
+_MAX_KEY_BYTES: Final = 10_000
+_PIECE: Final = re.compile(r"(?:[^,']|'(?:[^']|'')*')+")
+"""What stands between commas that are not in quotes."""
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Files with statements, one a line; - for standard input."),
+]
+SignerOption = Annotated[
+    str, typer.Option("--as", metavar="NAME", help="The key that signs: a name of your keys, or a key file.")
+]
+SubjectOption = Annotated[
+    str, typer.Option("--to", metavar="WHO", help="Whom it is for: a DID, or a name of your keys.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="A new file for it.", show_default="standard output"),
+]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long, such as `8h` or `30d`.")]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Until when, such as `2027-01-01T00:00:00Z`.")
+]
+AudienceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--audience", metavar="DOMAIN", help="Let it count only in this domain; may be repeated.", show_default="all"
+    ),
+]
+HeardOption = Annotated[
+    str | None, typer.Option("--audience", metavar="DOMAIN", help="The domain in which they are to count.")
+]
+AtOption = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Ask about another time than now.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The text of a statement, and where it stands."""
+
+    text: str
+    place: str
+
+
+# -- who ------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """What keys are called here: names of the keyring, and where there is none a short form of the key's own."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._keyring = keyring_at(directory)
+        self._known: dict[str, str] = {}
+        try:
+            for name in self._keyring.names():
+                self._known.setdefault(self._keyring.public(name).did, name)
+        except HeadgateError:
+            if directory is not None:
+                raise  # a directory that was asked for must be good; one's own is needed for nothing yet
+        self.used: dict[str, str] = {}
+
+    def __call__(self, did: str) -> str:
+        """How a key is shown; the whole of it is kept for the legend."""
+        short = did.removeprefix(_DID)
+        shown = self._known.get(did) or (
+            f"{short[:_SHORT]}..{short[-_SHORT:]}" if did.startswith(_DID) else printable(did)
+        )
+        self.used.setdefault(did, shown)
+        return shown
+
+    def did(self, given: str, option: str) -> str:
+        """The key that is meant."""
+        check_text(given)
+        try:
+            if given.startswith(_DID):
+                return PublicKey.from_did(given).did
+            return self._keyring.public(given).did
+        except HeadgateError as error:
+            raise error.at(option) from None
+
+    def owned(self, pattern: str) -> tuple[str | None, str]:
+        """The owner's key, if it is named, and the rest of `OWNER/pattern`."""
+        owner, slash, rest = pattern.rpartition("/")
+        return (self.did(owner, "--type"), rest) if slash else (None, pattern)
+
+    def told(self, error: HeadgateError) -> HeadgateError:
+        """A refusal in which the keys that have names are called by them."""
+        for did, name in self._known.items():
+            error.message = error.message.replace(did, name)
+            error.remedy = None if error.remedy is None else error.remedy.replace(did, name)
+        return error
+
+    @property
+    def keyring(self) -> Keyring:
+        """Where the names come from."""
+        return self._keyring
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A key that signs, and the directory it is kept in."""
+
+    key: PrivateKey
+    directory: Path
+
+
+def signer(given: str, keyring: Keyring, passphrase_file: Path | None) -> Signer:
+    """The key of `--as`: a file if it looks like one, else a name of the keyring."""
+    check_text(given)
+    path = Path(given)
+    if "/" in given or path.suffix in (".pem", ".key"):
+        locked = is_locked(read_secret(path, _MAX_KEY_BYTES))
+        return Signer(PrivateKey.load(path, _passphrase(passphrase_file, locked=locked)), path.parent)
+    passphrase = _passphrase(passphrase_file, locked=keyring.locked(given))
+    return Signer(keyring.load(given, passphrase), keyring.directory)
+
+
+def _passphrase(file: Path | None, *, locked: bool) -> bytes | None:
+    if not locked:
+        if file is not None:
+            raise BadKey("the key is not under a passphrase", remedy="leave `--passphrase-file` out")
+        return None
+    return asked_passphrase(twice=False) if file is None else passphrase_in(file)
+
+
+# -- when and what --------------------------------------------------------------------------------------------
+
+
+def moment_of(given: str, option: str) -> datetime:
+    """A time with a zone."""
+    try:
+        return parse_timestamp(given)
+    except HeadgateError as error:
+        raise error.at(option) from None
+
+
+def seconds_of(given: str, option: str) -> int:
+    """A duration in whole seconds."""
+    try:
+        found = int(duration(given))
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: `{printable(given)}` is not {error}") from None
+    if found < 1:
+        raise typer.BadParameter(f"{option}: `{given}` is less than a second")
+    return found
+
+
+def validity_of(now: datetime, for_: str | None, until: str | None) -> Validity:
+    """From now on, as long as the options say."""
+    if for_ is not None and until is not None:
+        raise typer.BadParameter("--for and --until exclude each other")
+    start = now.replace(microsecond=0)
+    if for_ is not None:
+        try:
+            return Validity(start, start + timedelta(seconds=seconds_of(for_, "--for")))
+        except OverflowError:
+            raise typer.BadParameter(f"--for: `{for_}` is past the year 9999") from None
+    end = None if until is None else moment_of(until, "--until")
+    if end is not None and end <= start:
+        raise typer.BadParameter(f"--until: `{until}` is not in the future")
+    return Validity(start, end)
+
+
+def pieces(given: str) -> list[str]:
+    """What stands between the commas."""
+    return [one.strip() for one in _PIECE.findall(given) if one.strip()]
+
+
+def value_of(text: str) -> Value:
+    """A value as expressions write it; what is no literal is text, so that plain words need no quotes."""
+    try:
+        found = parse_condition(f"x = {text}")
+    except BadExpression:
+        return text
+    match found:
+        case Compare("=", Attribute("x"), Constant(value)):
+            return value
+        case _:
+            return text
+
+
+def condition_of(text: str, option: str) -> Condition:
+    """A condition of the command line."""
+    check_text(text)
+    try:
+        return parse_condition(text)
+    except HeadgateError as error:
+        raise error.at(option) from None
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def read_all(paths: Sequence[Path]) -> list[Written]:
+    """Every statement of these files."""
+    found = [one for path in paths for one in _read(path)]
+    if len(found) > MAX_SHOWN:
+        raise TooLarge(f"`{len(found)}` statements are more than MAX_SHOWN ({MAX_SHOWN})", remedy="give fewer")
+    return found
+
+
+def read_one(path: Path) -> Written:
+    """The one statement of a file."""
+    found = _read(path)
+    if len(found) > 1:
+        raise BadStatement(f"there are `{len(found)}` statements", reason="malformed", place=str(path), remedy="one")
+    return found[0]
+
+
+def _read(path: Path) -> list[Written]:
+    name = "standard input" if path == STANDARD else str(path)
+    try:
+        if path == STANDARD:
+            data = sys.stdin.buffer.read(MAX_LIST_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_LIST_BYTES + 1)
+    except OSError as error:
+        raise NotFound(f"`{printable(name)}` cannot be read ({error.strerror})", remedy="name a file") from None
+    if len(data) > MAX_LIST_BYTES:
+        raise TooLarge(f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it")
+    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+    found = [Written(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
+    if not found:
+        raise BadStatement("there is no statement", reason="malformed", place=name, remedy="one stands on a line")
+    return found
+
+
+def hand_out(text: str, path: Path | None, *said: str) -> None:
+    """Print a statement, or put it in a new file; what it says goes to standard error, for whoever watches."""
+    if path is None or path == STANDARD:
+        print(text)
+        return
+    try:
+        with path.open("x", encoding="ascii") as file:
+            file.write(f"{text}\n")
+    except FileExistsError:
+        raise AlreadyExists(f"`{path}` is there already", remedy="name a new file, or move it away") from None
+    except OSError as error:
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="name another place") from None
+    for line in (*said, f"in {path}"):
+        err.print(Text(printable(line)), soft_wrap=True, highlight=False)
+
+
+def joined(parts: Iterable[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last

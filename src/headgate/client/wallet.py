@@ -1,0 +1,230 @@
+"""What a client shows of itself: statements that it was given, and short ones that are fetched anew before they end.
+
+Guarantees: every statement is of a good form and signature before it is shown. What has ended is left out, as long as
+anything else is left. Fetched statements are renewed well before their end, at a moment with a random part, and after a
+failure again and again with growing pauses; what was fetched before is shown until then.
+Leaves out: where they are fetched (`sources`), and what a gateway makes of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.client.gateways import Gateway, Trouble
+from headgate.client.retry import Timing
+from headgate.model.errors import BadStatement, HeadgateError, NotFound, TooLarge
+from headgate.model.limits import MAX_LIST_BYTES
+from headgate.trust.bags import MAX_SHOWN, said_kind
+from headgate.trust.certificates import FORM as CERTIFICATE
+from headgate.trust.certificates import read_certificate
+from headgate.trust.guests import read_crossing
+from headgate.trust.identities import TYPE as IDENTITY
+from headgate.trust.identities import read_identity
+from headgate.trust.statements import Read
+
+Fetch = Callable[[Gateway], Awaitable[Sequence[str]]]
+"""Gets statements anew; the gateway is the one in use."""
+
+RENEW_AT: Final = 0.6
+"""The part of a statement's life after which it is fetched again."""
+JITTER: Final = 0.2
+"""How much of that may be cut by chance, so that many clients do not come together."""
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two tries to fetch."""
+SHORTEST: Final = 0.2
+"""Seconds between two fetches of a source, whatever it gives."""
+_MAX_DOUBLINGS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A statement, and when it begins and ends, where it does."""
+
+    text: str
+    issued: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def life(self) -> float:
+        """Seconds from its issue to its end; both are written in whole ones."""
+        if self.issued is None or self.until is None:
+            return math.inf
+        return max((self.until - self.issued).total_seconds() - 1.0, SHORTEST)
+
+
+def held(text: str) -> Held:
+    """A statement that may be shown; refused if it is none."""
+    kind = said_kind(text)
+    if kind == CERTIFICATE.typ:
+        return _held(text, read_certificate(text))
+    if kind == IDENTITY:
+        try:
+            return _held(text, read_identity(text))
+        except BadStatement as error:
+            with suppress(BadStatement):
+                return _held(text, read_crossing(text))
+            raise error from None
+    return Held(text)  # lists and successions have no end of their own
+
+
+def _held(text: str, read: Read[Any]) -> Held:
+    return Held(text, read.issued, read.validity.until)
+
+
+def texts_in(path: Path) -> list[str]:
+    """The statements of a file, one a line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LIST_BYTES + 1)
+    except OSError as error:
+        raise NotFound(f"the statements in `{path}` cannot be read ({error.strerror})") from None
+    if len(data) > MAX_LIST_BYTES:
+        raise TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="show fewer statements")
+    found = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+    for text in found:
+        try:
+            held(text)
+        except HeadgateError as error:
+            raise error.at(str(path)) from None
+    return found
+
+
+@dataclass(slots=True)
+class _Source:
+    """Where statements are fetched, what was fetched last, and when that is to be done again."""
+
+    fetch: Fetch
+    early: bool
+    held: list[Held] = field(default_factory=list)
+    due: float = -math.inf
+
+
+class Wallet:
+    """All that a client shows."""
+
+    def __init__(self, given: Sequence[str], timing: Timing) -> None:
+        self._timing = timing
+        self._given: dict[str, Held] = {}
+        self._sources: list[_Source] = []
+        self.add(given)
+
+    def __bool__(self) -> bool:
+        return bool(self._given or self._sources)
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Show these too from now on."""
+        found = {text: held(text) for text in texts}
+        if len(self._given.keys() | found.keys()) > MAX_SHOWN:
+            raise TooLarge(f"more statements than MAX_SHOWN ({MAX_SHOWN}) are to be shown", remedy="show fewer")
+        self._given |= found
+
+    def add_source(self, fetch: Fetch, *, early: bool) -> None:
+        """Fetch statements, and fetch them again; `early` where no session is needed for it."""
+        self._sources.append(_Source(fetch, early))
+
+    @property
+    def has_sources(self) -> bool:
+        """Is there anything to renew?"""
+        return bool(self._sources)
+
+    def shown(self, now: datetime) -> list[str]:
+        """What is to be shown at a time."""
+        every = [*self._given.values(), *(one for source in self._sources for one in source.held)]
+        standing = [one.text for one in every if one.until is None or one.until > now]
+        return list(dict.fromkeys(standing or [one.text for one in every]))
+
+    def wait(self) -> float:
+        """Seconds until something is to be fetched again."""
+        return min((one.due for one in self._sources), default=math.inf) - self._timing.clock()
+
+    def spoil(self) -> None:
+        """Fetch everything anew the next time: what there is was not enough."""
+        for one in self._sources:
+            one.due = -math.inf
+
+    async def fetch(self, gateway: Gateway, *, early: bool) -> bool:
+        """Fetch what is due; with `early` only what needs no session. True if anything came."""
+        now = self._timing.clock()
+        due = [one for one in self._sources if one.due <= now and (one.early or not early)]
+        for one in due:
+            try:
+                found = [held(text) for text in await one.fetch(gateway)]
+            except (HeadgateError, Trouble):
+                # What was fetched before may still do; without anything there is nothing to go on with.
+                if not (early and one.held):
+                    raise
+                continue
+            one.held = found
+            life = min((each.life for each in found), default=math.inf)
+            one.due = now + max(life * RENEW_AT * (1 - JITTER * self._timing.dice()), SHORTEST)
+        return bool(due)
+
+
+class Renewal:
+    """The task that keeps a wallet's statements fresh and shows them."""
+
+    def __init__(
+        self,
+        wallet: Wallet,
+        gateway: Callable[[], Gateway],
+        show: Callable[[], Awaitable[object]],
+        timing: Timing,
+    ) -> None:
+        self._trouble: HeadgateError | Trouble | None = None
+        self._wallet = wallet
+        self._gateway = gateway
+        self._show = show
+        self._timing = timing
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why it failed the last time; None if it did not."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            return self._task.exception()  # what nobody foresaw, which ended it
+        return self._trouble
+
+    def start(self) -> None:
+        """Begin, if there is anything to renew."""
+        if self._wallet.has_sources and self._task is None:
+            self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Renew nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def once(self) -> None:
+        """Fetch what is due, and show it."""
+        if await self._wallet.fetch(self._gateway(), early=False):
+            await self._show()
+
+    async def _work(self) -> None:
+        failures = 0
+        while True:
+            pause = _pause(failures, self._timing.dice()) if failures else max(self._wallet.wait(), SHORTEST)
+            await self._timing.sleep(min(pause, timedelta(days=1).total_seconds()))
+            try:
+                if await self._wallet.fetch(self._gateway(), early=False) or failures:
+                    await self._show()
+            except (HeadgateError, Trouble) as error:
+                self._trouble = error
+                failures += 1
+            else:
+                self._trouble = None
+                failures = 0
+
+
+def _pause(failures: int, dice: float) -> float:
+    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, _MAX_DOUBLINGS))
+    return longest * (0.5 + dice / 2)

@@ -1,0 +1,235 @@
+"""The stories of authority across organisations: who received what, what fell when, and what was refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.main import app
+from headgate.cli.stories import prepare
+from headgate.cli.stories.ending import answer
+from headgate.cli.stories.exhibits import show_exhibits
+from headgate.cli.stories.script import Showing, Story, Tried
+from headgate.cli.stories.stage import NotAsTold, Stage
+from headgate.decide.standing import admitted
+from headgate.gateway.domain import utc_now
+from headgate.model.errors import BadStatement
+from headgate.model.rights import Source
+from strategies.rehearsing import Rehearsal
+
+
+def run(*args: str) -> Any:
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, list(args))
+
+
+def tries(story: Story, directory: Path) -> list[list[str]]:
+    """The commands for afterwards, without `headgate`."""
+    return [command.format(dir=directory).split()[1:] for command, _ in story.tries]
+
+
+# -- the police network ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def police(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rehearsal]:
+    directory = tmp_path_factory.mktemp("police")
+    return directory, Rehearsal("police", directory)
+
+
+def test_each_reads_what_its_chain_gives_until_a_link_is_revoked(police: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = police
+    assert rehearsal.received() == {
+        "smith": ["e1", "e3"],
+        "billing": ["e1", "e2", "e3", "e4", "e5"],
+        "statistician": ["e1", "e2", "e3", "e4", "e5"],
+        "broker": ["e1", "e2", "e3", "e4", "e5", "e6", "e7"],
+    }
+    views = {name: dict(d.view) for name, d in rehearsal.deliver().items()}
+    assert views["smith", "e3"]["location"] == "Victoria", "whatever the camera says, the Met's certificate forces it"
+    assert all(view["location"] is None and view["numberplate"] for (who, _), view in views.items() if who == "billing")
+    assert all(view["numberplate"] is None for (who, _), view in views.items() if who == "statistician")
+    assert {view["location"] for (who, _), view in views.items() if who == "statistician"} == {"Victoria"}
+
+
+def test_one_list_takes_the_warrant_and_another_both_readers_of_the_ccs(police: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = police
+    chains = [{r.id: r.who for r in state.rules if r.source is Source.CHAIN} for state in rehearsal.states]
+    by = {one.id: one.principal for one in rehearsal.subscriptions}
+    begun, warrant, service = (rehearsal.events[n].version for n in (0, 3, 5))
+    assert (warrant, service) == (begun + 1, begun + 2)
+    lost = [chains[begun][id] for id in chains[begun].keys() - chains[warrant].keys()]
+    assert lost == [by["smith"]]
+    lost = [chains[warrant][id] for id in chains[warrant].keys() - chains[service].keys()]
+    assert set(lost) == {by["billing"], by["statistician"]}
+    assert not set(lost) & set(chains[service].values()), "nothing is left to either, not even to connect"
+    assert set(admitted(rehearsal.states[-1], utc_now())) == set(chains[-1])
+
+
+def test_the_domain_knew_nobody_but_pito(police: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = police
+    first = rehearsal.states[1]
+    assert not first.principals
+    assert not first.types
+    assert rehearsal.story.called(str(first.coordinator)) == "pito"
+    assert all(rule.source is Source.CHAIN for state in rehearsal.states for rule in state.rules)
+    owner = rehearsal.states[-1].types["uk.gov.pito.Numberplate"].owner
+    assert rehearsal.story.called(owner) == "pito"
+
+
+def test_no_organisation_holds_the_keys_of_another(police: tuple[Path, Rehearsal]) -> None:
+    directory, _ = police
+    keys = {path.name: sorted(key.stem for key in path.glob("keys/*.key")) for path in directory.iterdir()}
+    assert keys == {
+        "pito": ["pito"],
+        "met": ["broker", "camera-victoria", "met", "smith"],
+        "ccs": ["billing", "ccs", "statistician"],
+    }
+    assert [path.parent.name for path in directory.glob("*/ledger.db")] == ["met"]
+
+
+def test_old_altered_and_foreign_warrants_are_refused_with_the_reason(police: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = police
+    assert [one.error.code for one in rehearsal.refusals] == [
+        "publish-denied",
+        "revoked",
+        "bad-statement",
+        "chain-invalid",
+    ]
+    forged = rehearsal.refusals[2].error
+    assert isinstance(forged, BadStatement)
+    assert forged.reason == "bad-signature"
+    versions = {event.version for event in rehearsal.events}
+    assert max(versions) == rehearsal.states[-1].version, "a refusal makes no version"
+
+
+def test_the_chain_is_drawn_with_what_is_cut(
+    police: tuple[Path, Rehearsal], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory, rehearsal = police
+    show_exhibits(rehearsal.story, directory)
+    said = capsys.readouterr().out
+    assert "    -> smith\n" in said
+    assert "where numberplate = 'AE05 XYZ'" in said
+    assert "cut publish: ccs may not" in said
+    assert "did:key:z6Mk" in said
+
+
+def test_the_files_that_are_left_verify_by_themselves(police: tuple[Path, Rehearsal]) -> None:
+    directory, rehearsal = police
+    warrant, definition = tries(rehearsal.story, directory)
+    done = run(*warrant)
+    assert done.exit_code == 0, done.output
+    assert "numberplate = 'AE05 XYZ'" in done.output
+    done = run(*definition)
+    assert done.exit_code == 0, done.output
+    revoked = str(directory / "met" / "statements" / "revoked-by-the-met.jwt")
+    done = run(*warrant, revoked)
+    assert done.exit_code == 1
+    assert "revoked" in done.output
+
+
+# -- the coalition --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def coalition(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rehearsal]:
+    directory = tmp_path_factory.mktemp("coalition")
+    return directory, Rehearsal("coalition", directory)
+
+
+def test_both_sides_must_meet_what_the_other_requires(coalition: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = coalition
+    assert rehearsal.received() == {
+        "giulia": ["r1", "r2", "r3", "r5", "r6", "r8"],
+        "ola": ["r1", "r4", "r5", "r8"],
+        "kari": ["r3", "r4", "r7", "r8"],
+    }
+
+
+def test_a_guest_has_what_the_mapping_gives_and_loses_it_when_the_statement_ends(
+    coalition: tuple[Path, Rehearsal],
+) -> None:
+    _, rehearsal = coalition
+    before, after = rehearsal.states[-2], rehearsal.states[-1]
+    assert before.principals["ola"] == {"nation": "NO", "clearance": "secret"}
+    assert before.principals["kari"] == {"nation": "NO"}
+    assert after.principals == {**before.principals, "ola": {}}
+    assert [event.id for event in rehearsal.events if event.version == after.version] == ["r6", "r7", "r8"]
+    assert "ola" in {one.principal for one in after.subscriptions.values()}
+
+
+def test_statements_from_home_and_improved_ones_are_refused(coalition: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = coalition
+    home, improved = (one.error for one in rehearsal.refusals)
+    assert home.code == "chain-invalid"
+    assert "guest statement" in str(home.remedy)
+    assert isinstance(improved, BadStatement)
+    assert improved.reason == "bad-signature"
+
+
+def test_the_mapping_is_shown_attribute_by_attribute(
+    coalition: tuple[Path, Rehearsal], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory, rehearsal = coalition
+    show_exhibits(rehearsal.story, directory)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "ola nation = NO nation = NO kept as it is" in rows
+    assert "ola gradering = HEMMELIG clearance = secret renamed" in rows
+    assert "ola rank = major - dropped: not in the mapping" in rows
+    assert "kari gradering = FORTROLIG - dropped: value not mapped" in rows
+
+
+def test_both_statements_can_be_looked_at_afterwards(coalition: tuple[Path, Rehearsal]) -> None:
+    directory, rehearsal = coalition
+    (show,) = tries(rehearsal.story, directory)
+    done = run(*show)
+    assert done.exit_code == 0, done.output
+    assert "gradering = HEMMELIG" in done.output
+    assert "guest of" in done.output
+
+
+# -- Bell-LaPadula --------------------------------------------------------------------------------------------
+
+
+def test_nobody_reads_up_and_nobody_writes_down(tmp_path: Path) -> None:
+    rehearsal = Rehearsal("bell-lapadula", tmp_path)
+    assert rehearsal.received() == {
+        "major": ["n1", "n3", "n4", "n5", "n6"],
+        "clerk": ["n2", "n5", "n6"],
+        "visitor": [],
+        "plans": ["n5"],
+    }
+    assert [one.error.code for one in rehearsal.refusals] == ["policy-rule"] * 4
+    kept_out = [str(one.error.remedy).split("a receiver with ")[1] for one in rehearsal.refusals]
+    assert kept_out[0] == kept_out[3] == "`$clearance = restricted`"
+    assert kept_out[1] == "no attributes"
+    assert "`$unit = press`" in kept_out[2]
+
+
+# -- the stage ------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_names_the_requirement_that_was_not_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from headgate.cli.common import out
+
+    story = prepare("coalition", tmp_path, utc_now())
+    with Stage(story, tmp_path, threading.Event()) as stage:
+        for scene in story.scenes:
+            list(stage.perform(scene))
+        out.print(answer(stage))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the event asks for receivers with $clearance = 'secret', which is unknown of `ola`." in said
+
+
+def test_a_story_that_says_something_is_refused_which_is_not_is_stopped(tmp_path: Path) -> None:
+    story = prepare("coalition", tmp_path, utc_now())
+    (first, *_) = story.scenes
+    fine = next(deed for deed in story.deeds if isinstance(deed, Showing))
+    with Stage(story, tmp_path, threading.Event()) as stage:
+        wrong = type(first)("", tried=(Tried("a good statement", fine, "chain-invalid"),))
+        with pytest.raises(NotAsTold):
+            list(stage.perform(wrong))
