@@ -110,7 +110,7 @@ def _policy(state: State, came: frozenset[str]) -> tuple[object, ...]:
         state.connect_open,
         {name: repr(rule) for name, rule in _own_policy_rules(state).items() if name not in came},
         state.coordinator,
-        {key: repr(one) for key, one in state.providers.items()},
+        {key: repr(one) for key, one in state.providers.items() if not one.own},
         {id: _exact_issuing(one) for id, one in state.issuing.items()},
     )
 
@@ -205,7 +205,8 @@ class _Work:
         stays = {rule.id for rule in kept}
         yield from (RemoveRule(rule.id) for rule in _own_rules(self.now, self.came) if rule.id not in stays)
         yield from (RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
-        yield from (RemoveProvider(key) for key in self.now.providers if key not in self.wanted.providers)
+        gone = (one for key, one in self.now.providers.items() if key not in self.wanted.providers and not one.own)
+        yield from (RemoveProvider(one.key) for one in gone)
         yield from self._members_gone()
         yield from map(RemoveGroup, self.groups_gone)
         yield from map(RemoveRelation, self.relations_gone)

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from headgate.gateway import handlers, push, wire
+from headgate.gateway import granting, handlers, push, wire
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.openapi import document
 from headgate.gateway.operations import Operation, Parameter
@@ -40,7 +40,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation("POST", "/v1/challenges", "challenge", "Ask for a challenge", handlers.challenge,
               wire.ChallengeRequest, {201: wire.ChallengeAnswer}, (401, 415), session=False),
     Operation("POST", "/v1/sessions", "connect", "Answer a challenge and connect", handlers.connect,
-              wire.SessionRequest, {201: wire.SessionAnswer}, (401, 403, 415), session=False),
+              wire.SessionRequest, {201: wire.SessionAnswer}, (401, 403, 409, 415, 422, 507), session=False),
     Operation("GET", "/v1/sessions/current", "who", "Who one is", handlers.who, answers={200: wire.WhoAnswer}),
     Operation("DELETE", "/v1/sessions/current", "disconnect", "Disconnect", handlers.disconnect,
               answers={204: None}, errors=(507,)),
@@ -84,6 +84,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation("GET", "/v1/subscriptions/{id}/restriction", "restriction", "What a subscription loses to one's rights",
               handlers.restriction, answers={200: _ANY}, errors=(404, 422)),
     *push.OPERATIONS,
+    *granting.OPERATIONS,
     Operation("POST", "/v1/batches", "change", "Change policy, as one batch", handlers.change, wire.BatchRequest,
               {200: wire.BatchAnswer}, (404, 409, 415, 422, 507)),
     Operation("GET", "/v1/versions", "versions", "The versions of the policy", handlers.versions,
@@ -150,6 +151,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     return _problem(told, **headers.get(told.status, {}))
 
 
+_HTTP_DETAILS: Final = {
+    404: "there is nothing here",
+    405: "not with this method",
+    406: f"it is answered as a stream, to who accepts `{wire.EVENT_STREAM}`",
+}
 _HTTP_CODES: Final = {404: "not-found", 405: "method-not-allowed", 400: "bad-request", 406: "not-acceptable"}
 
 
@@ -158,7 +164,7 @@ async def _http(request: Request, error: Exception) -> Response:  # noqa: ARG001
     assert isinstance(error, HTTPException)
     status = error.status_code if error.status_code in _HTTP_CODES else 400
     code = _HTTP_CODES[status]
-    detail = {404: "there is nothing here", 405: "not with this method"}.get(status, "the request cannot be read")
+    detail = _HTTP_DETAILS.get(status, "the request cannot be read")
     headers: dict[str, Any] = dict(error.headers or {})
     return _problem(wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code), **headers)
 

@@ -22,7 +22,7 @@ from headgate.gateway.follow import Follower
 from headgate.model.errors import ConnectDenied, HeadgateError, NotAuthenticated
 from headgate.model.state import State
 from headgate.trust.handshake import Challenger
-from headgate.trust.keys import PrivateKey
+from headgate.trust.keys import PrivateKey, PublicKey
 from headgate.trust.tokens import issue, verify
 
 PROTOCOL: Final = "headgate.v1"
@@ -39,6 +39,16 @@ class EndedSessions(Protocol):
 
     def ended(self, id: str) -> bool:
         """Is it over?"""
+
+
+class Shown(Protocol):
+    """Statements that are shown with the answer to a challenge."""
+
+    def judge(self, did: str) -> None:
+        """Refuse if they would not let this key connect."""
+
+    def take_up(self, did: str) -> None:
+        """Make them count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +90,27 @@ class Sessions:
         self._by_key: tuple[State | None, dict[str, str]] = (None, {})
         self._may: tuple[State | None, dict[str, bool]] = (None, {})
 
-    def open(self, nonce: str, client_nonce: str, did: str, signature: str) -> tuple[str, Caller]:
-        """A session for whoever answers a challenge with the key of a principal that may connect."""
+    def open(
+        self, nonce: str, client_nonce: str, did: str, signature: str, shown: Shown | None = None
+    ) -> tuple[str, Caller]:
+        """A session for whoever answers a challenge with the key of a principal that may connect.
+
+        What is `shown` with the answer is judged once the key is proven, and taken up when the answer counts.
+        """
+
         # A key that no principal has is refused like a bad proof, and fills no memory.
-        key = self.challenger.answer(
-            nonce, client_nonce, did, signature, lambda key: self._principal(key.did) is not None
-        )
+        def known(key: PublicKey) -> bool:
+            if shown is not None:
+                shown.judge(key.did)
+                return True
+            return self._principal(key.did) is not None
+
+        key = self.challenger.answer(nonce, client_nonce, did, signature, known)
+        if shown is not None:
+            shown.take_up(key.did)
         principal = self._principal(key.did)
-        assert principal is not None
+        if principal is None:  # removed in this very moment
+            raise ConnectDenied("nobody has this key any more")
         if not self._may_connect(principal):
             raise ConnectDenied(f"`{principal}` may not connect", remedy="ask the administrator of the domain")
         now = self._clock()
@@ -154,11 +177,11 @@ class Sessions:
         self._later(write)  # whoever is refused waits for no file
 
     def _principal(self, did: str) -> str | None:
-        """The principal with this key; one that is named by its key needs no other entry."""
+        """The principal with this key; one that is named by its key needs no other entry, but may have another key."""
         state = self._follower.state
         if self._by_key[0] is not state:
             self._by_key = state, {key: name for name, key in state.keys.items()}
-        return self._by_key[1].get(did) or (did if did in state.principals else None)
+        return self._by_key[1].get(did) or (did if did in state.principals and did not in state.keys else None)
 
     def _may_connect(self, principal: str) -> bool:
         state = self._follower.state

@@ -5,12 +5,23 @@ Guarantees: only shapes are translated; whether a change is allowed and well-for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from headgate.gateway import wire
 from headgate.lang import parse_condition
+from headgate.model.authority import (
+    NETWORK_ACTIONS,
+    TYPE_ACTIONS,
+    AttributeMap,
+    Authority,
+    Issuing,
+    NetworkAuthority,
+    Provider,
+    TypeAuthority,
+)
 from headgate.model.changes import (
+    AddIssuing,
     AddMember,
     AddRow,
     AddRule,
@@ -18,20 +29,27 @@ from headgate.model.changes import (
     DeclareGroup,
     DeclarePrincipal,
     DeclareType,
+    RemoveIssuing,
     RemoveMember,
     RemovePrincipal,
+    RemoveProvider,
     RemoveRow,
     RemoveRule,
     RetireType,
     SetAttribute,
+    SetCoordinator,
     SetKey,
+    SetPolicyRule,
+    SetProvider,
     Withdraw,
 )
 from headgate.model.conditions import TRUE, Condition
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import BadDefinition, BadKey, BadRequest, HeadgateError
+from headgate.model.limits import MAX_MAPPED
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.trust.keys import PublicKey
 
 ANY = "any"
 
@@ -79,6 +97,19 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
             yield DeclareGroup(name, is_open)
         case wire.WithdrawOp(principal):
             yield Withdraw(principal)
+        case wire.SetPolicyRuleOp(principal, rule_text):
+            yield SetPolicyRule(principal, None if rule_text is None else parse_condition(rule_text))
+        case wire.SetCoordinatorOp(key):
+            yield SetCoordinator(None if key is None else key_of(key))
+        case wire.SetProviderOp(key, name, mapping):
+            yield SetProvider(Provider(key_of(key), name, None if mapping is None else mapping_of(mapping)))
+        case wire.RemoveProviderOp(key):
+            yield RemoveProvider(key)
+        case wire.AddIssuingOp():
+            authority = tuple(authority_of(one) for one in op.authority)
+            yield AddIssuing(Issuing(op.id, op.who, authority, op.seconds, op.delegate))
+        case wire.RemoveIssuingOp(id):
+            yield RemoveIssuing(id)
         case _:
             assert_never(op)
 
@@ -86,9 +117,7 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
 def rule_of(body: wire.RuleBody) -> Rule:
     """A rule as sent."""
     actions = body.may if isinstance(body.may, list) else [body.may]
-    forced = {}
-    if isinstance(body.attributes, dict):
-        forced = {name: value for name, value in body.attributes.items() if value != ANY}
+    forced = _forced(body.attributes)
     return Rule(
         body.id,
         body.who,
@@ -100,6 +129,55 @@ def rule_of(body: wire.RuleBody) -> Rule:
         Effect(body.effect),
         body.disclose,
     )
+
+
+def _forced(attributes: list[str] | dict[str, wire.Scalar] | None) -> dict[str, object]:
+    """The attributes that must have a value."""
+    if not isinstance(attributes, dict):
+        return {}
+    return {name: value for name, value in attributes.items() if value != ANY}
+
+
+def authority_of(body: wire.AuthorityBody) -> Authority:
+    """What a certificate gives, as sent."""
+    if (body.network is None) == (body.type is None):
+        raise BadRequest("an authority is over a `network` or over a `type`", remedy="name one of the two")
+    if body.network is not None:
+        if body.owner is not None or body.where is not None or body.attributes is not None:
+            raise BadRequest("authority over a network has no owner, condition or attributes", remedy="leave them out")
+        return NetworkAuthority(_actions(body, NETWORK_ACTIONS), body.network)
+    assert body.type is not None
+    return TypeAuthority(
+        _actions(body, TYPE_ACTIONS),
+        body.type,
+        None if body.owner is None else key_of(body.owner),
+        None if body.attributes is None else tuple(body.attributes),
+        _forced(body.attributes),
+        condition_of(body.where),
+    )
+
+
+def _actions(body: wire.AuthorityBody, every: frozenset[Action]) -> frozenset[Action]:
+    return every if body.actions == "*" else frozenset(Action(action) for action in body.actions)
+
+
+def mapping_of(body: Mapping[str, wire.MapBody]) -> tuple[AttributeMap, ...]:
+    """How the attributes of guests are understood, as sent."""
+    if sum(len(one.values or ()) + 1 for one in body.values()) > MAX_MAPPED:
+        raise BadDefinition(f"the mapping has more pairs than MAX_MAPPED ({MAX_MAPPED})")
+    if any(None in pair for one in body.values() for pair in one.values or ()):
+        raise BadDefinition("null is no value of an attribute", remedy="leave the pair out")
+    return tuple(
+        AttributeMap(name, one.to, None if one.values is None else tuple(one.values)) for name, one in body.items()
+    )
+
+
+def key_of(did: str) -> str:
+    """The name of a key, as sent."""
+    try:
+        return PublicKey.from_did(did).did
+    except BadKey as error:
+        raise BadDefinition(error.message, remedy=error.remedy) from None
 
 
 def type_of(name: str, body: wire.TypeRequest, author: str) -> EventType:

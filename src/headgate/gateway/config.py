@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from headgate.gateway.settings import (
+    AuthoritySettings,
     DomainSettings,
     GatewaySettings,
+    IssuerSettings,
     LimitSettings,
     LogSettings,
     PipelineSettings,
@@ -34,6 +36,9 @@ from headgate.model.values import brief
 
 PREFIX: Final = "HEADGATE_"
 FILE: Final = "headgate.toml"
+ISSUERS: Final = "issuers"
+MAX_ISSUERS: Final = 100
+"""Other domains' services that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +50,11 @@ class Config:
     publish: PublishSettings = field(default_factory=PublishSettings)
     subscribe: SubscribeSettings = field(default_factory=SubscribeSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    authority: AuthoritySettings = field(default_factory=AuthoritySettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    issuers: tuple[IssuerSettings, ...] = ()
 
     @classmethod
     def load(
@@ -58,10 +65,13 @@ class Config:
         said.update(_from_file(Files(directory).config))
         said.update(_from_environment(environ or {}))
         said.update(_from_flags(override or {}))
-        return cls(**{section.name: _section(section.name, said) for section in dataclasses.fields(cls)})
+        sections = {name: _section(name, said) for name in _SECTIONS}
+        return cls(**sections, issuers=_issuers(Files(directory).config))
 
 
-_SECTIONS: Final[Mapping[str, Any]] = {one.name: one.default_factory for one in dataclasses.fields(Config)}
+_SECTIONS: Final[Mapping[str, Any]] = {
+    one.name: one.default_factory for one in dataclasses.fields(Config) if one.name != ISSUERS
+}
 _KNOWN: Final = {
     f"{section}.{one.name}": one for section, kind in _SECTIONS.items() for one in dataclasses.fields(kind)
 }
@@ -90,15 +100,51 @@ def _value(key: str, raw: object, place: str | None = None) -> Any:
 # -- where they are said --------------------------------------------------------------------------------------
 
 
-def _from_file(path: Path) -> Iterator[tuple[str, tuple[object, str]]]:
-    text = _read(path)
+def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
-        content = tomllib.loads(text)
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadConfig(f"it is not TOML: {error}", place=str(path)) from None
+
+
+def _issuers(path: Path) -> tuple[IssuerSettings, ...]:
+    """The tables `[[issuers]]`: one for each service that is followed."""
+    given = _parsed(path, _read(path)).get(ISSUERS, [])
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise BadConfig(f"`{ISSUERS}` are tables", place=str(path), remedy=f"write `[[{ISSUERS}]]` before each")
+    if len(given) > MAX_ISSUERS:
+        raise BadConfig(f"more than MAX_ISSUERS ({MAX_ISSUERS}) issuers", place=str(path))
+    found = [_issuer(one, number, f"{path}, issuer {number}") for number, one in enumerate(given, 1)]
+    for what in ("key", "name"):
+        if len({getattr(one, what) for one in found}) != len(found):
+            raise BadConfig(f"two issuers have the same `{what}`", place=str(path), remedy="name each once")
+    return tuple(found)
+
+
+def _issuer(given: Mapping[str, object], number: int, place: str) -> IssuerSettings:
+    known = {one.name: one for one in dataclasses.fields(IssuerSettings)}
+    for name, raw in given.items():
+        if name not in known:
+            _unknown("setting", name, known, place)
+        if not isinstance(raw, str):
+            raise BadConfig(f"`{ISSUERS}.{name}` cannot be `{brief(raw)}`", place=place, remedy="write text")
+    for name in ("key", "url"):
+        if name not in given:
+            raise BadConfig(f"an issuer has no `{name}`", place=place, remedy=f"write `{name} = ...`")
+    try:
+        return IssuerSettings(**{"name": f"issuer-{number}", **given})  # type: ignore[arg-type]
+    except BadConfig as error:
+        raise error.at(place) from None
+
+
+def _from_file(path: Path) -> Iterator[tuple[str, tuple[object, str]]]:
+    text = _read(path)
+    content = _parsed(path, text)
     lines = _lines(text)
     for section, settings in content.items():
         place = _place(path, lines.get(section))
+        if section == ISSUERS:
+            continue
         if section not in _SECTIONS:
             _unknown("section", section, _SECTIONS, place)
         if not isinstance(settings, dict):
@@ -206,6 +252,15 @@ def example(given: Mapping[str, str | int | bool] | None = None) -> str:
             value = (given or {}).get(f"{section}.{one.name}", one.metadata["default"])
             lines += textwrap.wrap(one.metadata["doc"], 100, initial_indent="# ", subsequent_indent="# ")
             lines.append(f"{one.name} = {_toml(value)}")
+    lines += [
+        "",
+        f"# {IssuerSettings.__doc__}",
+        f"# [[{ISSUERS}]]",
+        '# name = "met"',
+        '# key = "did:key:z6Mk..."',
+        '# url = "https://gate.example.org:8443"',
+        '# ca = "met.crt"',
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -249,6 +304,11 @@ class Files:
     def position_key(self) -> Path:
         """The key that positions are sealed with."""
         return self.keys / "positions.key"
+
+    @property
+    def statements(self) -> Path:
+        """The signed statements that lead from the coordinating domain to the gateways' key."""
+        return self.directory / "statements"
 
     @property
     def tls(self) -> Path:

@@ -8,6 +8,7 @@ in between is completed when the domain is opened again.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +19,9 @@ from typing import Any, Self
 
 from headgate.decide.ask import Books
 from headgate.decide.publish import admit, publish_entries
+from headgate.decide.rates import Rates, asks_rate
 from headgate.decide.truth import PredicateFunction
+from headgate.gateway.recount import recount
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate
 from headgate.model.errors import (
@@ -70,6 +73,7 @@ class Domain:
         self.log = log
         self.store = store
         self._tokens: dict[str, int] = {}
+        self._rates: dict[str, Rates] = {}
         self._acknowledging = threading.Lock()
 
     @classmethod
@@ -170,6 +174,7 @@ class Domain:
                 continue
             except Fenced:
                 self._tokens.pop(stream, None)
+                self._rates.pop(stream, None)  # another has written meanwhile
         raise StaleVersion(f"the policy keeps changing under `{stream}`", remedy="send the events again")
 
     def _publish(self, drafts: Sequence[Draft], stream: str, now: datetime) -> list[Accepted]:
@@ -177,12 +182,16 @@ class Domain:
         known = self.predicates(state)
         rules: dict[tuple[str, str], tuple[Rule, ...]] = {}
         answers: list[Event | HeadgateError] = []
+        rated = asks_rate(state)
+        counted: Counter[tuple[str, str]] = Counter()
         for draft in drafts:
             who = draft.publisher, draft.type
             if who not in rules:
                 rules[who] = publish_entries(state, *who) if draft.type in state.types else ()
+            rate = self._rate(stream, *who, now) + counted[who] + 1 if rated else None
             try:
-                answers.append(admit(state, draft, now=now, predicates=known, rules=rules[who]))
+                answers.append(admit(state, draft, now=now, predicates=known, rules=rules[who], rate=rate))
+                counted[who] += 1
             except HeadgateError as refusal:
                 answers.append(refusal)
         accepted = [answer for answer in answers if isinstance(answer, Event)]
@@ -191,6 +200,8 @@ class Domain:
             blob = encode(accepted, layouts(state.types))
             first = self.log.append(stream, self._tokens[stream], state.version, micros(now), len(accepted), blob)
             places = count(first)
+            for (publisher, name), number in counted.items() if stream in self._rates else ():
+                self._rates[stream].add(publisher, name, now, number)
         return [
             Accepted(None, answer)
             if isinstance(answer, HeadgateError)
@@ -198,9 +209,17 @@ class Domain:
             for answer in answers
         ]
 
+    def _rate(self, stream: str, publisher: str, type_name: str, now: datetime) -> int:
+        """How many events a publisher has had accepted of late, as the log has them or they were written since."""
+        if stream not in self._rates:
+            self._rates[stream] = recount(self.log, stream, now)
+        return self._rates[stream].before(publisher, type_name, now)
+
     def _own(self, stream: str, version: int) -> None:
         """Be the writer of a stream."""
         if stream not in self._tokens:
+            if stream not in self.log.tails():
+                self._rates[stream] = Rates()  # nothing was written before, so that all of it is counted
             now = micros(utc_now())  # leases are about this machine's time, whatever time the events are given
             self._tokens[stream] = self.log.take(check_name("stream", stream), version, now=now, dead=is_dead)
             self.acknowledge(version)

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from headgate.decide.ask import is_told_everything
+from headgate.decide.bind import names_meta
 from headgate.decide.restrict import restrict, restrict_publish
+from headgate.decide.views import entries
 from headgate.gateway import wire
 from headgate.gateway.auth import Caller
+from headgate.gateway.authority import Presented
 from headgate.gateway.batches import changes_of, condition_of, type_of
 from headgate.gateway.names import ledger_id, local_id
 from headgate.gateway.operations import answer, nothing, read_body, shaped
+from headgate.gateway.origin import origin_of
 from headgate.gateway.runtime import Gateway
 from headgate.gateway.shown import as_json
+from headgate.gateway.vouch import coordinator_of
 from headgate.lang import render_condition
 from headgate.model.changes import (
     Advertise,
@@ -36,8 +42,16 @@ from headgate.model.changes import (
     Unsubscribe,
 )
 from headgate.model.conditions import TRUE
-from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooMany, UnsupportedMediaType
-from headgate.model.rights import Subscription
+from headgate.model.errors import (
+    AlreadyExists,
+    BadRequest,
+    HeadgateError,
+    NotFound,
+    SubscribeDenied,
+    TooMany,
+    UnsupportedMediaType,
+)
+from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
 from headgate.model.types import EventType, check_type_name
 from headgate.model.values import brief, render_timestamp
@@ -69,20 +83,29 @@ async def commit(
 async def about(request: Request, body: None) -> Response:  # noqa: ARG001
     """What this is."""
     gateway = gateway_of(request)
-    return answer(wire.AboutAnswer(gateway.config.domain.name, gateway.broker.public.did, "headgate.v1", gateway.name))
+    domain, broker = gateway.config.domain.name, gateway.broker.public.did
+    root = coordinator_of(gateway.follower.state)
+    return answer(wire.AboutAnswer(domain, broker, "headgate.v1", gateway.name, root))
 
 
 async def challenge(request: Request, body: wire.ChallengeRequest) -> Response:
     """A challenge, and the broker's proof."""
-    made = gateway_of(request).sessions.challenger.challenge(body.nonce)
-    return answer(wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires), 201)
+    gateway = gateway_of(request)
+    made = gateway.sessions.challenger.challenge(body.nonce)
+    return answer(wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires, list(gateway.shown)), 201)
 
 
 async def connect(request: Request, body: wire.SessionRequest) -> Response:
     """A session for whoever proves its key."""
     gateway = gateway_of(request)
+    given = (body.nonce, body.client_nonce, body.principal, body.signature)
     try:
-        token, caller = gateway.sessions.open(body.nonce, body.client_nonce, body.principal, body.signature)
+        if body.present:
+            shown = Presented(gateway.authority, body.present)
+            async with gateway.presenting:
+                token, caller = await gateway.run_blocking(gateway.sessions.open, *given, shown)
+        else:
+            token, caller = gateway.sessions.open(*given)
     except HeadgateError as error:
         gateway.metrics.session_refused(error.code)
         raise
@@ -112,9 +135,9 @@ async def types(request: Request, caller: Caller, body: None) -> Response:  # no
 
 
 async def type_(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """One event type."""
-    state = gateway_of(request).follower.state
-    return answer(_type(state, _existing_type(state, request)))
+    """One event type, with its definition as it was signed."""
+    gateway = gateway_of(request)
+    return answer(await _signed(gateway, _existing_type(gateway.follower.state, request)))
 
 
 async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> Response:
@@ -122,11 +145,23 @@ async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> R
     gateway, name = gateway_of(request), check_type_name(request.path_params["name"])
     state = gateway.follower.state
     old = state.types.get(name) if name in state.types else None
+    if body.statement is not None:
+        if body != wire.TypeRequest(statement=body.statement):
+            raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
+        await gateway.run_blocking(gateway.signed_types.declare, name, body.statement)
+        return answer(await _signed(gateway, name), 201 if old is None else 200)
     new = type_of(name, body, old.owner if old is not None else caller.principal)
     if old is not None and _alike(old, new):
         return answer(_type(state, name))
     await commit(gateway, caller, [DeclareType(new)])
     return answer(_type(gateway.follower.state, name), 201 if old is None else 200)
+
+
+async def _signed(gateway: Gateway, name: str) -> wire.TypeAnswer:
+    state = gateway.follower.state
+    told = _type(state, name)
+    told.statement = await gateway.run_blocking(gateway.signed_types.statement, state, name)
+    return told
 
 
 async def retire(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -171,14 +206,15 @@ async def publish(request: Request, caller: Caller, body: None) -> Response:  # 
         )
     raw = await read_body(request, gateway.config.publish.max_body)
     begun = perf_counter()
+    origin = origin_of(request, gateway.config.gateway.proxies)
     made: object
     if content == wire.EVENT_JSON:
-        made = await gateway.publisher.publish_one(caller, shaped(raw, wire.CloudEvent))
+        made = await gateway.publisher.publish_one(caller, shaped(raw, wire.CloudEvent), origin)
     elif content == wire.BATCH_JSON:
         events = shaped(raw, list[wire.CloudEvent])
-        made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(caller, events))
+        made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(caller, events, origin))
     else:
-        made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"))
+        made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"), origin)
     gateway.metrics.published(perf_counter() - begun)
     return answer(made)
 
@@ -187,7 +223,7 @@ async def advertisements(request: Request, caller: Caller, body: None) -> Respon
     """What the principal advertises."""
     gateway = gateway_of(request)
     mine = sorted(t for who, t in gateway.follower.state.advertisements if who == caller.principal)
-    return answer(wire.AdvertisementsAnswer([await _advertised(gateway, caller, name) for name in mine]))
+    return answer(wire.AdvertisementsAnswer([await _advertised(gateway, request, caller, name) for name in mine]))
 
 
 async def advertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -197,7 +233,7 @@ async def advertise(request: Request, caller: Caller, body: None) -> Response:  
     new = (caller.principal, name) not in gateway.follower.state.advertisements
     if new:
         await commit(gateway, caller, [Advertise(caller.principal, name)])
-    return answer(await _advertised(gateway, caller, name), 201 if new else 200)
+    return answer(await _advertised(gateway, request, caller, name), 201 if new else 200)
 
 
 async def unadvertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -209,8 +245,9 @@ async def unadvertise(request: Request, caller: Caller, body: None) -> Response:
     return nothing()
 
 
-async def _advertised(gateway: Gateway, caller: Caller, name: str) -> wire.AdvertisementAnswer:
-    return wire.AdvertisementAnswer(name, await gateway.quench.wanted(caller.principal, name))
+async def _advertised(gateway: Gateway, request: Request, caller: Caller, name: str) -> wire.AdvertisementAnswer:
+    holds = gateway.publisher.holds(caller, name, origin_of(request, gateway.config.gateway.proxies))
+    return wire.AdvertisementAnswer(name, await gateway.quench.wanted(caller.principal, name), holds)
 
 
 async def publish_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -249,14 +286,16 @@ async def subscription(request: Request, caller: Caller, body: None) -> Response
 async def subscribe(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
     """Make a subscription with a name of its own, or none if it is there already."""
     gateway = gateway_of(request)
-    found, new = await make_subscription(gateway, caller, request.path_params["id"], body)
+    origin = origin_of(request, gateway.config.gateway.proxies)
+    found, new = await make_subscription(gateway, caller, request.path_params["id"], body, origin)
     return answer(await _told(gateway, found), 201 if new else 200)
 
 
 async def subscribe_unnamed(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
     """Make a subscription with a name of the gateway's choice."""
     gateway = gateway_of(request)
-    found, _ = await make_subscription(gateway, caller, gateway.new_name(), body)
+    origin = origin_of(request, gateway.config.gateway.proxies)
+    found, _ = await make_subscription(gateway, caller, gateway.new_name(), body, origin)
     location = f"/v1/subscriptions/{_local(found)}"
     return answer(await _told(gateway, found), 201, headers={"location": location})
 
@@ -294,23 +333,22 @@ async def type_restriction(request: Request, caller: Caller, body: None) -> Resp
 
 
 async def make_subscription(
-    gateway: Gateway, caller: Caller, id: str, body: wire.SubscriptionRequest
+    gateway: Gateway, caller: Caller, id: str, body: wire.SubscriptionRequest, origin: str | None
 ) -> tuple[Subscription, bool]:
-    """The subscription by this name, made unless it is there; refused if another one is."""
+    """The subscription by this name, made unless it is there; refused if another one is.
+
+    One that was made elsewhere is made anew from here, where rights depend on that.
+    """
     name = ledger_id(caller.principal, id)
-    wanted = _wanted(name, caller, body)
+    wanted = _wanted(name, caller, body, origin)
     await gateway.run_blocking(gateway.follower.refresh)  # another gateway may have made it and lost the answer
     old = gateway.follower.subscription(name)
     if old is not None:
-        same = (old.type, old.where, old.history, old.since_version, old.since_time) == (
-            wanted.type,
-            wanted.where,
-            wanted.history,
-            wanted.since_version,
-            wanted.since_time,
-        )
-        if not same:
+        if replace(wanted, first=old.first, origin=old.origin) != old:
             raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
+        if is_elsewhere(gateway.follower.state, old, origin):
+            await commit(gateway, caller, [Unsubscribe(old.id), Subscribe(wanted)], "from another address")
+            old = await own_subscription(gateway, caller, id)
         if body.temporary:  # again, where the first answer told that this could not be written
             await _end_with_reader(gateway, old)
         return old, False
@@ -330,7 +368,23 @@ async def _end_with_reader(gateway: Gateway, found: Subscription) -> None:
     await gateway.run_blocking(gateway.cursors.mark_temporary, found.id, found.first, gateway.name, gateway.clock())
 
 
-def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest) -> Subscription:
+def is_elsewhere(state: State, found: Subscription, origin: str | None) -> bool:
+    """Was a subscription made from another address, and do its rights depend on that?"""
+    if found.origin == origin:
+        return False
+    return any(names_meta(rule.where, "origin") for rule in entries(state, found.principal, Action.SUBSCRIBE))
+
+
+def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnection) -> None:
+    """Refuse to read a subscription from another address than it was made from, where its rights depend on that."""
+    if is_elsewhere(gateway.follower.state, found, origin_of(connection, gateway.config.gateway.proxies)):
+        raise SubscribeDenied(
+            "the subscription was made from another address, and its rights depend on that",
+            remedy="subscribe again from here: it begins anew",
+        )
+
+
+def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest, origin: str | None) -> Subscription:
     history, version, time = body.from_ == "start", 0, None
     if isinstance(body.from_, wire.Since):
         if (body.from_.version is None) == (body.from_.time is None):
@@ -338,7 +392,15 @@ def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest) -> Subscr
         history, version = True, body.from_.version or 0
         time = None if body.from_.time is None else _utc(body.from_.time)
     return Subscription(
-        name, caller.principal, body.type, condition_of(body.where), history, since_version=version, since_time=time
+        name,
+        caller.principal,
+        body.type,
+        condition_of(body.where),
+        history,
+        since_version=version,
+        since_time=time,
+        requires=None if body.requires is None else condition_of(body.requires),
+        origin=origin,
     )
 
 
@@ -385,6 +447,8 @@ def _subscription(gateway: Gateway, found: Subscription, temporary: bool) -> wir
         begins,
         temporary,
         warning="the log no longer holds its oldest events" if trimmed else None,
+        requires=None if found.requires is None else render_condition(found.requires),
+        origin=found.origin,
     )
 
 

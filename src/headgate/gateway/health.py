@@ -28,6 +28,9 @@ from headgate.pipeline.tail import LedgerTail, open_tail
 STALL_SECONDS: Final = 30.0
 """How long an event may wait for its decision, with no micro-batch finished meanwhile, before that is said."""
 
+SILENT_SECONDS: Final = 60.0
+"""How long an issuer that is followed may be silent before that is said."""
+
 LOW_BYTES: Final = 1 << 30
 """Room on the disk below which it is nearly full."""
 
@@ -81,6 +84,9 @@ class Facts:
     writable: bool = True
     holds_stream: bool = True
     chores: Chores = field(default_factory=Chores)
+    silent: Mapping[str, float | None] = field(default_factory=dict)
+    """How long each issuer that is followed has not been heard, by the name that the settings give it."""
+    certificates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,11 @@ def health(facts: Facts) -> Health:
     if facts.waiting > STALL_SECONDS and idle:
         behind = sum(facts.lag.values())
         degraded.append(f"the pipeline does not move: {behind} events wait, the oldest for {facts.waiting:.0f} s")
+    for name, seconds in facts.silent.items():
+        if seconds is None:
+            degraded.append(f"the issuer {name} has not been heard")
+        elif seconds > SILENT_SECONDS:
+            degraded.append(f"the issuer {name} has been silent for {seconds:.0f} s")
     status = Status.FAILING if failing else Status.DEGRADED if degraded else Status.OK
     return Health(status, (*failing, *degraded))
 

@@ -83,6 +83,8 @@ class Fields(TypedDict, total=False):
     gateway: str
     holder: str
     host: str
+    issuer: str
+    kind: str
     lag: int
     method: str
     ms: float
@@ -94,6 +96,7 @@ class Fields(TypedDict, total=False):
     route: str
     seconds: float
     sessions: int
+    statement: str
     status: int
     stream: str
     subscriptions: int

@@ -27,6 +27,7 @@ from headgate.gateway.cursors import Reservation
 from headgate.gateway.handlers import commit, gateway_of, make_subscription
 from headgate.gateway.names import ledger_id
 from headgate.gateway.operations import Operation, answer, nothing
+from headgate.gateway.origin import origin_of
 from headgate.gateway.portion import Delivery
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Subscribe, Unsubscribe
@@ -66,7 +67,8 @@ async def look_up(request: Request, caller: Caller, body: wire.LookupRequest) ->
     gateway, id = gateway_of(request), str(request.path_params["id"])
     key = _key(gateway.follower.state, body.type)
     wanted = wire.SubscriptionRequest(body.type, body.where, "start")
-    found, new = await make_subscription(gateway, caller, id, wanted)
+    origin = origin_of(request, gateway.config.gateway.proxies)
+    found, new = await make_subscription(gateway, caller, id, wanted, origin)
     try:
         starts = await _history(gateway, found)
         reached = gateway.readers.tail.reached.streams

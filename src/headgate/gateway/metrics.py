@@ -1,7 +1,8 @@
 """Figures for Prometheus.
 
 Guarantees: no principal, subscription, event or path is a label; labels are refusal codes, route templates, statuses,
-methods and stream names, and there are never more than MAX_LABELS of one kind, the rest being counted as `other`.
+methods, streams and the issuers of the settings, and there are never more than MAX_LABELS of one kind, the rest being
+counted as `other`.
 Counters are of one process and begin at zero with it; gauges are what the files say when they are asked for.
 Leaves out: what is well and what is not (`health`).
 """
@@ -71,6 +72,17 @@ class Metrics:
         self._turned = Gauge(
             "headgate_connections_turned_away", "Connections closed at the door, by reason.", ["reason"], registry=made
         )
+        self._statements = Counter(
+            "headgate_statements_refused", "Signed statements refused, by reason.", ["reason"], registry=made
+        )
+        self._lists = Counter("headgate_revocations_heard", "Revocation lists that were news.", registry=made)
+        self._standing = Gauge("headgate_certificates", "Certificates that stand.", registry=made)
+        self._silent = Gauge(
+            "headgate_issuer_silence_seconds",
+            "How long an issuer that is followed has not been heard; -1 if it never was.",
+            ["issuer"],
+            registry=made,
+        )
         self.sockets = Gauge("headgate_sockets", "WebSockets that are open.", registry=made)
         self.sessions = Gauge("headgate_sessions", "Sessions that this gateway knows of.", registry=made)
         self._version = Gauge("headgate_ledger_version", "The newest version of the ledger.", registry=made)
@@ -94,6 +106,7 @@ class Metrics:
         self._trimmed = Gauge("headgate_retention_trimmed_bytes", "Bytes removed by retention.", registry=made)
         self._status = Gauge("headgate_health", "1 for the state that the node is in.", ["status"], registry=made)
         self._codes, self._routes, self._streams = Labels(), Labels(), Labels()
+        self._reasons, self._issuers = Labels(), Labels()
         for outcome in ("accepted", "duplicate", "refused"):
             self._events.labels(outcome)
 
@@ -140,6 +153,14 @@ class Metrics:
         """A request was refused."""
         self._denials.labels(self._codes.of(code)).inc()
 
+    def statement_refused(self, reason: str) -> None:
+        """A signed statement, or a bag of them, was refused."""
+        self._statements.labels(self._reasons.of(reason)).inc()
+
+    def list_heard(self) -> None:
+        """A revocation list was news."""
+        self._lists.inc()
+
     def turned_away(self, reason: str, total: int) -> None:
         """So many connections have been closed at the door until now."""
         self._turned.labels(reason).set(total)
@@ -161,6 +182,9 @@ class Metrics:
         self._holders.set(facts.chores.holders)
         self._lost.set(facts.chores.lost_events)
         self._trimmed.set(facts.chores.trimmed_bytes)
+        self._standing.set(facts.certificates)
+        for name, seconds in facts.silent.items():
+            self._silent.labels(self._issuers.of(name)).set(-1 if seconds is None else seconds)
         found = health(facts).status
         for status in Status:
             self._status.labels(status.value).set(status is found)

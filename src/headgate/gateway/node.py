@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from headgate.gateway.config import Config, Files
+from headgate.gateway.domain import utc_now
 from headgate.gateway.processes import Lock, listen
 from headgate.gateway.supervisor import Part
+from headgate.gateway.vouch import vouch
 from headgate.model.errors import NotFound
 from headgate.pipeline.jobs import Paths
 from headgate.pipeline.session import check_java
@@ -109,6 +111,7 @@ def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, 
         raise NotFound(f"`{files.data}` holds no ledger", remedy="restore it from a copy, or `headgate init` another")
     broker = PrivateKey.load(files.broker_key).public.did
     Positions.load(files.position_key)
+    vouch(files, utc_now())
     if settings.gateway.tls:
         server_context(files.tls_certificate, files.tls_key)
     return Node(files, settings, dict(override), broker)

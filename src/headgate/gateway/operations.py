@@ -56,6 +56,8 @@ class Operation:
     media: str = wire.JSON
     streams: str | None = None
     """Another content type, of an answer that goes on, if the client accepts it."""
+    limit: int = MAX_BODY
+    """Bytes of its request."""
 
     async def __call__(self, request: Request) -> Response:
         """Check the request and carry it out."""
@@ -68,7 +70,7 @@ class Operation:
             content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if content not in (wire.JSON, ""):
                 raise UnsupportedMediaType(f"`{content[:100]}` is not read here", remedy=f"send `{wire.JSON}`")
-            body = shaped(await read_body(request, MAX_BODY), self.request)
+            body = shaped(await read_body(request, self.limit), self.request)
         if caller is None:
             return await self.handler(request, body)  # type: ignore[call-arg, arg-type]
         return await self.handler(request, caller, body)  # type: ignore[call-arg]

@@ -19,7 +19,7 @@ from headgate.gateway import wire
 from headgate.gateway.archive import MAX_SLICE_BYTES
 from headgate.gateway.auth import Caller
 from headgate.gateway.feed import Closed, Feed, Gap, Step
-from headgate.gateway.handlers import gateway_of, own_subscription
+from headgate.gateway.handlers import check_place, gateway_of, own_subscription
 from headgate.gateway.operations import Operation, Parameter, answer
 from headgate.gateway.portion import Delivery
 from headgate.gateway.runtime import Gateway
@@ -48,6 +48,7 @@ async def events(request: Request, caller: Caller, body: None) -> Response:  # n
     """The deliveries of a subscription, in the form that the client accepts."""
     gateway = gateway_of(request)
     found = await own_subscription(gateway, caller, request.path_params["id"])
+    check_place(gateway, found, request)
     after = request.query_params.getlist("after")
     if len(after) > MAX_AFTER:
         raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.gateway import wire
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import BadStatement, HeadgateError
 
 STATUS: Final = {
     "bad-request": 400,
@@ -19,6 +19,10 @@ STATUS: Final = {
     "publish-denied": 403,
     "govern-denied": 403,
     "subscribe-denied": 403,
+    "policy-rule": 403,
+    "chain-invalid": 403,
+    "expired": 403,
+    "revoked": 403,
     "not-found": 404,
     "unknown-type": 404,
     "unknown-name": 404,
@@ -26,10 +30,12 @@ STATUS: Final = {
     "not-acceptable": 406,
     "version-conflict": 409,
     "already-exists": 409,
+    "stale-list": 409,
     "too-large": 413,
     "lookup-too-large": 413,
     "unsupported-media-type": 415,
     "bad-definition": 422,
+    "bad-statement": 422,
     "bad-expression": 422,
     "type-mismatch": 422,
     "too-many": 429,
@@ -79,12 +85,20 @@ def problem(error: HeadgateError) -> wire.Problem:
         return internal()
     if error.code in PRIVATE:
         return told(status, error.code, PRIVATE[error.code], "send it again later")
-    return told(status, error.code, error.message, error.remedy, error.place)
+    reason = error.reason if isinstance(error, BadStatement) else None
+    return told(status, error.code, error.message, error.remedy, error.place, reason)
 
 
-def told(status: int, code: str, detail: str, remedy: str | None = None, place: str | None = None) -> wire.Problem:
+def told(
+    status: int,
+    code: str,
+    detail: str,
+    remedy: str | None = None,
+    place: str | None = None,
+    reason: str | None = None,
+) -> wire.Problem:
     """A problem document."""
-    return wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code, remedy, place)
+    return wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code, remedy, place, reason)
 
 
 def internal() -> wire.Problem:

@@ -23,8 +23,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from headgate.gateway import frames, lookup, poll, wire
 from headgate.gateway.auth import PROTOCOL, Caller, authenticated
 from headgate.gateway.feed import Closed, Feed, Gap, Step
-from headgate.gateway.handlers import own_subscription
+from headgate.gateway.handlers import check_place, own_subscription
 from headgate.gateway.logs import Log, fault
+from headgate.gateway.origin import origin_of
 from headgate.gateway.problems import problem
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
@@ -217,6 +218,7 @@ class Socket:
             raise AlreadyExists(f"`{id}` is open on this connection already")
         await self._gateway.catch_up()
         found = await own_subscription(self._gateway, self._caller, id)
+        check_place(self._gateway, found, self._ws)
         feed = await self._gateway.readers.open(found)
         opened = Opened(id, msgspec.json.encode(id), feed, credit)
         self._opened[id] = opened
@@ -242,7 +244,8 @@ class Socket:
             events = msgspec.json.decode(raw, type=list[wire.CloudEvent])
             await self._gateway.catch_up()
             self._gateway.sessions.check(self._caller)
-            results = await self._gateway.publisher.publish_cloudevents(self._caller, events)
+            origin = origin_of(self._ws, self._gateway.config.gateway.proxies)
+            results = await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             await self._say(frames.refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
         except HeadgateError as error:

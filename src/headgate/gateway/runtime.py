@@ -13,23 +13,34 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from headgate.decide.standing import Standing
 from headgate.gateway import wire
 from headgate.gateway.auth import Sessions
+from headgate.gateway.authority import Authority
+from headgate.gateway.bulletin import Bulletin
 from headgate.gateway.config import Config, Files
 from headgate.gateway.cursors import FILE, Cursors
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
-from headgate.gateway.health import Watch, health
+from headgate.gateway.health import Facts, Watch, health
+from headgate.gateway.issuers import Issuers, silences
+from headgate.gateway.issuing import Service
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.publisher import Publisher
 from headgate.gateway.quench import Quench
 from headgate.gateway.readers import Readers
+from headgate.gateway.register import FILE as REGISTER
+from headgate.gateway.register import Register
+from headgate.gateway.signed_types import SignedTypes
+from headgate.gateway.standing_clock import StandingClock
+from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements, shown, signs_of_life
 from headgate.gateway.writer import Writer
-from headgate.model.errors import HeadgateError, StorageBusy, StorageFull
+from headgate.model.errors import HeadgateError, NotInForce, StorageBusy, StorageFull, VersionConflict
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
@@ -40,6 +51,12 @@ RETRY_SECONDS: Final = 0.5
 """How long to wait with a ledger that could not be read."""
 THREADS: Final = 8
 """Threads for work on files, beside the writer's."""
+MAX_PRESENTING: Final = 4
+"""Bags of statements that are judged at a time: strangers may show some, and the threads are everyone's."""
+SHOWN_SECONDS: Final = 10.0
+"""How often the gateway's own statements are read again."""
+MAX_BROUGHT: Final = 2
+"""Revocation lists that are verified at a time: they may be large, and anyone may bring one."""
 
 T = TypeVar("T")
 log = Log("gateway")
@@ -76,6 +93,44 @@ class Gateway:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
         self._watch = Watch.open(files.data)
         self.readers = Readers(self)
+        self.register = Register(files.data / REGISTER)
+        self.authority = Authority(
+            self.domain,
+            self.follower,
+            self.register,
+            own=self.broker.public.did,
+            audience=config.domain.name,
+            guests=config.authority.guests,
+            clock=clock,
+            refused=self.metrics.statement_refused,
+        )
+        self.service = Service(
+            self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
+        )
+        self.signed_types = SignedTypes(self.authority, self.register)
+        self.standing = StandingClock(self.domain, self.follower, clock)
+        self.shown: tuple[str, ...] = ()
+        self.brought = asyncio.Semaphore(MAX_BROUGHT)
+        self.presenting = asyncio.Semaphore(MAX_PRESENTING)
+        self.bulletin = Bulletin(
+            self.service,
+            self.run_blocking,
+            self.closing,
+            most=config.authority.watchers,
+            heartbeat=config.authority.heartbeat,
+        )
+        self._issuers = Issuers(
+            config.issuers,
+            files.directory,
+            files.data,
+            self.authority,
+            self.follower,
+            self.register,
+            self.run_blocking,
+            heartbeat=config.authority.heartbeat,
+            clock=clock,
+            heard=self.metrics.list_heard,
+        )
         self.sessions = Sessions(
             self.follower,
             self.broker,
@@ -93,6 +148,7 @@ class Gateway:
             window=config.publish.window,
             lease=config.gateway.lease,
             clock=clock,
+            standing=self.standing,
         )
         self.publisher = Publisher(self._writer, config.publish.max_events, self._published)
         self.quench = Quench(self.follower, self.run_blocking)
@@ -110,10 +166,18 @@ class Gateway:
         return plaintext_binding(self.config.gateway.host, port)
 
     async def start(self) -> None:
-        """Take the gateway's stream, and begin to follow ledger and deliveries."""
+        """Take the gateway's stream, and begin to follow ledger, deliveries and issuers."""
         await self.run_blocking(self._writer.start)
+        await self.run_blocking(self.service.start, self.follower.state)
+        await self.run_blocking(self._read_statements)
         await self.readers.start()
-        self._tasks.append(asyncio.create_task(self._poll(), name="follow the ledger"))
+        for name, work in (
+            ("follow the ledger", self._poll()),
+            ("read statements", self._keep_reading()),
+            ("watch the list", self.bulletin.watch()),
+            ("follow issuers", self._issuers.run()),
+        ):
+            self._tasks.append(asyncio.create_task(work, name=name))
 
     async def stop(self) -> None:
         """Finish what is under way and let go of everything."""
@@ -127,6 +191,7 @@ class Gateway:
         await self.run_blocking(self._writer.stop)
         self._threads.shutdown(wait=True)
         self._watch.close()
+        self.register.close()
         self.follower.close()
         self.cursors.close()
         self.domain.close()
@@ -136,7 +201,18 @@ class Gateway:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
     async def catch_up(self) -> None:
-        """Know every version that anyone was told of before now, whichever gateway it was committed at."""
+        """Know every version that anyone was told of before now, whichever gateway it was committed at.
+
+        What has ended by the clock meanwhile ends first.
+        """
+        await self._catch_up()
+        if self.standing.due(self.follower.state, self.clock()):
+            try:
+                await self.run_blocking(self.standing.settle)
+            except (StorageFull, NotInForce, VersionConflict) as error:  # nothing is done by what has ended
+                raise StorageBusy("what ended by the clock is not out of force yet", remedy="ask again") from error
+
+    async def _catch_up(self) -> None:
         for _ in range(2):  # one that is under way may have begun before the newest version was there
             if not self.follower.behind():
                 return
@@ -158,7 +234,31 @@ class Gateway:
                 pause = RETRY_SECONDS
             await asyncio.sleep(pause)
 
+    def _read_statements(self) -> None:
+        """Read the gateway's own statements, those that are good now."""
+        now, name = self.clock(), self.config.domain.name
+        found = shown(own_statements(self.files.statements), audience=name, now=now)
+        was, self.shown = self.shown, (*found, *signs_of_life(found, self.register, name, now))
+        root = coordinator_of(self.follower.state)
+        if self.shown != was and (
+            root is None
+            or not is_vouched(self.shown, broker=self.broker.public.did, coordinator=root, audience=name, now=now)
+        ):
+            log.warning("not-vouched", reason="no chain leads from the coordinating domain to this gateway")
+
+    async def _keep_reading(self) -> None:
+        while True:
+            await asyncio.sleep(SHOWN_SECONDS)
+            try:
+                await self.run_blocking(self._read_statements)
+            except Exception as error:  # noqa: BLE001 - what was read before stays
+                log.warning("statements-not-read", **fault(error))
+
     # -- what handlers ask ------------------------------------------------------------------------------------
+
+    def follows(self, issuer: str) -> bool:
+        """Is this an issuer of the settings, or the domain itself?"""
+        return issuer == self.authority.own or any(one.key == issuer for one in self.config.issuers)
 
     def new_name(self) -> str:
         """A name that nobody else has."""
@@ -171,15 +271,26 @@ class Gateway:
     def health(self) -> wire.HealthAnswer:
         """How the node is."""
         try:
-            found = health(self._watch.look(self.clock(), holds_stream=self._writer.holds_stream))
+            found = health(self._facts())
         except HeadgateError as error:
             return wire.HealthAnswer("failing", [f"the files cannot be read: {error.code}"])
         return wire.HealthAnswer(found.status.value, list(found.reasons))
 
+    def _facts(self) -> Facts:
+        now = self.clock()
+        return replace(
+            self._watch.look(now, holds_stream=self._writer.holds_stream),
+            silent={
+                one.name: one.seconds
+                for one in silences(self.config.issuers, self.register, now, Standing(self.follower.state).same)
+            },
+            certificates=len(self.follower.state.certificates),
+        )
+
     def render_metrics(self) -> bytes:
         """Figures for Prometheus."""
         with suppress(HeadgateError):
-            self.metrics.observe(self._watch.look(self.clock(), holds_stream=self._writer.holds_stream))
+            self.metrics.observe(self._facts())
         self.metrics.sessions.set(self.sessions.known())
         return self.metrics.render()
 

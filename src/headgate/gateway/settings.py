@@ -11,10 +11,13 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
-from headgate.model.errors import BadConfig
+from headgate.model.errors import BadConfig, BadKey
+from headgate.model.limits import MAX_FRESHNESS_SECONDS
 from headgate.model.values import brief
+from headgate.trust.keys import PublicKey
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES: Final = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
@@ -24,6 +27,7 @@ _MOST_PORT: Final = 65535
 
 # -- kinds of values ------------------------------------------------------------------------------------------
 
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Reader = Callable[[object], Any]
 """From what a file says to the value; a `ValueError` says what was wanted."""
 
@@ -103,6 +107,33 @@ def _text(default: str, shape: str, wanted: str, doc: str) -> Any:
     return _setting(default, read, doc)
 
 
+def _silence(default: str, doc: str) -> Any:
+    """How long one may be silent: a duration, or `none` where it does not matter."""
+
+    def read(raw: object) -> int | None:
+        if raw == "none":
+            return None
+        if not 1 <= (found := duration(raw)) <= MAX_FRESHNESS_SECONDS:
+            raise ValueError(f"`none`, or something from 1s to {MAX_FRESHNESS_SECONDS // 86_400}d")
+        return int(found)
+
+    return _setting(default, read, doc)
+
+
+def _networks(default: str, doc: str) -> Any:
+    """Addresses and networks, with commas between them."""
+
+    def read(raw: object) -> tuple[Network, ...]:
+        if not isinstance(raw, str):
+            raise ValueError('addresses and networks such as "10.0.0.7, 10.1.0.0/16"')  # noqa: TRY004 - as with others
+        try:
+            return tuple(ipaddress.ip_network(one.strip()) for one in raw.split(",") if one.strip())
+        except ValueError:
+            raise ValueError('addresses and networks such as "10.0.0.7, 10.1.0.0/16"') from None
+
+    return _setting(default, read, doc)
+
+
 # -- the settings ---------------------------------------------------------------------------------------------
 
 
@@ -133,6 +164,9 @@ class GatewaySettings:
     tls: bool = _flag(True, "Whether connections are encrypted. May be false only where host is this machine alone.")
     session: float = _duration("15m", "1s", "1d", "How long a session token is good. Clients renew it by themselves.")
     lease: float = _duration("5s", "100ms", "5m", "How long a gateway that fell silent still owns its stream.")
+    proxies: tuple[Network, ...] = _networks(
+        "", "Proxies whose word is taken on where clients come from (X-Forwarded-For); nobody else's is."
+    )
 
     def __post_init__(self) -> None:
         if not self.tls and not is_loopback(self.host):
@@ -178,6 +212,20 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthoritySettings:
+    """The domain's access control service."""
+
+    freshness: int | None = _silence(
+        "none", "How long others may rely on its certificates without hearing from it. Then they have to follow it."
+    )
+    heartbeat: float = _duration("15s", "1s", "1h", "How often it tells those who follow it that nothing changed.")
+    identity: float = _duration("1h", "1m", "1d", "How long its identity statements are good.")
+    watchers: int = _whole(1_000, 1, 100_000, "How many may follow its revocations at one gateway.")
+    issued_per_principal: int = _whole(100, 1, 100_000, "Statements of one principal that have not ended.")
+    guests: int = _whole(100_000, 0, 10_000_000, "Principals that came by themselves, with statements.")
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionSettings:
     """How long data is kept; what comes first, age or size, counts."""
 
@@ -204,6 +252,31 @@ class LogSettings:
 
     level: str = _choice("info", ("debug", "info", "warning", "error"), "How much: debug, info, warning or error.")
     format: str = _choice("json", ("json", "text"), "json for programs, text for people.")
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerSettings:
+    """Another domain's service whose revocations are followed; `ca` is a file with the certificate to pin."""
+
+    key: str
+    url: str
+    name: str
+    ca: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            PublicKey.from_did(self.key)
+        except BadKey as error:
+            raise BadConfig(f"`issuers.key`: {error.message}", remedy=error.remedy) from None
+        parts = urlsplit(self.url)
+        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        if not (safe and parts.hostname) or parts.path.strip("/") or parts.query or parts.username:
+            raise BadConfig(
+                f"`issuers.url` cannot be `{brief(self.url)}`",
+                remedy="write where it is, such as `https://gate.met.uk:8443`",
+            )
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", self.name):
+            raise BadConfig(f"`issuers.name` cannot be `{brief(self.name)}`", remedy="letters, digits, `.`, `-`, `_`")
 
 
 def is_loopback(host: str) -> bool:

@@ -10,19 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.model.errors import HeadgateError, PublishDenied
 from headgate.model.events import Draft
-from headgate.pipeline.admission import Admission, Admitted, Encoded, encode_many
+from headgate.model.state import State
+from headgate.model.values import micros
+from headgate.pipeline.admission import Admission, Admitted, BeforeOf, Encoded, encode_many
 from headgate.pipeline.appends import Append, Repeat
 from headgate.pipeline.bulk import by_type, from_arrow
 from headgate.pipeline.codec import Ints, from_blob
 from headgate.pipeline.logfile import LogFile
 from headgate.pipeline.recent import Texts, hash_keys, repeats_within
+
+QUICK_EVENTS: Final = 2_000
+"""Events as columns that are decided and encoded in a few milliseconds."""
 
 Parts: TypeAlias = tuple[list[Admitted], list[Ints]]
 """Events cut by type: what became of each part, and the place of each of its events in the request."""
@@ -48,9 +53,12 @@ class Submission:
 
     publisher: str
     size: int
-    cut: Callable[[Admission, datetime], Parts]
+    cut: Callable[[Admission, datetime, BeforeOf | None], Parts]
     named: Callable[[int], tuple[str, str]]
     """The source and the id of the event at a place."""
+    quick: str | None = None
+    """The type of events that are all of one, come as columns, and are few."""
+    ready: tuple[State, Append] | None = None
     sent_before: set[int] = field(default_factory=set)
     looked_for: set[int] = field(default_factory=set)
     sent_twice: set[int] = field(default_factory=set)
@@ -61,9 +69,31 @@ class Submission:
     encoded: Encoded | None = None
     sent: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def decide(self, admission: Admission, now: datetime) -> None:
-        """Put every event to the rights of one version."""
-        self.parts, self.places = self.cut(admission, now)
+    def is_quick(self, admission: Admission) -> bool:
+        """Does deciding it take little time, whatever the events are?"""
+        return self.quick is not None and admission.asks_no_predicate(self.publisher, self.quick)
+
+    def prepare(self, admission: Admission, now: datetime, window: int) -> None:
+        """Decide and encode it before it is its turn, in case that no version comes in between."""
+        self.decide(admission, now)
+        if not self.refusals:  # else the log may have to be asked first
+            append = self.encode(admission.state.version, micros(now), window)
+            self.ready = None if append is None else (admission.state, append)
+
+    def is_ready(self, state: State, written: int) -> bool:
+        """Was it prepared at this state, and not before what is written already? If not, it has to be done again."""
+        if self.ready is not None and (self.ready[0] is not state or self.ready[1].time < written):
+            self.ready = None
+        return self.ready is not None
+
+    def taken(self) -> Append | None:
+        """What was prepared, once."""
+        ready, self.ready = self.ready, None
+        return None if ready is None else ready[1]
+
+    def decide(self, admission: Admission, now: datetime, before: BeforeOf | None = None) -> None:
+        """Put every event to the rights of one version; `before` tells how much was published of late."""
+        self.parts, self.places = self.cut(admission, now, before)
         self.refusals = {
             int(places[row]): error
             for part, places in zip(self.parts, self.places, strict=True)
@@ -95,6 +125,12 @@ class Submission:
     def types(self) -> list[str]:
         """The types of which something was accepted."""
         return [part.table.column("type")[0].as_py() for part in self.parts if part.table.num_rows]
+
+    def counts(self) -> list[tuple[str, int]]:
+        """The types of which something was accepted, and how much that is without what was sent before."""
+        gone = self.sent_before | self.sent_twice
+        left = [_without(part, mine, gone) for part, mine in zip(self.parts, self.places, strict=True)]
+        return [(part.table.column("type")[0].as_py(), part.table.num_rows) for part in left if part.table.num_rows]
 
     def encode(self, version: int, time: int, window: int) -> Append | None:
         """What is left to store, if anything."""
@@ -152,27 +188,30 @@ def of_drafts(publisher: str, drafts: Sequence[Draft]) -> Submission:
     return Submission(
         publisher,
         len(drafts),
-        lambda admission, now: admission.admit_drafts(drafts, now),
+        lambda admission, now, before: admission.admit_drafts(drafts, now, before),
         lambda at: (drafts[at].source, drafts[at].id),
     )
 
 
-def of_table(publisher: str, table: pa.Table, default: str | None) -> Submission:
-    """Events that came as an Arrow table."""
+def of_table(publisher: str, table: pa.Table, default: str | None, origin: str | None = None) -> Submission:
+    """Events that came as an Arrow table, from somewhere."""
     pieces = by_type(table, default)
 
-    def cut(admission: Admission, now: datetime) -> Parts:
+    def cut(admission: Admission, now: datetime, before: BeforeOf | None) -> Parts:
         found = []
         for piece in pieces:
             attributes = admission.attributes(piece.type)
-            found.append(admission.admit(from_arrow(piece.table, piece.type, publisher, attributes), now))
+            columns = from_arrow(piece.table, piece.type, publisher, attributes, origin)
+            counted = None if before is None or not admission.asks_rate else before(publisher, piece.type)
+            found.append(admission.admit(columns, now, counted))
         return found, [piece.rows for piece in pieces]
 
     def named(at: int) -> tuple[str, str]:
         source = table.column("source")[at].as_py() if "source" in table.column_names else None
         return source or "", table.column("id")[at].as_py() or ""
 
-    return Submission(publisher, table.num_rows, cut, named)
+    quick = pieces[0].type if len(pieces) == 1 and table.num_rows <= QUICK_EVENTS else None
+    return Submission(publisher, table.num_rows, cut, named, quick)
 
 
 class _Held:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_NAME_CHARS
+from headgate.model.limits import MAX_AUDIENCES, MAX_AUTHORITIES, MAX_EXPRESSION_CHARS, MAX_NAME_CHARS
+from headgate.trust.bags import MAX_SHOWN
 
 JSON = "application/json"
 EVENT_JSON = "application/cloudevents+json"
@@ -37,6 +38,9 @@ Position: TypeAlias = Annotated[str, Meta(min_length=22, max_length=22)]
 KindName: TypeAlias = Literal["bool", "int", "float", "string", "timestamp", "bytes"]
 ActionName: TypeAlias = Literal["connect", "publish", "subscribe", "install", "extend", "govern", "audit", "quench"]
 Scalar: TypeAlias = bool | int | float | str | None
+Did: TypeAlias = Annotated[str, Meta(max_length=200)]
+Shown: TypeAlias = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=MAX_SHOWN)]
+Audience: TypeAlias = Annotated[list[Name], Meta(max_length=MAX_AUDIENCES)]
 
 
 class Request(Struct, forbid_unknown_fields=True):
@@ -57,21 +61,23 @@ class ChallengeRequest(Request):
 
 
 class ChallengeAnswer(Answer):
-    """A challenge, and the broker's proof of its key."""
+    """A challenge, the broker's proof of its key, and what it shows: the chain from the coordinating domain to it."""
 
     nonce: str
     broker: str
     proof: str
     expires: datetime
+    statements: list[str] = []
 
 
 class SessionRequest(Request):
     """Answers a challenge."""
 
-    principal: Annotated[str, Meta(max_length=200)]
+    principal: Did
     client_nonce: Nonce
     nonce: Annotated[str, Meta(max_length=1_000)]
     signature: Annotated[str, Meta(max_length=200)]
+    present: Shown = []
 
 
 class SessionAnswer(Answer):
@@ -90,20 +96,129 @@ class WhoAnswer(Answer):
     expires: datetime
 
 
+# -- statements -------------------------------------------------------------------------------------------------
+
+
+class StatementsRequest(Request):
+    """Signed statements, shown together."""
+
+    statements: Shown
+
+
+class StatementsAnswer(Answer, omit_defaults=False):
+    """What stands now of the principal's certificates and identity statements, by id, and since which version."""
+
+    version: int
+    certificates: list[str]
+    identities: list[str]
+
+
+class CertificateRequest(Request):
+    """Asks for certificates: by one issuing rule or all that are for the principal, for so long at most."""
+
+    rule: Name | None = None
+    seconds: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    audience: Audience = []
+
+
+class IssuedAnswer(Answer):
+    """A statement that was issued. Its text is told once."""
+
+    id: str
+    kind: str
+    expires: datetime
+    rule: str | None = None
+    statement: str | None = None
+    principal: str | None = None
+    revoked: bool = False
+
+
+class CertificatesAnswer(Answer, omit_defaults=False):
+    """What was issued; `statements` lead from the domain's own rights to the service, and are shown with it."""
+
+    certificates: list[IssuedAnswer]
+    statements: list[str]
+
+
+class IssuedListAnswer(Answer, omit_defaults=False):
+    """Statements that have not ended, by id."""
+
+    issued: list[IssuedAnswer]
+
+
+class RevokedAnswer(Answer, omit_defaults=False):
+    """A statement is on the list of this number, and the version that made it count here."""
+
+    id: str
+    number: int
+    version: int
+
+
+class ListRequest(Request):
+    """A signed revocation list of any issuer."""
+
+    list: Annotated[str, Meta(min_length=1)]
+
+
+class ListAnswer(Answer):
+    """A signed, numbered revocation list."""
+
+    issuer: str
+    number: int
+    list: str
+
+
+class HeardAnswer(Answer, omit_defaults=False):
+    """A list is known; `news` if it made a version."""
+
+    issuer: str
+    number: int
+    news: bool
+
+
+class StatusAnswer(Answer, omit_defaults=False):
+    """What has become of a statement of this domain's service at a time."""
+
+    id: str
+    status: Literal["good", "revoked", "unknown"]
+    number: int
+    time: datetime
+
+
+class IdentityRequest(Request):
+    """Asks for an identity statement."""
+
+    audience: Audience = []
+
+
+class GuestRequest(Request):
+    """A statement from home, by whoever answers a challenge with the key that it is about."""
+
+    statement: Annotated[str, Meta(min_length=1)]
+    principal: Did
+    client_nonce: Nonce
+    nonce: Annotated[str, Meta(max_length=1_000)]
+    signature: Annotated[str, Meta(max_length=200)]
+
+
 # -- types ------------------------------------------------------------------------------------------------------
 
 
 class TypeRequest(Request):
-    """An event type, or a new version of one. `attributes` are its own, without inherited ones."""
+    """An event type, or a new version of one. `attributes` are its own, without inherited ones.
+
+    A `statement`, the definition that its owner signed, says all of that itself.
+    """
 
     attributes: Annotated[dict[Name, KindName], Meta(max_length=200)] = {}
     extends: Name | None = None
     key: Annotated[list[Name], Meta(max_length=200)] = []
     owner: Name | None = None
+    statement: Annotated[str, Meta(min_length=1)] | None = None
 
 
 class TypeAnswer(Answer):
-    """An event type. `attributes` has inherited ones too, in order."""
+    """An event type. `attributes` has inherited ones too, in order; `statement` is the definition as it was signed."""
 
     name: str
     owner: str
@@ -111,6 +226,7 @@ class TypeAnswer(Answer):
     own: list[str]
     extends: str | None = None
     key: list[str] = []
+    statement: str | None = None
 
 
 class TypesAnswer(Answer):
@@ -123,7 +239,7 @@ class TypesAnswer(Answer):
 
 
 class CloudEvent(Struct):
-    """A CloudEvent 1.0 in JSON. Other attributes are extensions, which are not kept."""
+    """A CloudEvent 1.0 in JSON. `requires` is an extension: the rule that receivers must meet. No other is kept."""
 
     specversion: Literal["1.0"]
     id: EventId
@@ -132,6 +248,7 @@ class CloudEvent(Struct):
     data: dict[str, Any] | None = None
     datacontenttype: str | None = None
     data_base64: str | None = None
+    requires: Text | None = None
 
 
 class EventResult(Answer):
@@ -171,10 +288,14 @@ class BulkAnswer(Answer, omit_defaults=False):
 
 
 class AdvertisementAnswer(Answer):
-    """A type that the principal has said it will publish. `wanted` is told to those with the right `quench`."""
+    """A type that the principal has said it will publish. `wanted` is told to those with the right `quench`.
+
+    `holds` is there if time, rate or origin decide on it: may it be published from here now, by those?
+    """
 
     type: str
     wanted: bool | None = None
+    holds: bool | None = None
 
 
 class AdvertisementsAnswer(Answer):
@@ -200,6 +321,7 @@ class SubscriptionRequest(Request, rename={"from_": "from"}):
     where: Text | None = None
     from_: Literal["now", "start"] | Since = "now"
     temporary: bool = False
+    requires: Text | None = None
 
 
 class SubscriptionAnswer(Answer, rename={"from_": "from"}):
@@ -212,6 +334,8 @@ class SubscriptionAnswer(Answer, rename={"from_": "from"}):
     from_: Any = "now"
     temporary: bool = False
     warning: str | None = None
+    requires: str | None = None
+    origin: str | None = None
 
 
 class SubscriptionsAnswer(Answer):
@@ -391,6 +515,67 @@ class WithdrawOp(Request, tag_field="op", tag="withdraw"):
     principal: Name
 
 
+class AuthorityBody(Request):
+    """What a certificate gives: actions on a network, or on types of an owner, as scenario files write it."""
+
+    actions: Literal["*"] | Annotated[list[ActionName], Meta(min_length=1, max_length=10)]
+    network: Name | None = None
+    type: Name | None = None
+    owner: Did | None = None
+    where: Text | None = None
+    attributes: list[Name] | dict[Name, Scalar] | None = None
+
+
+class MapBody(Request):
+    """What an attribute of guests becomes here; `values` pairs theirs with ours, and others are left out."""
+
+    to: Name
+    values: list[tuple[Scalar, Scalar]] | None = None
+
+
+class SetPolicyRuleOp(Request, tag_field="op", tag="set-policy-rule"):
+    """What must be wider than the requirements on a principal's events, or nothing."""
+
+    principal: Name
+    rule: Text | None
+
+
+class SetCoordinatorOp(Request, tag_field="op", tag="set-coordinator"):
+    """The key of the domain that coordinates the network, or none: then it is this one."""
+
+    key: Did | None
+
+
+class SetProviderOp(Request, tag_field="op", tag="set-provider"):
+    """An identity provider: of this domain, or with a `mapping` the home of guests."""
+
+    key: Did
+    name: Name
+    mapping: dict[Name, MapBody] | None = None
+
+
+class RemoveProviderOp(Request, tag_field="op", tag="remove-provider"):
+    """An identity provider is trusted no more."""
+
+    key: Did
+
+
+class AddIssuingOp(Request, tag_field="op", tag="add-issuing"):
+    """Members of `who` are issued such certificates, each time for so many seconds."""
+
+    id: Name
+    who: Name
+    authority: Annotated[list[AuthorityBody], Meta(min_length=1, max_length=MAX_AUTHORITIES)]
+    seconds: Annotated[int, Meta(ge=1, le=2**31)]
+    delegate: bool = False
+
+
+class RemoveIssuingOp(Request, tag_field="op", tag="remove-issuing"):
+    """Such certificates are issued no more."""
+
+    id: Name
+
+
 ChangeOp: TypeAlias = (
     AddRuleOp
     | RemoveRuleOp
@@ -406,6 +591,12 @@ ChangeOp: TypeAlias = (
     | SetKeyOp
     | DeclareGroupOp
     | WithdrawOp
+    | SetPolicyRuleOp
+    | SetCoordinatorOp
+    | SetProviderOp
+    | RemoveProviderOp
+    | AddIssuingOp
+    | RemoveIssuingOp
 )
 
 
@@ -452,6 +643,7 @@ class Problem(Answer):
     code: str
     remedy: str | None = None
     place: str | None = None
+    reason: str | None = None
 
 
 class HealthAnswer(Answer, omit_defaults=False):
@@ -468,6 +660,7 @@ class AboutAnswer(Answer):
     broker: str
     protocol: str
     gateway: str
+    coordinator: str | None = None
 
 
 def decode(body: bytes, kind: type[Any]) -> Any:

@@ -2,8 +2,11 @@
 
 Guarantees (D6, D7): what is answered as accepted is durable and was admitted at the version it is stamped with. An
 event that a publisher sends again within the window, to whichever gateway, is stored once. Requests that wait together
-are written in one transaction. The stream is held by a lease; the fencing token, not the lease, is what keeps another
-writer out. Memory is bounded: past `MAX_WAITING_EVENTS` requests are refused as `too-busy`.
+are written in one transaction. What is small is decided when it comes, and again when it is its turn if policy has
+changed in between; the times of a stream go forward as the clock does, and no event is given a time at which
+something that its version still holds has ended. The stream is held by a lease; the fencing
+token, not the lease, is what keeps another writer out. Memory is bounded: past `MAX_WAITING_EVENTS` requests are
+refused as `too-busy`.
 """
 
 from __future__ import annotations
@@ -11,12 +14,17 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from headgate.decide.rates import Rates
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
+from headgate.gateway.recount import recount
+from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.submissions import Outcome, Submission
 from headgate.model.changes import Advertise, Batch
 from headgate.model.errors import Fenced, HeadgateError, StaleVersion, StreamHeld, TooBusy
@@ -50,6 +58,7 @@ class Writer:
         window: float,
         lease: float,
         clock: Callable[[], datetime],
+        standing: StandingClock | None = None,
     ) -> None:
         self.stream = stream
         self.domain = domain
@@ -57,10 +66,14 @@ class Writer:
         self._window = int(window * 1_000_000)
         self._lease = lease
         self._clock = clock
+        self._standing = standing or StandingClock(domain, follower, clock)
         self._log = EventLog.open(domain.paths.log)
         self._token: int | None = None
         self._held_until = 0.0
+        self._written = 0  # the newest time of an append
         self._admission: Admission | None = None
+        self._rates = Rates()
+        self._counts = False
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -75,8 +88,9 @@ class Writer:
 
     def stop(self) -> None:
         """Finish what waits, give the stream up and end."""
-        self._stopping = True
-        self._queue.put(None)
+        with self._lock:  # nothing comes after it
+            self._stopping = True
+            self._queue.put(None)
         if self._thread.is_alive():
             self._thread.join()
         if self._token is not None:
@@ -89,12 +103,36 @@ class Writer:
             return Outcome(0, frozenset(), {})
         with self._lock:
             if self._stopping or (self._waiting and self._waiting + submission.size > MAX_WAITING_EVENTS):
-                raise TooBusy("too many events wait to be written", remedy="send them again a little later")
+                raise _too_busy()
             self._waiting += submission.size
+        self._prepare(submission)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
-        self._queue.put((submission, loop, future))
+        # After the other requests that are there already, so that they are written together.
+        loop.call_soon(self._hand_over, (submission, loop, future))
         return await future
+
+    def _hand_over(self, waiting: Waiting) -> None:
+        with self._lock:
+            if not self._stopping:
+                self._queue.put(waiting)
+                return
+            self._waiting -= waiting[0].size
+        _settle(waiting[2], _too_busy())
+
+    def _prepare(self, submission: Submission) -> None:
+        """Decide and encode what takes little time at once, so that the writer's thread is left with writing.
+
+        Two threads of Python at the same columns take turns at every call into Arrow, which costs more than the work.
+        """
+        admission = self._admission
+        if admission is None or admission.state is not self._follower.state or not submission.is_quick(admission):
+            return
+        now = self._clock()
+        if self._standing.due(admission.state, now):
+            return
+        with suppress(Exception):  # whatever it is, the writer meets it again and answers
+            submission.prepare(admission, now, self._window)
 
     # -- the writer's thread ----------------------------------------------------------------------------------
 
@@ -153,20 +191,27 @@ class Writer:
         token = self._token if self._token is not None else self._take()
         admission = self._newest()
         now = self._clock()
+        if self._standing.due(admission.state, now):  # nothing is decided by what has ended, not for a moment
+            self._standing.settle()
+            return
+        counting = _Counting(self._rates, now)
         for at, one in left.items():
+            if one.is_ready(admission.state, self._written):
+                continue
             try:
-                one.decide(admission, now)
+                one.decide(admission, now, counting.before)
             except HeadgateError as error:
                 answers[at] = error
             else:
                 self._look_back(one, micros(now))
+                counting.add(one, admission)
         if self._advertise(admission.state, [one for at, one in left.items() if at not in answers]):
             return
         appends: dict[int, Append] = {}
         for at, one in left.items():
             if at in answers:
                 continue
-            append = one.encode(admission.state.version, micros(now), self._window)
+            append = one.taken() or one.encode(admission.state.version, micros(now), self._window)
             if append is None:
                 answers[at] = one.outcome()
             else:
@@ -174,15 +219,22 @@ class Writer:
         if not appends:
             return
         stored = self._log.append_many(self.stream, token, list(appends.values()))
+        self._written = max(self._written, *(append.time for append in appends.values()))
         for at, answer in zip(appends, stored, strict=True):
             if isinstance(answer, int):
                 answers[at] = left[at].outcome()
+                self._count(left[at], admission, now)
             elif isinstance(answer, Repeats):
                 left[at].compare(answer.candidates, self._log)
             elif isinstance(answer, StaleVersion):
                 self._follower.refresh()
             else:
                 answers[at] = answer
+
+    def _count(self, one: Submission, admission: Admission, now: datetime) -> None:
+        """Events were stored: they count for what is published next, whenever a rule asks for it."""
+        for name, count in one.counts() if admission.asks_rate else ():
+            self._rates.add(one.publisher, name, now, count)
 
     def _look_back(self, one: Submission, now: int) -> None:
         """Find what is denied now and was stored before, when the publisher had the right and got no answer."""
@@ -198,6 +250,9 @@ class Writer:
         state = self._follower.state
         if self._admission is None or self._admission.state is not state:
             self._admission = Admission(state, self.domain.predicates(state))
+            if self._admission.asks_rate and not self._counts:
+                self._rates = recount(self._log, self.stream, self._clock())
+            self._counts = self._admission.asks_rate
         return self._admission
 
     def _advertise(self, state: State, submissions: Sequence[Submission]) -> bool:
@@ -212,6 +267,21 @@ class Writer:
             changes = tuple(Advertise(publisher, name) for name in names)
             self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
         return bool(missing)
+
+    # -- what others ask --------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The newest state known here."""
+        return self._follower.state
+
+    def now(self) -> datetime:
+        """The time that an event would be given."""
+        return self._clock()
+
+    def rate(self, publisher: str, type_name: str, now: datetime) -> int:
+        """How many events of a type a publisher has had accepted here of late."""
+        return self._rates.before(publisher, type_name, now)
 
     # -- the lease --------------------------------------------------------------------------------------------
 
@@ -245,6 +315,28 @@ class Writer:
     def holds_stream(self) -> bool:
         """Does this gateway believe that it may write?"""
         return self._token is not None
+
+
+class _Counting:
+    """What was published of late, with what is about to be stored in the same write."""
+
+    def __init__(self, rates: Rates, now: datetime) -> None:
+        self._rates = rates
+        self._now = now
+        self._more: Counter[tuple[str, str]] = Counter()
+
+    def before(self, publisher: str, type_name: str) -> int:
+        """How many events there were before the next one."""
+        return self._rates.before(publisher, type_name, self._now) + self._more[publisher, type_name]
+
+    def add(self, one: Submission, admission: Admission) -> None:
+        """What a request had accepted counts for those after it."""
+        for name, count in one.counts() if admission.asks_rate else ():
+            self._more[one.publisher, name] += count
+
+
+def _too_busy() -> TooBusy:
+    return TooBusy("too many events wait to be written", remedy="send them again a little later")
 
 
 def _settle(future: asyncio.Future[Outcome], found: Outcome | BaseException) -> None:

@@ -100,9 +100,9 @@ def _content(one: Statement) -> Mapping[str, object]:
             }
         case Succession():
             return {"old": one.old, "new": one.new, "number": one.number, "until": _micros(one.until)}
-        case Provider(key, name, mapping):
+        case Provider(key, name, mapping, own):
             mapped = None if mapping is None else [_map_content(each) for each in mapping]
-            return {"key": key, "name": name, "mapping": mapped}
+            return {"key": key, "name": name, "mapping": mapped, "own": own}
         case Attested(principal, identity, applied):
             rule = identity.policy_rule
             return {
@@ -156,7 +156,7 @@ def _identity(found: Mapping[str, Any]) -> Identity:
 
 def _provider(found: Mapping[str, Any]) -> Provider:
     mapping = found["mapping"]
-    return Provider(found["key"], found["name"], None if mapping is None else tuple(map(_map, mapping)))
+    return Provider(found["key"], found["name"], None if mapping is None else tuple(map(_map, mapping)), found["own"])
 
 
 def _map_content(one: AttributeMap) -> list[object]:

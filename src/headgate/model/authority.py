@@ -178,12 +178,14 @@ class AttributeMap:
 class Provider:
     """An identity provider: our own, whose statements count here, or with a `mapping` one whose members may be guests.
 
-    What the mapping does not name is left out (Guard IV.C): nothing is copied blindly.
+    What the mapping does not name is left out (Guard IV.C): nothing is copied blindly. The domain's `own` service is
+    one without being asked for, and no policy directory has to name it.
     """
 
     key: str
     name: str
     mapping: tuple[AttributeMap, ...] | None = None
+    own: bool = False
 
     def __post_init__(self) -> None:
         check_name("identity provider", self.name)

@@ -371,3 +371,10 @@ def test_the_domain_is_a_provider_by_its_own_key() -> None:
     after = plan(now, made(ours)).after
     assert after.providers == {key(1): Provider(key(1), "us")}
     assert plan(after, made(ours)).empty
+
+
+def test_the_own_service_stays_a_provider_whatever_the_files_say() -> None:
+    own, other = Provider(key(1), "shop", own=True), Provider(key(2), "fleet")
+    now = made(SetProvider(own), SetProvider(other))
+    assert plan(now, made(DeclareGroup("g"))).after.providers == {own.key: own}
+    assert same_policy(made(SetProvider(own)), made())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.config import Config, Files, example
+from headgate.gateway.config import ISSUERS, Config, Files, example
 from headgate.gateway.settings import GatewaySettings, duration, is_loopback, size
 from headgate.model.errors import BadConfig, NotFound
 from headgate.model.limits import MAX_CONFIG_BYTES, SESSION_SECONDS
@@ -31,7 +31,8 @@ def refusal(directory: Path, text: str = "", environ: dict[str, str] | None = No
 
 
 def keys() -> list[str]:
-    return [f"{s.name}.{one.name}" for s in dataclasses.fields(Config) for one in dataclasses.fields(section(s.name))]
+    sections = [s.name for s in dataclasses.fields(Config) if s.name != ISSUERS]
+    return [f"{name}.{one.name}" for name in sections for one in dataclasses.fields(section(name))]
 
 
 def section(name: str) -> Any:
@@ -53,6 +54,8 @@ def test_the_defaults() -> None:
     assert dataclasses.astuple(config.retention) == (week, gigabytes, week, gigabytes, 30 * 86400.0)
     assert dataclasses.astuple(config.pipeline) == ("2g", 2)
     assert dataclasses.astuple(config.log) == ("info", "json")
+    assert dataclasses.astuple(config.authority) == (None, 15.0, 3600.0, 1_000, 100, 100_000)
+    assert (config.gateway.proxies, config.issuers) == ((), ())
 
 
 def test_the_example_is_the_defaults_and_says_what_each_is_for(tmp_path: Path) -> None:
@@ -108,6 +111,8 @@ def test_every_setting_can_be_set_in_every_way(tmp_path: Path, key: str) -> None
         "domain.name": "shop",
         "gateway.host": "::1",
         "gateway.tls": "false",
+        "gateway.proxies": "10.0.0.7",
+        "authority.freshness": "3m",
         "pipeline.memory": "512m",
         "log.level": "debug",
         "log.format": "text",
@@ -279,3 +284,54 @@ def test_files(tmp_path: Path) -> None:
         *("headgate.toml", "keys/broker.pem", "keys/administrator.pem", "keys/positions.key"),
         *("tls/tls.crt", "tls/tls.key", "data", "policy"),
     ]
+
+
+# -- issuers --------------------------------------------------------------------------------------------------
+
+KEY = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+OTHER = "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp"
+
+
+def issuer(**settings: str) -> str:
+    given_ = {"key": KEY, "url": "https://met.example:8443", **settings}
+    return "\n".join(["[[issuers]]", *(f'{name} = "{value}"' for name, value in given_.items()), ""])
+
+
+def test_issuers_are_tables_with_a_name_each(tmp_path: Path) -> None:
+    config = load(tmp_path, issuer(name="met", ca="met.crt") + issuer(key=OTHER, url="http://127.0.0.1:8000"))
+    assert [(one.name, one.key, one.ca) for one in config.issuers] == [
+        ("met", KEY, "met.crt"),
+        ("issuer-2", OTHER, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'issuers = "met"',
+        "[issuers]\nkey = 1",
+        issuer(key="met"),
+        issuer(url="http://met.example"),
+        issuer(url="https://met.example/v1"),
+        issuer(url="https://me@met.example"),
+        issuer(url="met.example"),
+        issuer(name="a b"),
+        issuer(port="1"),
+        issuer() + issuer(name="again"),
+        issuer(name="met") + issuer(key=OTHER, name="met"),
+        f'[[issuers]]\nkey = "{KEY}"',
+        f'[[issuers]]\nkey = "{KEY}"\nurl = 3',
+    ],
+)
+def test_an_issuer_that_cannot_be_followed_safely_is_refused(tmp_path: Path, text: str) -> None:
+    assert "headgate.toml" in str(refusal(tmp_path, text))
+
+
+def test_silence_and_proxies(tmp_path: Path) -> None:
+    config = load(tmp_path, '[authority]\nfreshness = "90s"\n[gateway]\nproxies = "10.0.0.7, 10.1.0.0/16, ::1"')
+    assert config.authority.freshness == 90
+    assert [str(one) for one in config.gateway.proxies] == ["10.0.0.7/32", "10.1.0.0/16", "::1/128"]
+    for text in ('freshness = "0s"', 'freshness = "never"', "freshness = 3"):
+        refusal(tmp_path, f"[authority]\n{text}")
+    for text in ('proxies = "gate.example"', "proxies = 3", 'proxies = "10.0.0.1/8"'):
+        refusal(tmp_path, f"[gateway]\n{text}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,22 @@ def domain(tmp_path: Path) -> Domain:
         )
     )
     return domain
+
+
+def test_events_of_late_are_counted_even_by_a_domain_that_is_opened_again(domain: Domain) -> None:
+    domain.publish(draft("e0", speed=1), now=NOON)
+    rated = AddRule(Rule("r", "camera", PUBLISH, "road.Sighting", parse_condition("speed < 100 and @rate <= 3")))
+    domain.commit(Batch(ADMINISTRATOR, (rated,)))
+    sent = [draft("e1", speed=1), draft("e2", speed=200), draft("e3", speed=1), draft("e4", speed=1)]
+    answers = domain.publish_all(sent, now=NOON)
+    assert [None if one.event is None else one.event.rate for one in answers] == [2, None, 3, None]
+    directory = domain.paths.ledger.parent
+    domain.close()
+    with Domain.open(directory) as again:
+        with pytest.raises(PublishDenied):
+            again.publish(draft("e5", speed=1), now=NOON + timedelta(seconds=59))
+        assert again.publish(draft("e6", speed=1), stream="other", now=NOON).rate == 1
+        assert again.publish(draft("e7", speed=1), now=NOON + timedelta(seconds=60)).rate == 1
 
 
 def draft(id: str = "e1", type: str = "road.Sighting", **values: object) -> Draft:

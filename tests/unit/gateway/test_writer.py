@@ -17,7 +17,7 @@ from headgate.gateway.submissions import Outcome, of_drafts, of_table
 from headgate.gateway.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, Unadvertise
-from headgate.model.errors import PublishDenied, StreamHeld, TypeMismatch, UnknownType
+from headgate.model.errors import PublishDenied, StreamHeld, TooBusy, TypeMismatch, UnknownType
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
@@ -202,6 +202,70 @@ def test_arrow_comes_out_as_the_same_events(domain: Domain) -> None:
         ("a", {"item": "x", "price": 1.0}),
         ("b", {"item": None, "price": 2.0}),
     ]
+
+
+def arrows(*ids: str) -> pa.Table:
+    return pa.table({"id": list(ids), "source": ["s"] * len(ids), "item": ["x"] * len(ids), "price": [1] * len(ids)})
+
+
+def test_what_was_decided_when_it_came_is_decided_again_if_the_policy_has_changed(domain: Domain) -> None:
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            found = [await writer.publish(of_table("till", arrows("a"), "shop.Order"))]
+            early = of_table("till", arrows("b", "c"), "shop.Order")
+            under_way = asyncio.ensure_future(writer.publish(early))
+            await asyncio.sleep(0)  # it is decided, and not handed to the writer yet
+            assert early.ready is not None
+            domain.commit(Batch(ADMINISTRATOR, (RemoveRule("till"),)))
+            return [*found, await under_way]
+
+    before, after = asyncio.run(run())
+    assert before.accepted == 1
+    assert {at: type(error) for at, error in after.refusals.items()} == {0: PublishDenied, 1: PublishDenied}
+    assert stored(domain) == [("g1", "till", "a")]
+
+
+def test_what_was_decided_when_it_came_is_still_stored_once(domain: Domain) -> None:
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
+            await one.publish(of_table("till", arrows("a"), "shop.Order"))
+            await two.publish(of_table("till", arrows("b"), "shop.Order"))
+            again = [of_table("till", arrows(*ids), "shop.Order") for ids in (("b", "c", "c"), ("c", "a", "d"))]
+            return await asyncio.gather(*map(two.publish, again))
+
+    first, second = asyncio.run(run())
+    assert (first.duplicates, second.duplicates) == ({0, 2}, {0, 1})
+    assert sorted(stored(domain)) == [("g1", "till", "a"), *(("g2", "till", id) for id in "bcd")]
+
+
+def test_what_was_decided_before_something_later_was_written_is_decided_again(domain: Domain) -> None:
+    async def run() -> None:
+        async with writing(domain.paths.directory, "g1") as writer:
+            await writer.publish(of_table("till", arrows("a"), "shop.Order"))
+            early = of_table("till", arrows("b"), "shop.Order")
+            under_way = asyncio.ensure_future(writer.publish(early))
+            await asyncio.sleep(0)
+            assert early.ready is not None
+            writer._written = early.ready[1].time + 1
+            await under_way
+
+    asyncio.run(run())
+    times = [event.time for event in domain.events()]
+    assert times == sorted(times)
+    assert len(times) == 2
+
+
+def test_what_comes_while_the_writer_stops_is_answered(domain: Domain) -> None:
+    async def run() -> Outcome:
+        async with writing(domain.paths.directory, "g1") as writer:
+            under_way = asyncio.ensure_future(writer.publish(of_table("till", arrows("a"), "shop.Order")))
+            await asyncio.sleep(0)
+            writer._stopping = True
+            return await under_way
+
+    with pytest.raises(TooBusy):
+        asyncio.run(run())
+    assert stored(domain) == []
 
 
 def test_two_gateways_cannot_write_one_stream(domain: Domain) -> None:

@@ -1,0 +1,317 @@
+"""Taking up signed statements: what a principal shows and what issuers say become changes of the ledger.
+
+Guarantees: all that is shown together is one batch, or nothing: one bad statement refuses the whole, with its reason. A
+key that nobody here knows becomes a principal, named by it, only if a chain gives it `connect`, or if a provider of
+this domain vouches for it and the domain is open. Showing the same again makes no version. A revocation list makes one
+only if it is news, or if a certificate would soon be unknown for want of a sign of life.
+Leaves out: signatures (`trust`), what follows from statements (`decide.standing`), and the list of this domain itself,
+which is made in `issuing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from headgate.decide.apply import apply
+from headgate.decide.standing import Standing
+from headgate.decide.views import may_connect
+from headgate.gateway.domain import Domain
+from headgate.gateway.follow import Follower
+from headgate.gateway.register import Register
+from headgate.gateway.standing_clock import alike
+from headgate.model.authority import Certificate, RevocationList
+from headgate.model.changes import (
+    Batch,
+    Change,
+    DeclarePrincipal,
+    Identify,
+    Present,
+    Revoke,
+    SetKey,
+    Succeed,
+)
+from headgate.model.errors import (
+    ConnectDenied,
+    HeadgateError,
+    NotFound,
+    StaleList,
+    TooMany,
+    VersionConflict,
+)
+from headgate.model.rights import Action, Source
+from headgate.model.state import State
+from headgate.model.values import brief
+from headgate.trust.bags import Bag, open_bag
+from headgate.trust.statements import Verifier
+
+_TRIES: Final = 20
+"""How often a batch is made anew while others keep changing the ledger."""
+
+_DID: Final = "did:key:"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of a bag: whose it is, the changes, and the state after them."""
+
+    principal: str
+    changes: tuple[Change, ...]
+    after: State
+
+
+class Authority:
+    """Takes up statements in the name of one domain. May be used from any thread."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        follower: Follower,
+        register: Register,
+        *,
+        own: str,
+        audience: str,
+        guests: int,
+        clock: Callable[[], datetime],
+        refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.own = own
+        self.verifier = Verifier()
+        self.audience = audience
+        self._domain = domain
+        self._follower = follower
+        self._register = register
+        self._guests = guests
+        self._clock = clock
+        self._refused = refused
+
+    # -- bags -------------------------------------------------------------------------------------------------
+
+    def opened(self, texts: Sequence[str]) -> Bag:
+        """A bag whose signatures are all good."""
+        with self._counting():
+            return open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier)
+
+    def judge(self, did: str, bag: Bag) -> None:
+        """Refuse a bag that would not let this key connect; nothing is changed."""
+        with self._counting():
+            self._welcome(self._plan(self._follower.state, did, bag, self._clock()))
+
+    def take_up(self, did: str, bag: Bag) -> State:
+        """Make what a key shows part of the ledger, in one batch; the state from then on."""
+        with self._counting():
+            for _ in range(_TRIES):
+                self._follower.refresh()
+                state = self._follower.state
+                plan = self._plan(state, did, bag, self._clock())
+                self._welcome(plan)
+                if not plan.changes or alike(state, plan.after):
+                    return state
+                if self._committed(state, plan.changes, "statements were shown"):
+                    return self._follower.state
+        raise _busy()
+
+    def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> Plan:
+        changes: list[Change] = [*self._successions(state, bag, now), *self._lists(state, bag, now)]
+        between = _applied(state, changes)
+        principal = holder(between, did)
+        if principal is None:
+            if did in between.principals:
+                raise ConnectDenied(f"`{did}` goes on under another key", remedy="connect with that one")
+            self._check_room(state)
+            principal = did
+            changes += [DeclarePrincipal(did), SetKey(did, did)]
+        if bag.certificates:
+            changes.append(Present(principal, bag.certificates, now))
+        for one in bag.identities:
+            if one.key not in between.identities:
+                changes.append(Identify(principal, one, now))
+        return Plan(principal, tuple(changes), _applied(state, changes))
+
+    def _welcome(self, plan: Plan) -> None:
+        """Refuse if the principal may not connect then, or is new and comes without anybody's word."""
+        after, who = plan.after, plan.principal
+        if any(isinstance(change, DeclarePrincipal) for change in plan.changes):
+            chain = any(
+                rule.who == who and rule.source is Source.CHAIN and Action.CONNECT in rule.actions
+                for rule in after.rules
+            )
+            known = any(one.principal == who for one in after.identities.values())
+            if not chain and not known:
+                raise _stranger(who)
+        if not may_connect(after, who):
+            raise ConnectDenied(f"`{who}` may not connect", remedy="show a chain that gives it `connect`")
+
+    def _check_room(self, state: State) -> None:
+        guests = sum(1 for name in state.principals if name.startswith(_DID))
+        if guests >= self._guests:
+            raise TooMany(f"{guests} principals came by themselves already", remedy="`authority.guests` is full")
+
+    def _successions(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
+        """Those that are news, of keys that mean something here."""
+        concerned = _keys(state, bag)
+        for _ in range(len(bag.successions)):  # one may follow from another
+            concerned |= {one.new for one in bag.successions if one.old in concerned}
+        for one in sorted(bag.successions, key=lambda each: each.number):
+            known = state.successions.get(one.old)
+            if one != known and (one.old in concerned or one.new in concerned):
+                yield Succeed(one, now)
+
+    def _lists(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
+        """The lists that the bag needs or brings, where they are later than those of the ledger."""
+        found = {one.issuer: one for one in bag.lists if one.issuer in _keys(state, bag)}
+        for issuer in {one.issuer for one in _all(state, bag) if one.freshness is not None}:
+            last = self.last_list(issuer, now)
+            if last is not None and (issuer not in found or _rank(found[issuer]) < _rank(last)):
+                found[issuer] = last
+        for issuer, one in found.items():
+            known = state.lists.get(issuer)
+            if known is None or _rank(known) < _rank(one) or one.number < known.number:  # an older one is refused
+                yield Revoke(one, now)
+
+    # -- lists ------------------------------------------------------------------------------------------------
+
+    def last_list(self, issuer: str, now: datetime) -> RevocationList | None:
+        """The last that was heard of an issuer, which may be this domain itself."""
+        if issuer == self.own:
+            return self.own_list(now)
+        heard = self._register.heard(issuer)
+        return None if heard is None else heard.list
+
+    def own_list(self, now: datetime) -> RevocationList:
+        """What this domain has revoked."""
+        number, revoked = self._register.revocations()
+        return RevocationList(self.own, number, now.replace(microsecond=0), revoked)
+
+    def hear(self, found: RevocationList, *, followed: bool) -> bool:
+        """Take up a list: of an issuer that is followed, or that something here rests on. True if it made a version."""
+        with self._counting():
+            for _ in range(_TRIES):
+                self._follower.refresh()
+                state, now = self._follower.state, self._clock()
+                if not followed and found.issuer not in _keys(state, Bag()):
+                    raise NotFound(f"nothing here rests on `{brief(found.issuer)}`")
+                if not self._is_news(state, found, now):
+                    return False
+                if self._committed(state, [Revoke(found, now)], "a revocation list was heard"):
+                    return True
+        raise _busy()
+
+    def _is_news(self, state: State, found: RevocationList, now: datetime) -> bool:
+        known = state.lists.get(found.issuer)
+        if known is None:
+            return True
+        if found.number < known.number or (found.number == known.number and found.revoked != known.revoked):
+            raise StaleList(
+                f"list {found.number} of `{found.issuer}` is not newer than list {known.number}, which is known",
+                remedy="send the newest list",
+            )
+        return found.number > known.number or (found.issued > known.issued and _runs_out(state, known, now))
+
+    # -- committing -------------------------------------------------------------------------------------------
+
+    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
+        """Commit changes that follow from the newest state, in the domain's own name; none makes no version."""
+        for _ in range(_TRIES):
+            self._follower.refresh()
+            state = self._follower.state
+            changes = make(state, self._clock())
+            if not changes or self._committed(state, changes, note):
+                return self._follower.state
+        raise _busy()
+
+    def _committed(self, state: State, changes: Sequence[Change], note: str) -> bool:
+        try:
+            self._domain.commit(Batch(state.administrator, tuple(changes), note), expect=state.version)
+        except VersionConflict:
+            return False
+        self._follower.refresh()
+        return True
+
+    def _counting(self) -> _Counting:
+        return _Counting(self._refused)
+
+
+class Presented:
+    """A bag that comes with the answer to a challenge: opened once the key is proven."""
+
+    def __init__(self, authority: Authority, texts: Sequence[str]) -> None:
+        self._authority = authority
+        self._texts = texts
+        self._bag: Bag | None = None
+
+    def judge(self, did: str) -> None:
+        """Refuse what would not let this key connect."""
+        self._bag = self._authority.opened(self._texts)
+        self._authority.judge(did, self._bag)
+
+    def take_up(self, did: str) -> None:
+        """Make it count."""
+        assert self._bag is not None
+        self._authority.take_up(did, self._bag)
+
+
+class _Counting:
+    """Counts refusals by their reason."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self._told = told
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, HeadgateError):
+            self._told(str(getattr(error, "reason", error.code)))
+
+
+def holder(state: State, did: str) -> str | None:
+    """The principal that has a key; one that is named by its key needs no other entry, but may have another key."""
+    found = next((name for name, key in state.keys.items() if key == did), None)
+    return found or (did if did in state.principals and did not in state.keys else None)
+
+
+def _applied(state: State, changes: Sequence[Change]) -> State:
+    return apply(state, Batch(state.administrator, tuple(changes))) if changes else state
+
+
+def _all(state: State, bag: Bag) -> Iterable[Certificate]:
+    yield from bag.certificates
+    yield from state.certificates.values()
+
+
+def _keys(state: State, bag: Bag) -> set[str]:
+    """The keys that something rests on: of principals, providers and issuers, here or in the bag."""
+    found = {*state.keys.values(), *state.providers, *state.lists, *state.successions}
+    found |= {one.new for one in state.successions.values()}
+    found |= {key for one in _all(state, bag) for key in (one.issuer, one.subject)}
+    if state.coordinator is not None:
+        found.add(state.coordinator)
+    return found
+
+
+def _rank(one: RevocationList) -> tuple[int, datetime]:
+    return one.number, one.issued
+
+
+def _runs_out(state: State, known: RevocationList, now: datetime) -> bool:
+    """Is a certificate more than half way to being unknown, for want of a sign of life of its issuer?"""
+    stands = Standing(state)
+    return any(
+        one.freshness is not None
+        and stands.same(one.issuer, known.issuer)
+        and known.issued + timedelta(seconds=one.freshness / 2) <= now
+        for one in state.certificates.values()
+    )
+
+
+def _stranger(did: str) -> ConnectDenied:
+    return ConnectDenied(
+        f"nobody here knows `{brief(did)}`", remedy="show a chain that gives `connect`, or a statement of a provider"
+    )
+
+
+def _busy() -> VersionConflict:
+    return VersionConflict("the ledger keeps changing", remedy="send it again")

@@ -1,0 +1,217 @@
+"""The clock: what ends falls at its moment, before anything is decided at or after it, and once for all gateways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.gateway.domain import Domain
+from headgate.gateway.follow import Follower
+from headgate.gateway.standing_clock import StandingClock
+from headgate.gateway.submissions import Outcome, of_drafts, of_table
+from headgate.gateway.writer import Writer
+from headgate.model.authority import Certificate, Identity, Provider, RevocationList, TypeAuthority, Validity
+from headgate.model.changes import (
+    Advertise,
+    Batch,
+    Change,
+    DeclarePrincipal,
+    DeclareType,
+    Identify,
+    Present,
+    Revoke,
+    SetProvider,
+)
+from headgate.model.events import Draft
+from headgate.model.rights import Action
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.types import EventType
+from headgate.model.values import Kind
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+END = BEGIN + timedelta(seconds=60)
+MOMENT = timedelta(microseconds=1)
+PUBLISH = TypeAuthority(frozenset({Action.PUBLISH}))
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Iterator[Domain]:
+    with Domain.create(tmp_path / "d") as made:
+        yield made
+
+
+def commit(domain: Domain, *changes: Change) -> int:
+    return domain.commit(Batch(ADMINISTRATOR, changes))
+
+
+def certified(domain: Domain, until: datetime | None, freshness: int | None = None) -> None:
+    commit(
+        domain,
+        DeclarePrincipal("till"),
+        DeclarePrincipal("issuer"),
+        DeclareType(EventType("shop.Sale", "issuer", {"amount": Kind.FLOAT})),
+        Revoke(RevocationList("issuer", 1, BEGIN), BEGIN),
+        Present(
+            "till", (Certificate("c", "issuer", "till", (PUBLISH,), False, Validity(BEGIN, until), freshness),), BEGIN
+        ),
+        Advertise("till", "shop.Sale"),
+    )
+
+
+def rights(domain: Domain) -> int:
+    return sum(1 for rule in domain.ledger.state().rules if rule.who == "till")
+
+
+async def send(domain: Domain, clock: Clock, times: list[datetime], *, columns: bool = False) -> list[Outcome]:
+    """Publish one event at each time, through a writer of its own."""
+    with Domain.open(domain.paths.directory) as mine:
+        follower = Follower(mine)
+        writer = Writer(mine, follower, "g1", window=600, lease=3600, clock=clock)
+        writer.start()
+        found = []
+        try:
+            for at in times:
+                clock.now = at
+                if columns:
+                    table = pa.table({"id": [at.isoformat()], "amount": [1.0]})
+                    found.append(await writer.publish(of_table("till", table, "shop.Sale")))
+                else:
+                    found.append(
+                        await writer.publish(
+                            of_drafts("till", [Draft(at.isoformat(), "till", "shop.Sale", {"amount": 1.0})])
+                        )
+                    )
+        finally:
+            await asyncio.to_thread(writer.stop)
+            follower.close()
+        return found
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_up_to_its_very_end_a_certificate_lets_publish_and_from_then_on_it_does_not(
+    domain: Domain, columns: bool
+) -> None:
+    certified(domain, END)
+    before = domain.ledger.version
+    times = [BEGIN, END - MOMENT, END, END + MOMENT]
+    outcomes = asyncio.run(send(domain, Clock(), times, columns=columns))
+    assert [outcome.accepted for outcome in outcomes] == [1, 1, 0, 0]
+    assert {error.code for outcome in outcomes for error in outcome.refusals.values()} == {"publish-denied"}
+    assert {event.version for event in domain.events()} == {before}
+    assert domain.ledger.version == before + 1, "one version took the right away"
+    assert rights(domain) == 0
+
+
+def test_what_any_other_publishes_after_an_end_is_decided_without_what_ended(domain: Domain) -> None:
+    certified(domain, None)
+    commit(
+        domain,
+        DeclarePrincipal("ann"),
+        Present(
+            "ann",
+            (
+                Certificate(
+                    "s",
+                    "issuer",
+                    "ann",
+                    (TypeAuthority(frozenset({Action.SUBSCRIBE})),),
+                    False,
+                    Validity(BEGIN, END),
+                ),
+            ),
+            BEGIN,
+        ),
+    )
+    outcomes = asyncio.run(send(domain, Clock(), [END - MOMENT, END]))
+    assert [outcome.accepted for outcome in outcomes] == [1, 1]
+    early, late = domain.events()
+    assert [rule.who for rule in domain.ledger.state(early.version).rules] == ["till", "ann"]
+    assert [rule.who for rule in domain.ledger.state(late.version).rules] == ["till"]
+
+
+def test_a_silent_issuer_is_unknown_from_the_moment_on_and_heals(domain: Domain) -> None:
+    certified(domain, None, freshness=30)
+    quiet = BEGIN + timedelta(seconds=30)
+    outcomes = asyncio.run(send(domain, Clock(), [quiet - MOMENT, quiet, quiet + timedelta(hours=1)]))
+    assert [outcome.accepted for outcome in outcomes] == [1, 0, 0]
+    version = domain.ledger.version
+    commit(domain, Revoke(RevocationList("issuer", 1, quiet), quiet))
+    assert rights(domain) == 1
+    outcomes = asyncio.run(send(domain, Clock(), [quiet + timedelta(seconds=29)]))
+    assert outcomes[0].accepted == 1
+    assert domain.ledger.version == version + 1, "the clock had nothing to do"
+
+
+def test_nothing_is_due_without_statements(domain: Domain) -> None:
+    follower, clock = Follower(domain), Clock()
+    standing = StandingClock(domain, follower, clock)
+    commit(domain, DeclarePrincipal("till"))
+    follower.refresh()
+    assert not standing.due(follower.state, clock.now)
+    assert not standing.settle()
+    assert domain.ledger.version == 1
+    follower.close()
+
+
+def test_two_gateways_make_one_version_of_an_end(domain: Domain) -> None:
+    certified(domain, END)
+    clock = Clock()
+    clock.now = END
+    followers = [Follower(domain), Follower(domain)]
+    clocks = [StandingClock(domain, follower, clock) for follower in followers]
+    assert [one.due(follower.state, clock.now) for one, follower in zip(clocks, followers, strict=True)] == [True, True]
+    before = domain.ledger.version
+    assert [one.settle() for one in clocks] == [True, False]
+    assert domain.ledger.version == before + 1
+    assert not any(one.due(follower.state, clock.now) for one, follower in zip(clocks, followers, strict=True))
+    for follower in followers:
+        follower.close()
+
+
+def test_the_clock_wakes_for_an_end_that_comes_with_a_later_version(domain: Domain) -> None:
+    follower, clock = Follower(domain), Clock()
+    standing = StandingClock(domain, follower, clock)
+    certified(domain, END)
+    standing.settle()
+    assert standing.next(follower.state) == END
+    commit(domain, SetProvider(Provider("idp", "idp")))
+    soon = BEGIN + timedelta(seconds=5)
+    said = Identity("i", "idp", "till", {"rank": 3}, Validity(BEGIN, soon))
+    commit(domain, Identify("till", said, BEGIN))
+    follower.refresh()
+    assert standing.next(follower.state) == soon
+    clock.now = soon
+    assert standing.due(follower.state, clock.now)
+    assert standing.settle()
+    assert domain.ledger.state().principals["till"] == {}
+    assert standing.next(follower.state) == END
+    follower.close()
+
+
+def test_a_moment_at_which_nothing_falls_makes_no_version(domain: Domain) -> None:
+    certified(domain, None, freshness=30)
+    follower, clock = Follower(domain), Clock()
+    standing = StandingClock(domain, follower, clock)
+    clock.now = BEGIN + timedelta(seconds=31)
+    assert standing.settle()
+    again = StandingClock(domain, follower, clock)
+    before = domain.ledger.version
+    assert not again.settle()
+    assert not again.settle()
+    assert domain.ledger.version == before
+    follower.close()
