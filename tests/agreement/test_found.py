@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from headgate.decide.deliver import decide
+from headgate.decide.normal import clauses
+from headgate.lang import parse_condition
+from headgate.model.authority import Certificate, TypeAuthority
 from headgate.model.changes import (
     AddMember,
     AddRow,
@@ -15,8 +18,11 @@ from headgate.model.changes import (
     DeclareGroup,
     DeclareRelation,
     DeclareType,
+    Present,
     RemoveMember,
     SetAttribute,
+    SetPolicyRule,
+    Subscribe,
     Unsubscribe,
 )
 from headgate.model.conditions import (
@@ -37,7 +43,9 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
+from headgate.model.errors import BadExpression
 from headgate.model.events import Event
+from headgate.model.rights import Action, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
 from headgate.pipeline.build import IndexBuilder
@@ -48,7 +56,23 @@ from headgate.pipeline.layout import layouts
 from headgate.pipeline.match import Matcher, Window
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.predicates import registration
-from strategies.small import CHASE, LANE, PLATE, SEEN, SPEED, UNIT, chase, commit, forbid, grant, is_, seen, wish, world
+from strategies.small import (
+    CHASE,
+    LANE,
+    NOON,
+    PLATE,
+    SEEN,
+    SPEED,
+    UNIT,
+    chase,
+    commit,
+    forbid,
+    grant,
+    is_,
+    seen,
+    wish,
+    world,
+)
 
 EDGES = (datetime(1, 1, 1, 0, 30, tzinfo=UTC), datetime(9999, 12, 31, 23, 30, tzinfo=UTC))
 
@@ -350,3 +374,99 @@ def test_groups_and_relations_in_rules_and_filters() -> None:
     commit(ledger, AddMember("staff", "bob"), RemoveMember("staff", "anna"), AddRow("Knows", ("bob", 2)))
     log.append("main", ledger.now, 0, [seen(plate=p, lane=n) for p in ("anna", "bob", None) for n in (1, 2, None)])
     assert agree_on(ledger, log) > 0
+
+
+# -- requirements, chains, and what the gateway stamped -----------------------------------------------------------
+
+
+def of_owner(**more: object) -> Present:
+    """What anna shows: a certificate by the owner of `Seen`."""
+    authority = TypeAuthority(frozenset({Action.SUBSCRIBE}), **more)  # type: ignore[arg-type]
+    return Present("anna", (Certificate("c", "owner", "anna", (authority,)),), NOON)
+
+
+def want(id: str, **more: object) -> Subscribe:
+    return Subscribe(Subscription(id, "anna", SEEN, **more))  # type: ignore[arg-type]
+
+
+def test_requirements_of_equal_looks_are_told_apart() -> None:
+    ledger = world(
+        *(SetAttribute(who, "n", value) for who, value in (("anna", 1), ("bob", True), ("owner", 1.0))),
+        *(grant(f"r{who}", who) for who in ("anna", "bob", "owner")),
+        *(wish(f"s{who}", who) for who in ("anna", "bob", "owner")),
+    )
+    texts = ("$n in {1, 2}", "$n in {true}", "$n = 1", "$n = true", "$n != 1.0", "$n is null", "$m = 1 or $n > 0")
+    events = [replace(seen(speed=n), requires=parse_condition(text)) for n, text in enumerate(texts)]
+    assert agree(ledger, [*events, seen()], events[:2]) == 2 + 1 + 2 + 1 + 0 + 0 + 2 + 3 + 2 + 1
+
+
+def test_requirements_are_put_to_the_attributes_of_the_version() -> None:
+    asks, secret = parse_condition("$n = 1"), parse_condition("$c = 'secret'")
+    ledger = world(grant("r", "anna"), SetAttribute("anna", "c", "secret"), want("s"), want("h", history=True))
+    event = replace(seen(speed=1), requires=secret)
+    log = appended(ledger, [event, seen()])
+    commit(ledger, SetAttribute("anna", "c", None), SetAttribute("cam", "n", 1))
+    log.append("main", ledger.now, 0, [event, seen()])
+    commit(ledger, want("q", requires=asks), want("qh", requires=asks, history=True), SetPolicyRule("cam", secret))
+    log.append("main", ledger.now, 0, [event, seen()])
+    commit(ledger, SetAttribute("anna", "c", "secret"), SetAttribute("cam", "n", 2))
+    log.append("main", ledger.now, 0, [event, seen()])
+    assert agree_on(ledger, log) == 4 + 2 + 1 + 0 + 4
+
+
+def test_a_chain_gives_a_view_and_asks_for_what_it_does_not_show() -> None:
+    ledger = world(of_owner(attributes=("plate",), forced={"lane": 2}), want("s"))
+    assert agree(ledger, [seen(plate="a", lane=2), seen(plate="b", lane=3), seen(plate="c")]) == 1
+
+
+def test_what_a_chain_names_need_not_fit_or_be_there() -> None:
+    conditions = [
+        "speed = 'fast' or lane = 1",
+        "plate > 3 and lane = 1",
+        "not (speed starts with 'a')",
+        "None(plate) or lane = 1",
+        "predicate nothing(plate) or lane = 1",
+        "plate in group nobody or lane = 1",
+        "missing = 1 or lane = 1",
+        "speed in {1, 'x'} or weekday(plate, 'UTC') = 2",
+    ]
+    for text in conditions:
+        ledger = world(of_owner(where=parse_condition(text)), want("s"))
+        agree(ledger, [seen(plate=p, speed=s, lane=n) for p in ("a", None) for s in (1, None) for n in (1, 2, None)])
+    ledger = world(of_owner(forced={"speed": "x"}), want("s"))
+    assert agree(ledger, [seen(speed=1)]) == 0
+
+
+def test_a_chain_may_add_up_to_more_clauses_than_rows_have_room_for() -> None:
+    parts = [parse_condition(f"plate contains '{one}' or not (plate has token '{one}')") for one in "abcdefghij"]
+    whole = all_of(*parts, parse_condition("speed = 70 or plate in group staff or @rate < 3"))
+    ledger = world(of_owner(where=whole), want("s"))
+    with pytest.raises(BadExpression):
+        clauses(whole, {"plate": Kind.STRING, "speed": Kind.INT, "lane": Kind.INT})
+    plates = [seen(speed=s, plate=p) for s in (70, 1, None) for p in ("anna", "abc", "", None)]
+    assert agree(ledger, plates, [replace(event, rate=2) for event in plates]) == 5 + 9
+    commit(ledger, forbid("f", "anna", where=is_(SPEED, 70), first=True))
+    assert agree(ledger, plates) == 1
+
+
+def test_principals_are_told_apart_by_where_they_subscribed() -> None:
+    near = parse_condition("@origin = '10.0.0.1' and speed = 1")
+    ledger = world(grant("r", "anna", where=near, attributes=("speed",)), grant("q", "anna", where=is_(LANE, 1)))
+    commit(ledger, want("a", origin="10.0.0.1"), want("b", origin="10.0.0.2"), want("c"))
+    assert agree(ledger, [seen(speed=1), seen(speed=1, lane=1), seen(lane=2)]) == 1 + 3
+    commit(ledger, forbid("f", "anna", where=parse_condition("@origin is null"), first=True))
+    assert agree(ledger, [seen(speed=1, lane=1)]) == 2
+
+
+def test_the_rate_is_looked_at_as_it_was_stamped() -> None:
+    texts = [
+        "@rate < 3", "@rate != 2", "@rate is null", "not (@rate is null)", "@rate in {0, 1}", "@rate = speed",
+        "@rate in 2..4", "not (@rate in {1, 2})", "@rate < 2.5", "@rate >= -5", "@rate = 0",
+        "predicate kinds(@rate, 1)", "@rate in {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}",
+    ]  # fmt: skip
+    for text in texts:
+        asks = [registration("kinds")] if "kinds" in text else []
+        for made in (grant, forbid):
+            ledger = world(*asks, made("r", "anna", where=parse_condition(text)), grant("q", "anna"), want("s"))
+            events = [replace(seen(speed=s), rate=n) for s in (1, 3, None) for n in (1, 2, 3, 18, None)]
+            agree(ledger, events, [seen(speed=1)])

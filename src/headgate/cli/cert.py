@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.cert_shown import authority_words, draw_chain, say_legend, say_reduced, steps, validity_words
-from headgate.cli.common import fail, shows_errors
+from headgate.cli.common import fail, shows_errors, utc_now
 from headgate.cli.connecting import BrokerOption, CertificateOption, DirectoryOption, KeyOption, NodeOption
 from headgate.cli.judging import NOBODY, Ground, Wanted, certificates_of, holder_of, in_order, opened
 from headgate.cli.keys import Json, KeysOption, PassphraseFile
@@ -43,7 +43,6 @@ from headgate.cli.statements import (
     value_of,
 )
 from headgate.decide.reduction import Reduced
-from headgate.gateway.domain import utc_now
 from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, Authority, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement, ChainInvalid, Expired, Revoked

@@ -1,20 +1,24 @@
-"""What the commands share: the consoles, the `--domain` option and how errors are shown."""
+"""What the commands share: the consoles, the `--domain` option, the clock and how errors are shown.
+
+Guarantees: importing it loads neither ledger nor pipeline, which many commands never need.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from headgate.gateway import Domain
-from headgate.gateway.config import Files
 from headgate.model.errors import HeadgateError, NotFound
-from headgate.pipeline.jobs import Paths
+
+if TYPE_CHECKING:
+    from headgate.gateway import Domain
 
 out = Console()
 err = Console(stderr=True)
@@ -34,6 +38,11 @@ DomainOption = Annotated[
         show_default="the current directory",
     ),
 ]
+
+
+def utc_now() -> datetime:
+    """The time, at the edge: what decides is given it."""
+    return datetime.now(UTC)
 
 
 def fail(error: HeadgateError, status: int = 2) -> NoReturn:
@@ -63,6 +72,9 @@ def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 def data_directory(domain: Path) -> Path:
     """Where the domain of `--domain` keeps its ledger: in `data`, if it has settings; or right there."""
+    from headgate.gateway.config import Files
+    from headgate.pipeline.jobs import Paths
+
     files = Files(domain)
     if files.config.is_file() or (not Paths(domain).ledger.exists() and Paths(files.data).ledger.exists()):
         return files.data
@@ -73,6 +85,8 @@ def data_directory(domain: Path) -> Path:
 
 def open_domain(domain: Path) -> Domain:
     """The domain of `--domain`."""
+    from headgate.gateway import Domain
+
     return Domain.open(data_directory(domain))
 
 

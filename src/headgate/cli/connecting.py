@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headgate.cli.keys import keyring_at
 from headgate.cli.shown import check_text
 from headgate.cli.statements import signer
-from headgate.client import Client, connect
-from headgate.client.place import Place, place_of
 from headgate.gateway.config import Files
 from headgate.model.errors import NotFound
 from headgate.trust.keys import PrivateKey
+
+if TYPE_CHECKING:
+    from headgate.client import Client
+    from headgate.client.place import Place
 
 NodeOption = Annotated[
     list[str] | None,
@@ -86,6 +88,8 @@ def connected(
     `--node` and no directory, `--as` is a name of one's own keys. With `--node` and `--key` a directory is looked at
     only if it is named.
     """
+    from headgate.client import connect
+
     check_text(who, broker, coordinator, *(node or ()))
     if (who is None) == (key is None):
         raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
@@ -111,6 +115,8 @@ def _own_key(name: str) -> PrivateKey:
 
 def _place(domain: Path | None, *, needed: bool, wanted: bool) -> Place | None:
     """The domain's directory: the one that is named, or the current one, where that is needed or would help."""
+    from headgate.client.place import place_of
+
     if domain is None and not needed and not (wanted and Files(Path()).config.is_file()):
         return None
     directory = domain or Path()

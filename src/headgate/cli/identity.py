@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.cert_shown import say_legend, validity_words
-from headgate.cli.common import fail, shows_errors
+from headgate.cli.common import fail, shows_errors, utc_now
 from headgate.cli.keys import Json, KeysOption, PassphraseFile
 from headgate.cli.shown import check_text, print_json, say, show_truth, show_value
 from headgate.cli.statement_shown import show_all
@@ -39,7 +39,6 @@ from headgate.cli.statements import (
     value_of,
 )
 from headgate.decide.requirements import check_requirement, match
-from headgate.gateway.domain import utc_now
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider
 from headgate.model.conditions import Condition

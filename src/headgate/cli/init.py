@@ -190,6 +190,7 @@ def _show(directory: Path, made: Made) -> None:
         (files.config, "settings, each with its default and what it is for"),
         (files.policy, f"an example policy: {PUBLISHER} publishes, {SUBSCRIBER} subscribes"),
         (files.keys, f"private keys: broker, administrator, positions, {PUBLISHER}, {SUBSCRIBER}"),
+        (files.statements, "the domain's word that the gateways are its own, which they show to clients"),
         (files.tls_certificate, f"the certificate that clients pin, good until {made.expires:%Y-%m-%d}"),
         (files.data, "ledger, log and deliveries, empty"),
     ):

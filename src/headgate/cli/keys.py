@@ -13,9 +13,8 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.common import out, shows_errors
+from headgate.cli.common import out, shows_errors, utc_now
 from headgate.cli.shown import cells, check_text, print_json, say, table
-from headgate.gateway.domain import utc_now
 from headgate.model.errors import BadKey
 from headgate.model.limits import MAX_PASSPHRASE_BYTES
 from headgate.trust.keyring import Kept, Keyring, check_alias

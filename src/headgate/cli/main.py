@@ -1,66 +1,97 @@
-"""The `headgate` command."""
+"""The `headgate` command: where each of its commands is, and what the list of commands says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import typer
 
-from headgate.cli import (
-    asyncapi,
-    cert,
-    demo,
-    doctor,
-    explain,
-    identity,
-    init,
-    keys,
-    policy,
-    publish,
-    restrictions,
-    subscribe,
-    test,
-    token,
-    typedef,
-    up,
-    verify,
-    versions,
-    wider,
-)
-from headgate.cli.common import shows_errors
+from headgate.cli.lazy import Later, LazyGroup
+
+COMMANDS = {
+    "init": Later(
+        "headgate.cli.init:init",
+        "Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.",
+    ),
+    "up": Later(
+        "headgate.cli.up:up", "Start a node: the pipeline on Spark and one or more gateways, each a process of its own."
+    ),
+    "doctor": Later(
+        "headgate.cli.doctor:doctor",
+        "Check the machine and a domain: Java, memory, disk, settings, keys, certificate, files, ports and the node.",
+    ),
+    "demo": Later(
+        "headgate.cli.demo:demo",
+        "Watch a policy at work: publish, decide on Spark, change the policy, explain, verify.",
+    ),
+    "test": Later(
+        "headgate.cli.test:test",
+        "Test policies: run scenario files and compare what comes of them with what they expect.",
+    ),
+    "explain": Later(
+        "headgate.cli.explain:explain",
+        "Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.",
+    ),
+    "restrictions": Later(
+        "headgate.cli.restrictions:restrictions",
+        "Show what a subscription comes to under its principal's rights, beside what was asked.",
+    ),
+    "versions": Later(
+        "headgate.cli.versions:versions",
+        "Show every control version: its author, its time, what it changed, and where it starts in each stream.",
+    ),
+    "verify": Later(
+        "headgate.cli.verify:verify",
+        "Recompute all deliveries from the log and the ledger on Spark, and report every difference.",
+    ),
+    "publish": Later("headgate.cli.publish:publish", "Publish an event, or a file of events."),
+    "subscribe": Later(
+        "headgate.cli.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."
+    ),
+    "token": Later(
+        "headgate.cli.token:token",
+        "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
+    ),
+    "asyncapi": Later(
+        "headgate.cli.asyncapi:asyncapi",
+        "Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.",
+    ),
+    "wider": Later(
+        "headgate.cli.wider:command",
+        "Is the first rule wider than the second: true for every subject for whom the second is true?",
+    ),
+}
+GROUPS = {
+    "policy": Later(
+        "headgate.cli.policy:app", "Keep the policy in files: show what they would change, and make it so."
+    ),
+    "keys": Later("headgate.cli.keys:app", "Make and keep the keys that principals are named by."),
+    "cert": Later("headgate.cli.cert:app", "Issue certificates, look at them, and find out what they give."),
+    "identity": Later(
+        "headgate.cli.identity:app", "Attest who is who: attributes and policy rules of members, guests and servers."
+    ),
+    "type": Later("headgate.cli.typedef:app", "Sign event types as their owner, and verify signed ones."),
+}
+"""Commands that have commands of their own."""
+
+
+class Commands(LazyGroup):
+    """All of them."""
+
+    later = COMMANDS | GROUPS
+
 
 app = typer.Typer(
     name="headgate",
-    help="Share event streams across organisations; each receiver gets exactly what the owner allows.",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init.init,
-    "up": up.up,
-    "doctor": doctor.doctor,
-    "demo": demo.demo,
-    "test": test.test,
-    "explain": explain.explain,
-    "restrictions": restrictions.restrictions,
-    "versions": versions.versions,
-    "verify": verify.verify,
-    "publish": publish.publish,
-    "subscribe": subscribe.subscribe,
-    "token": token.token,
-    "asyncapi": asyncapi.asyncapi,
-    "wider": wider.command,
-}
-for name, command in COMMANDS.items():
-    app.command(name)(shows_errors(command))
-app.add_typer(policy.app, name="policy")
-app.add_typer(keys.app, name="keys")
-app.add_typer(cert.app, name="cert")
-app.add_typer(identity.app, name="identity")
-app.add_typer(typedef.app, name="type")
+
+@app.callback()
+def headgate() -> None:
+    """Share event streams across organisations; each receiver gets exactly what the owner allows."""
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,10 +21,10 @@ from rich.text import Text
 
 from headgate.cli.common import err, fail, out, start_spark
 from headgate.model.errors import BadScenario, HeadgateError
-from headgate.scenario.file import load
-from headgate.scenario.report import Result, as_json
-from headgate.scenario.run import ENGINES, run_all
-from headgate.scenario.story import CrashStep, Scenario
+
+if TYPE_CHECKING:
+    from headgate.scenario.report import Result
+    from headgate.scenario.story import Scenario
 
 
 class Engine(StrEnum):
@@ -58,6 +58,9 @@ def test(
 
     Exit status: 0 all passed, 1 something differs, 2 a file is not a scenario (the others still run).
     """
+    from headgate.scenario.run import ENGINES, run_all
+    from headgate.scenario.story import CrashStep
+
     started = time.perf_counter()
     chosen = secrets.randbelow(2**31) if seed is None else seed
     scenarios, refused = _load(paths)
@@ -82,6 +85,8 @@ def test(
 
 def _load(paths: Sequence[Path]) -> tuple[list[Scenario], list[HeadgateError]]:
     """The scenarios of some files and folders, and what is wrong with those that are none."""
+    from headgate.scenario.file import load
+
     scenarios: list[Scenario] = []
     refused: list[HeadgateError] = []
     for path in paths:
@@ -114,6 +119,8 @@ def _progress(total: int, as_lines: bool) -> Iterator[Callable[[], None]]:
 def _say(results: Sequence[Result], as_lines: bool) -> None:
     """The results of one scenario."""
     if as_lines:
+        from headgate.scenario.report import as_json
+
         for result in results:
             print(as_json(result), flush=True)
         return

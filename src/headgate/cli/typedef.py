@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.cert_shown import say_legend, steps, validity_words
-from headgate.cli.common import fail, shows_errors
+from headgate.cli.common import fail, shows_errors, utc_now
 from headgate.cli.connecting import (
     BrokerOption,
     CertificateOption,
@@ -40,7 +40,6 @@ from headgate.cli.statements import (
     read_one,
     signer,
 )
-from headgate.gateway.domain import utc_now
 from headgate.model.errors import BadStatement, Expired
 from headgate.model.values import Kind
 from headgate.trust.typedefs import SignedType, issue_type, read_type, verify_type

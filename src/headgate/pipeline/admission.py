@@ -1,23 +1,27 @@
-"""Which of many events are accepted, and as what? Rule D6 over columns.
+"""Which of many events are accepted, and as what? Rules D6 and D11 over columns.
 
-Guarantees: `Admission.admit` accepts, forces, nulls and refuses each event exactly as `decide.publish.admit` does, with
-the same errors. An `Admission` is for one version of the ledger; the entries of a publisher on a type are looked up and
-prepared once. A grant of everything under no condition costs nothing for each event.
+Guarantees: `Admission.admit` accepts, forces, nulls and refuses each event exactly as `decide.publish.admit` does, one
+after another, with the same errors. An `Admission` is for one version of the ledger; the entries of a publisher on a
+type are looked up and prepared once. A grant of everything under no condition costs nothing for each event, and a
+policy rule is put to each distinct requirement once. May be used from any thread.
 What a grant nulls is gone from the stored bytes, not only marked as null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.publish import forbidden, no_right, publish_entries
+from headgate.decide.bind import names_meta
+from headgate.decide.publish import check_policy_rule, forbidden, no_right, publish_entries
+from headgate.decide.rates import asks_rate
+from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
 from headgate.model.conditions import TRUE, Condition
@@ -26,11 +30,13 @@ from headgate.model.events import Draft
 from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
-from headgate.pipeline.codec import Flags, Ints, to_blob
+from headgate.pipeline.codec import Flags, Ints, packed, to_blob
 from headgate.pipeline.columns import Columns, from_drafts, grouped
-from headgate.pipeline.frame import Facts, Frame, Sent
+from headgate.pipeline.frame import Facts, Frame, Same, Sent, Texts
 from headgate.pipeline.layout import ARROW, layouts, stored
-from headgate.pipeline.vector import prepared, truth
+from headgate.pipeline.rated import Decided, by_rate
+from headgate.pipeline.requirements import NONE
+from headgate.pipeline.vector import asks_predicate, prepared, truth
 
 MAX_PREPARED: Final = 10_000
 """Publishers and types whose entries are kept ready; past it they are prepared anew."""
@@ -44,6 +50,10 @@ class Entry:
     effect: Effect
     where: Condition
     fixed: Mapping[str, Value] = field(default_factory=dict)
+
+
+BeforeOf: TypeAlias = Callable[[str, str], int]
+"""How many events of a type a publisher has had accepted of late: `decide.rates.Rates.before` at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +92,49 @@ class Admission:
         self._layouts = layouts(state.types)
         self._prepared: dict[tuple[str, str], tuple[Entry, ...]] = {}
         self._order: dict[str, tuple[str, ...]] = {}
+        self.asks_rate = asks_rate(state)
+        """Does any rule name `@rate`, so that events must be counted?"""
 
     def attributes(self, type_name: str) -> Mapping[str, Kind]:
         """The attributes of a type, or `unknown-type`."""
         return self.state.types.attributes(type_name)
 
-    def admit(self, columns: Columns, now: datetime) -> Admitted:
-        """Put the entries of the publisher to every event, in order."""
+    def admit(self, columns: Columns, now: datetime, before: int | None = None) -> Admitted:
+        """Put the entries of the publisher to every event, in order.
+
+        `before` is how many events of the type the publisher has had accepted of late. Where a rule names `@rate`
+        each event that is accepted is stamped with its own, and counts for those after it.
+        """
         size = len(columns)
         sent = Sent(columns.type, columns.publisher, now, size, columns.attributes, columns.arrays)
-        open_, denied = np.ones(size, np.bool_), np.zeros(size, np.bool_)
-        open_[list(columns.refusals)] = False
+        sent.origin = _origin(columns)
+        refusals = dict(columns.refusals)
+        narrow, too_wide = self._requirements(columns, refusals)
+        asked = np.ones(size, np.bool_)
+        asked[list(refusals)] = False
+        entries = self.entries(columns.publisher, columns.type)
+        counted = before if self.asks_rate else None
+        if counted is not None and any(names_meta(entry.where, "rate") for entry in entries):
+            found = by_rate(sent, entries, asked, narrow, counted, self._decide, self._facts)
+        else:
+            found = self._decide(sent, entries, asked)
+        settled = found.denied | found.open
+        for row in np.flatnonzero(settled).tolist():
+            refused = forbidden if found.denied[row] else self._no_right
+            refusals[row] = refused(columns.publisher, columns.type)
+        for row in np.flatnonzero(asked & ~settled & ~narrow).tolist():
+            refusals[row] = too_wide[NONE if columns.required is None else int(columns.required.codes[row])]
+        accepted = asked & ~settled & narrow
+        table = self._table(columns, accepted, found.used)
+        if counted is not None:
+            table = table.append_column("rate", pa.array(counted + 1 + np.arange(table.num_rows), pa.int64()))
+        return Admitted(accepted, refusals, table)
+
+    def _decide(self, sent: Sent, entries: Sequence[Entry], asked: Flags) -> Decided[Entry]:
+        """What becomes of the rows that are asked about, each at the rate that `sent` says."""
+        open_, denied = asked, np.zeros(len(asked), np.bool_)
         used: list[tuple[Entry, Flags]] = []
-        for entry in self.entries(columns.publisher, columns.type):
+        for entry in entries:
             if not open_.any():
                 break
             hit = self._hit(entry, sent, open_)
@@ -103,22 +143,49 @@ class Admission:
             else:
                 used.append((entry, hit))
             open_ = open_ & ~hit
-        accepted = ~(denied | open_)
-        accepted[list(columns.refusals)] = False
-        refusals = dict(columns.refusals)
-        for row in np.flatnonzero(denied).tolist():
-            refusals[row] = forbidden(columns.publisher, columns.type)
-        for row in np.flatnonzero(open_).tolist():
-            refusals[row] = no_right(self.state, columns.publisher, columns.type)
-        return Admitted(accepted, refusals, self._table(columns, accepted, used))
+        return Decided(denied, open_, used)
 
-    def admit_drafts(self, drafts: Sequence[Draft], now: datetime) -> tuple[list[Admitted], list[Ints]]:
+    def _no_right(self, publisher: str, type_name: str) -> HeadgateError:
+        return no_right(self.state, publisher, type_name)
+
+    def _requirements(
+        self, columns: Columns, refusals: dict[int, HeadgateError]
+    ) -> tuple[Flags, Mapping[int, HeadgateError]]:
+        """The rows whose requirement the publisher's policy rule is wider than; for others what is wrong, by number.
+
+        What is no requirement is refused at once.
+        """
+        narrow, required = np.ones(len(columns), np.bool_), columns.required
+        wrong: dict[int, HeadgateError] = {}
+        for code, rule in enumerate(() if required is None else required.rules):
+            try:
+                check_requirement(rule)
+            except HeadgateError as error:
+                for row in np.flatnonzero(_codes(columns) == code).tolist():
+                    refusals.setdefault(row, error)
+        if columns.publisher not in self.state.policy_rules:
+            return narrow, wrong
+        codes, left = _codes(columns), np.ones(len(columns), np.bool_)
+        left[list(refusals)] = False
+        for code in np.unique(codes[left]).tolist():
+            asks = None if required is None or code == NONE else required.rules[code]
+            try:
+                check_policy_rule(self.state, columns.publisher, asks)
+            except HeadgateError as error:
+                wrong[code] = error
+                narrow &= codes != code
+        return narrow, wrong
+
+    def admit_drafts(
+        self, drafts: Sequence[Draft], now: datetime, before: BeforeOf | None = None
+    ) -> tuple[list[Admitted], list[Ints]]:
         """A mixed batch, cut by publisher and type: what became of each part, and the rows of each in the batch."""
         parts, rows = [], []
-        for (_, type_name), mine in grouped(drafts).items():
+        for (publisher, type_name), mine in grouped(drafts).items():
             chosen = [drafts[at] for at in mine.tolist()] if len(mine) < len(drafts) else drafts
             if type_name in self.state.types:
-                parts.append(self.admit(from_drafts(chosen, self.attributes(type_name)), now))
+                counted = None if before is None or not self.asks_rate else before(publisher, type_name)
+                parts.append(self.admit(from_drafts(chosen, self.attributes(type_name)), now, counted))
             else:
                 parts.append(self._unknown(type_name, len(mine)))
             rows.append(mine)
@@ -127,11 +194,20 @@ class Admission:
     def entries(self, publisher: str, type_name: str) -> tuple[Entry, ...]:
         """The publish entries of a principal on a type, in order, up to one that lets everything in."""
         key = publisher, type_name
-        if key not in self._prepared:
+        found = self._prepared.get(key)
+        if found is None:
             if len(self._prepared) >= MAX_PREPARED:
                 self._prepared.clear()
-            self._prepared[key] = self._prepare(publisher, type_name)
-        return self._prepared[key]
+            found = self._prepared[key] = self._prepare(publisher, type_name)
+        return found
+
+    def asks_no_predicate(self, publisher: str, type_name: str) -> bool:
+        """Is everything put to whole columns, whenever it is? A predicate is asked event by event, a rate is counted in
+        order, and what a policy rule says of a requirement may take a while to find out.
+        """
+        if self.asks_rate or publisher in self.state.policy_rules or type_name not in self.state.types:
+            return False
+        return not any(asks_predicate(entry.where) for entry in self.entries(publisher, type_name))
 
     def _prepare(self, publisher: str, type_name: str) -> tuple[Entry, ...]:
         attributes = self.attributes(type_name)
@@ -183,6 +259,13 @@ class Admission:
                 if value is not None:
                     array = pc.if_else(pa.array(hit), pa.scalar(value, kind), array)
             arrays[place.slot.column] = array
+        if columns.required is not None and (columns.required.codes[rows] != NONE).any():
+            arrays["requires"] = columns.required.column(rows)
+        origin = columns.origin
+        if origin is not None:
+            origins = pa.repeat(origin, len(rows)) if isinstance(origin, str) else _taken(origin, chosen)
+            if origins.null_count < len(rows):
+                arrays["origin"] = origins
         return pa.table(arrays)
 
     def _in_order(self, type_name: str) -> tuple[str, ...]:
@@ -220,20 +303,33 @@ def encode_many(parts: Sequence[Admitted], places: Sequence[Ints] | None = None)
     if places is not None and len(tables) > 1:
         order = np.argsort(np.concatenate([n[p.rows] for p, n in zip(parts, places, strict=True)]), kind="stable")
         table, part, row = table.take(pa.array(order)), part[order], row[order]
-    return Encoded(len(row), to_blob(table), part, row)
+    return Encoded(len(row), to_blob(packed(table)), part, row)
 
 
 def _fixed(rule: Rule, attributes: Mapping[str, Kind]) -> dict[str, Value] | None:
     """What a grant makes of the attributes it does not let through as sent; None if a forced value cannot be."""
-    if rule.attributes is None:
-        return {}
-    fixed: dict[str, Value] = {name: None for name in attributes if name not in rule.attributes}
+    named = attributes.keys() if rule.attributes is None else rule.attributes
+    fixed: dict[str, Value] = {name: None for name in attributes if name not in named}
     for name, raw in rule.forced.items():
         if name in attributes:
-            fixed[name] = forced_value(raw, attributes[name])
-            if fixed[name] is None:
+            value = forced_value(raw, attributes[name])
+            if value is None:
                 return None
+            if name in named:  # a value may be forced that another link of a chain does not let through
+                fixed[name] = value
     return fixed
+
+
+def _codes(columns: Columns) -> Ints:
+    """For each event the number of its requirement."""
+    return np.full(len(columns), NONE, np.int64) if columns.required is None else columns.required.codes
+
+
+def _origin(columns: Columns) -> Same | Texts:
+    """Where the events came from, as conditions look at it."""
+    if columns.origin is None or isinstance(columns.origin, str):
+        return Same(columns.origin)
+    return Texts(columns.origin, pc.is_valid(columns.origin).to_numpy(zero_copy_only=False))
 
 
 def _taken(array: pa.Array, chosen: pa.Array | None) -> pa.Array:

@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headgate.decide.bind import bind, subjects
 from headgate.decide.normal import clauses
-from headgate.decide.views import condition_for, covered, named_type
 from headgate.model.conditions import TRUE, Condition, InGroup, Related, atoms
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
-from headgate.model.values import INT_MIN, Value, micros
-from headgate.pipeline.index import ALWAYS, OPEN, Epoch, PolicyIndex, Rights, Subscriptions, Types
-from headgate.pipeline.layout import layouts, mask_of, places, words_for
+from headgate.model.values import INT_MIN, micros
+from headgate.pipeline.index import OPEN, Epoch, PolicyIndex, Subscriptions, Types
+from headgate.pipeline.layout import layouts, words_for
+from headgate.pipeline.profiles import Holder, RightsBuilder
+from headgate.pipeline.requirements import NONE, Sets, text_of
 from headgate.pipeline.rows import lower
 from headgate.pipeline.shapes import Shape, Table, merged
 
@@ -53,7 +53,11 @@ class IndexBuilder:
     def _reset(self) -> None:
         self.version = 0
         self.words = 1
-        self.principals: dict[str, int] = {}
+        self.holders: dict[Holder, int] = {}
+        self.sets = Sets()
+        self.demand_numbers: dict[str, int] = {}
+        self.demands: list[Condition] = []
+        self.requires: list[int] = []
         self.filters = Table()
         self.segments: list[list[Shape]] = []
         self.owner_of: list[int] = []
@@ -65,7 +69,7 @@ class IndexBuilder:
         self.several: list[bool] = []
         self.names: list[tuple[str, int]] = []
         self.numbers: dict[tuple[str, int], int] = {}
-        self.rights = _RightsBuilder(self.words)
+        self.rights = RightsBuilder(self.words)
         self.epochs: dict[int, Epoch] = {}
         self._made: PolicyIndex | None = None
         self._since = 0
@@ -79,7 +83,7 @@ class IndexBuilder:
         words = words_for(1 + max((bit for t in every.values() for bit in t.bits.values()), default=0))
         if words != self.words or through < self.version:
             self._reset()
-            self.words, self.rights = words, _RightsBuilder(words)
+            self.words, self.rights = words, RightsBuilder(words)
         if through > self.version:
             self._follow(latest, through)
         needed = self._epochs_needed(since, through)
@@ -95,6 +99,8 @@ class IndexBuilder:
             self.rights.build(len(every)),
             [self.epochs[v] for v in needed],
             self.predicate_sources,
+            list(self.sets.held),
+            list(self.demands),
         )
         return self._made
 
@@ -121,7 +127,8 @@ class IndexBuilder:
         number = len(self.names)
         self.names.append((new.id, new.first))
         self.numbers[new.id, new.first] = number
-        self.owner_of.append(self.principals.setdefault(new.principal, len(self.principals)))
+        self.owner_of.append(self.holders.setdefault((new.principal, new.origin), len(self.holders)))
+        self.requires.append(NONE if new.requires is None else self._demand(new.requires))
         self.opened.append(new.first)
         self.closed.append(int(OPEN))
         self.history.append(new.history)
@@ -133,6 +140,14 @@ class IndexBuilder:
         for row in rows:
             self.filters.add(row, number, numbers[new.type])
         self.several.append(len(rows) > 1)
+
+    def _demand(self, requires: Condition) -> int:
+        """The number of what a subscription requires of publishers."""
+        text = text_of(requires)
+        if text not in self.demand_numbers:
+            self.demand_numbers[text] = len(self.demands)
+            self.demands.append(requires)
+        return self.demand_numbers[text]
 
     def _epochs_needed(self, since: int, through: int) -> list[int]:
         """The first versions of the epochs that events may be decided in.
@@ -146,18 +161,27 @@ class IndexBuilder:
         kept = {}
         for version in needed:
             epoch = self.epochs.get(version)
-            if epoch is None or len(epoch.profile) < len(self.principals):
+            if epoch is None or len(epoch.profile) < len(self.holders) or (self.demands and not epoch.has_senders):
                 epoch = self._epoch(self.ledger.state(version, subscriptions=False), epoch)
             kept[version] = epoch
         self.epochs = kept
 
     def _epoch(self, state: State, known: Epoch | None) -> Epoch:
-        """The policy at a state; principals known already keep their profiles."""
-        old = np.zeros(0, np.int32) if known is None else known.profile
-        new = self.rights.profiles(state, list(self.principals)[len(old) :])
-        profile = np.concatenate([old, np.array(new, np.int32)])
+        """The policy at a state; holders known already keep their profiles and attributes."""
+        old = 0 if known is None else len(known.profile)
+        holders = list(self.holders)[old:]
+        profile = np.array(self.rights.profiles(state, holders), np.int32)
+        numbers = [self.sets.number(state.principals.get(principal, {})) for principal, _ in holders]
+        subject = np.array(numbers, np.int32)
+        senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
         if known is not None:
-            return replace(known, profile=profile)
+            return replace(
+                known,
+                profile=np.concatenate([known.profile, profile]),
+                subject=np.concatenate([known.subject, subject]),
+                senders=senders,
+                has_senders=bool(self.demands),
+            )
         groups: set[str] = set()
         relations: set[str] = set()
         for condition in self._conditions(state):
@@ -170,8 +194,15 @@ class IndexBuilder:
         return Epoch(
             state.version,
             profile,
+            subject,
+            state.policy_rules,
+            senders,
+            bool(self.demands),
             {g: state.members_of(g) for g in named},
-            {r: state.relations[r] for r in relations | (state.open_names & state.relations.keys())},
+            {
+                r: state.relations.get(r, frozenset())  # a certificate may name what is not there
+                for r in relations | (state.open_names & state.relations.keys())
+            },
             state.predicates,
         )
 
@@ -188,175 +219,8 @@ class IndexBuilder:
             np.array(self.since_version, np.int64),
             np.array(self.since_time, np.int64),
             np.array(self.several, np.bool_),
+            np.array(self.requires, np.int32),
         )
-
-
-class _RightsBuilder:
-    """Profiles, entries and conditions, each kept once."""
-
-    def __init__(self, words: int) -> None:
-        self.words = words
-        self.table = Table()
-        self.condition_numbers: dict[Any, int] = {}
-        self.condition_rows: list[int] = []
-        self.profile_numbers: dict[Any, int] = {}
-        self.entries: list[dict[int, list[tuple[bool, bool, list[int], int]]]] = []
-        self.shapes: list[Shape] = []
-
-    def profiles(self, state: State, principals: list[str]) -> list[int]:
-        """The profile of each principal at a state."""
-        rules = [r for r in state.rules if Action.SUBSCRIBE in r.actions]
-        named = {r.who for r in rules}
-        reach = _Reach(state)
-        groups = _closure(state)
-        memo: dict[Any, int] = {}
-        found = []
-        for principal in principals:
-            whom = frozenset(groups(principal) & named) | ({principal} & named)
-            mine = memo.get(whom)
-            if mine is None or mine < 0:
-                chosen = [r for r in rules if r.who in whom]
-                asks = sorted({s for r in chosen for s in subjects(r.where)})
-                subject = state.principals.get(principal, {})
-                mine = self._profile(chosen, {s: subject[s] for s in asks if s in subject}, reach)
-                memo[whom] = -1 if asks else mine
-            found.append(mine)
-        return found
-
-    def _profile(self, rules: list[Rule], subject: Mapping[str, Value], reach: _Reach) -> int:
-        reached = tuple((id, reach.of(id)) for id in rules)
-        key = (
-            tuple((_identity(rule), reach.sizes(types)) for rule, types in reached),
-            tuple((n, type(v), repr(v)) for n, v in sorted(subject.items())),
-        )
-        if key not in self.profile_numbers:
-            self.profile_numbers[key] = len(self.entries)
-            self.entries.append(self._lower(reached, subject, reach.state))
-        return self.profile_numbers[key]
-
-    def _lower(
-        self, reached: tuple[tuple[Rule, Mapping[int, str]], ...], subject: Mapping[str, Value], state: State
-    ) -> dict[int, list[tuple[bool, bool, list[int], int]]]:
-        entries: dict[int, list[tuple[bool, bool, list[int], int]]] = {}
-        names = list(state.types.every)
-        for rule, types in reached:
-            grant = rule.effect is Effect.GRANT
-            for number, named in types.items():
-                kinds = state.types.attributes(named)
-                everything = state.types.attributes(names[number])
-                bits = state.types.bits(names[number])
-                covers = covered(rule, kinds) if grant or rule.attributes is not None else everything
-                mask = mask_of([bits[name] for name in covers], self.words)
-                condition = bind(condition_for(rule, kinds), subject, kinds)
-                asked = self._condition(condition, grant, named, names.index(named), state)
-                entries.setdefault(number, []).append((grant, rule.whole_event, mask, asked))
-        return entries
-
-    def _condition(self, condition: Condition, want: bool, named: str, number: int, state: State) -> int:
-        if condition == TRUE:
-            return ALWAYS
-        kinds = state.types.attributes(named)
-        key = (condition, _constant_kinds(condition), want, number, len(kinds))  # attributes are only gained
-        if key not in self.condition_numbers:
-            mine = len(self.condition_numbers)
-            self.condition_numbers[key] = mine
-            layout = places(state.types, named)
-            for clause in clauses(condition, kinds, want=want):
-                for row in lower(clause, layout, self.words):
-                    self.table.add(row, mine, number)
-        return self.condition_numbers[key]
-
-    def build(self, types: int) -> Rights:
-        """All of it as arrays."""
-        fresh = self.table.take()
-        if fresh:
-            self.shapes = merged([*self.shapes, *fresh])
-        flat: list[tuple[int, list[tuple[bool, bool, list[int], int]]]] = sorted(
-            (profile * types + number, listed)
-            for profile, by_type in enumerate(self.entries)
-            for number, listed in by_type.items()
-        )
-        lengths = [len(listed) for _, listed in flat]
-        every = [entry for _, listed in flat for entry in listed]
-        owners = [shape.owner for shape in self.shapes]
-        owner = np.concatenate(owners) if owners else np.zeros(0, np.int32)
-        shape = np.concatenate([np.full(len(o), n, np.int32) for n, o in enumerate(owners)]) if owners else owner
-        row = np.concatenate([np.arange(len(o), dtype=np.int32) for o in owners]) if owners else owner
-        order = np.argsort(owner, kind="stable")
-        starts = np.searchsorted(owner[order], np.arange(len(self.condition_numbers) + 1))
-        return Rights(
-            np.array([key for key, _ in flat], np.int64),
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            np.array([grant for grant, _, _, _ in every], np.bool_),
-            np.array([whole for _, whole, _, _ in every], np.bool_),
-            np.array([mask for _, _, mask, _ in every], np.uint64).reshape(len(every), self.words),
-            np.array([condition for _, _, _, condition in every], np.int64),
-            starts.astype(np.int64),
-            shape[order],
-            row[order],
-            self.shapes,
-            self.table.known,
-            list(self.table.rests),
-        )
-
-
-class _Reach:
-    """Which types each rule takes in at a state, and through which named type (D3, D4)."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self._names = list(state.types.every)
-        self._memo: dict[str, Mapping[int, str]] = {}
-
-    def of(self, rule: Rule) -> Mapping[int, str]:
-        """The types a rule takes in: number to named type."""
-        if rule.id not in self._memo:
-            found = {}
-            for number, name in enumerate(self.state.types.every):
-                if name not in self.state.types:
-                    continue
-                named = named_type(self.state, rule, Action.SUBSCRIBE, name)
-                if named is not None:
-                    found[number] = named
-            self._memo[rule.id] = found
-        return self._memo[rule.id]
-
-    def sizes(self, types: Mapping[int, str]) -> tuple[tuple[int, str, int, int], ...]:
-        """The types taken in, each with how many attributes it and the named type have by now."""
-        catalog = self.state.types
-        return tuple(
-            (number, named, len(catalog.attributes(self._names[number])), len(catalog.attributes(named)))
-            for number, named in types.items()
-        )
-
-
-def _identity(rule: Rule) -> Any:
-    forced = tuple((n, type(v), repr(v)) for n, v in rule.forced.items())
-    return (rule.type, rule.where, _constant_kinds(rule.where), rule.attributes, forced, rule.effect)
-
-
-def _constant_kinds(condition: Condition) -> str:
-    """Tells 1 from 1.0 and true, which Python takes for equal."""
-    return repr(condition)
-
-
-def _closure(state: State) -> Any:
-    """The groups of a principal, with the memberships turned round once."""
-    direct: dict[str, set[str]] = {}
-    for group, members in state.groups.items():
-        for member in members:
-            direct.setdefault(member, set()).add(group)
-    memo: dict[str, frozenset[str]] = {}
-
-    def groups(member: str) -> frozenset[str]:
-        if member not in memo:
-            found: set[str] = set()
-            for group in direct.get(member, ()):
-                found |= {group} | groups(group)
-            memo[member] = frozenset(found)
-        return memo[member]
-
-    return groups
 
 
 def _size(segment: list[Shape]) -> int:

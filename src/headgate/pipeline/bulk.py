@@ -1,8 +1,9 @@
 """Bulk publish: an Arrow IPC stream from outside becomes checked columns.
 
-Columns are named for what they hold: `id` (string, one for every event), `source` and `type` (string, optional), and
-the attributes of the type. `data.price` is the attribute `price` too; so an attribute called `id`, `source` or `type`
-is sent as `data.id`, and one called `data.x` as `data.data.x`. An attribute without a column is null.
+Columns are named for what they hold: `id` (string, one for every event), `source`, `type` and `requires` (string,
+optional; the last is what an event asks of receivers), and the attributes of the type. `data.price` is the attribute
+`price` too; so an attribute called `id`, `source`, `type` or `requires` is sent as `data.id`, and one called `data.x`
+as `data.data.x`. An attribute without a column is null.
 
 | kind | Arrow types |
 |---|---|
@@ -39,13 +40,14 @@ from headgate.model.values import INT_MAX, INT_MIN, Kind, brief
 from headgate.pipeline.codec import Flags, Ints
 from headgate.pipeline.columns import MICROS_MAX, MICROS_MIN, Columns, all_finite, outside, too_long
 from headgate.pipeline.compare import flags
+from headgate.pipeline.requirements import required_texts
 
 _MAX_MESSAGES: Final = 10_000
 """Schema, dictionary and record messages of one stream."""
 _MAX_METADATA_BYTES: Final = 1_000_000
 """Bytes of the header of one message."""
 _PREFIX: Final = "data."
-_ENVELOPE: Final = frozenset({"id", "source", "type"})
+_ENVELOPE: Final = frozenset({"id", "source", "type", "requires"})
 _MICROS: Final[Mapping[str, int]] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UNITS: Final[Mapping[str, str]] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
@@ -167,11 +169,13 @@ def by_type(table: pa.Table, default: str | None = None) -> list[Part]:
     return found
 
 
-def from_arrow(table: pa.Table, type_name: str, publisher: str, attributes: Mapping[str, Kind]) -> Columns:
-    """A sound table with events of one type by one publisher, as columns."""
+def from_arrow(
+    table: pa.Table, type_name: str, publisher: str, attributes: Mapping[str, Kind], origin: str | None = None
+) -> Columns:
+    """A sound table with events of one type by one publisher, who sent it from `origin`, as columns."""
     named = _named(table, type_name, attributes)
     refusals: dict[int, HeadgateError] = {}
-    ids, sources, types = (_text(table, what) for what in ("id", "source", "type"))
+    ids, sources, types, requires = (_text(table, what) for what in ("id", "source", "type", "requires"))
     if ids is None:
         raise TypeMismatch("the column `id` is missing", remedy="give every event an id")
     arrays: dict[str, pa.Array] = {}
@@ -194,7 +198,8 @@ def from_arrow(table: pa.Table, type_name: str, publisher: str, attributes: Mapp
     if types is not None:
         for row in np.flatnonzero(flags(pc.not_equal(types, type_name))).tolist():
             refusals[row] = TypeMismatch(f"the event is of type `{brief(types[row].as_py())}`, not `{type_name}`")
-    return Columns(type_name, publisher, attributes, ids, sources, arrays, refusals)
+    required = None if requires is None else required_texts(requires, refusals)
+    return Columns(type_name, publisher, attributes, ids, sources, arrays, refusals, required, origin)
 
 
 def _named(table: pa.Table, type_name: str, attributes: Mapping[str, Kind]) -> dict[str, int]:

@@ -17,13 +17,15 @@ import pyarrow.compute as pc
 
 from headgate.model.events import Event
 from headgate.model.values import Value, moment
-from headgate.pipeline.layout import ARROW, PUBLISHER, TIME, Place, Slot, Words, restored, stored
+from headgate.pipeline.layout import ARROW, PUBLISHER, RATE, TIME, Place, Slot, Words, restored, stored
+from headgate.pipeline.requirements import NONE, required, requirement_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 # An append is small: handing its columns to other threads costs more than it saves.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _HERE = pa.ipc.IpcReadOptions(use_threads=False)
+_PACKED = ("requires", "origin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,23 @@ def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Place]]) 
     }
     for slot, column in sorted(columns.items()):
         arrays[slot.column] = pa.array(column, ARROW[slot.store])
-    return to_blob(pa.table(arrays))
+    asked = required([e.requires for e in events])
+    if asked is not None:
+        arrays["requires"] = asked.column(np.arange(len(events)))
+    if any(e.rate is not None for e in events):
+        arrays["rate"] = pa.array([e.rate for e in events], pa.int64())
+    if any(e.origin is not None for e in events):
+        arrays["origin"] = pa.array([e.origin for e in events], pa.string())
+    return to_blob(packed(pa.table(arrays)))
+
+
+def packed(table: pa.Table) -> pa.Table:
+    """Events as the log holds them: what is asked of receivers, and where they came from, each text once."""
+    for name in _PACKED:
+        if name in table.column_names:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, table.column(name).combine_chunks().dictionary_encode())
+    return table
 
 
 def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, Place]]) -> list[Event]:
@@ -89,6 +107,9 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, Place]]) -> list[
                 batch.first + at,
                 batch.version,
                 row["source"],
+                None if row.get("requires") is None else requirement_of(row["requires"]),
+                row.get("rate"),
+                row.get("origin"),
             )
         )
     return found
@@ -124,8 +145,9 @@ class EventBatch:
         if slot == TIME:
             return self.time
         if slot not in self._numbers:
-            if slot.column in self.table.column_names:
-                filled = pc.fill_null(self.table.column(slot.column), 0)
+            name = "rate" if slot == RATE else slot.column
+            if name in self.table.column_names:
+                filled = pc.fill_null(self.table.column(name), 0)
                 array = filled.to_numpy()
             else:
                 array = np.zeros(len(self), np.int64 if slot.store == "i" else np.float64)
@@ -143,6 +165,16 @@ class EventBatch:
                 array = pa.nulls(len(self), ARROW[slot.store])
             self._texts[slot] = array
         return self._texts[slot]
+
+    def requirements(self) -> tuple[list[str], Ints] | None:
+        """The distinct requirements of the events, and for each event the number of its own; None without any."""
+        if "requires" not in self.table.column_names:
+            return None
+        column = self.table.column("requires").combine_chunks()
+        whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+        encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        codes: Ints = pc.fill_null(encoded.indices, NONE).to_numpy().astype(np.int64)
+        return encoded.dictionary.to_pylist(), codes
 
     def codes(self, slot: Slot, known: Mapping[str | bytes, int]) -> Ints:
         """A string or bytes slot as numbers of known texts; -1 for null and for texts nobody asks for."""

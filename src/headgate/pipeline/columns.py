@@ -25,6 +25,7 @@ from headgate.model.values import Kind, conform, micros
 from headgate.pipeline.codec import Flags, Ints
 from headgate.pipeline.compare import flags
 from headgate.pipeline.layout import ARROW, STORE, stored
+from headgate.pipeline.requirements import Required, required
 
 MICROS_MIN: Final = micros(datetime.min.replace(tzinfo=UTC))
 MICROS_MAX: Final = micros(datetime.max.replace(tzinfo=UTC))
@@ -35,7 +36,10 @@ _ISO: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3}|\.\d{6})?(Z|[+-]\d\d:\d\
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Events of one type by one publisher. An attribute without an array is null in every row."""
+    """Events of one type by one publisher. An attribute without an array is null in every row.
+
+    `origin` is where they came from: one for all, or one an event.
+    """
 
     type: str
     publisher: str
@@ -44,6 +48,8 @@ class Columns:
     sources: pa.Array
     arrays: Mapping[str, pa.Array]
     refusals: Mapping[int, HeadgateError] = field(default_factory=dict)
+    required: Required | None = None
+    origin: str | pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,7 +81,22 @@ def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> Colu
         arrays[name] = array
     ids = _labels("id", [draft.id for draft in drafts], refusals)
     sources = _labels("source", [draft.source for draft in drafts], refusals)
-    return Columns(drafts[0].type, drafts[0].publisher, attributes, ids, sources, arrays, refusals)
+    return Columns(
+        drafts[0].type,
+        drafts[0].publisher,
+        attributes,
+        ids,
+        sources,
+        arrays,
+        refusals,
+        required([draft.requires for draft in drafts], refusals),
+        _origin([draft.origin for draft in drafts]),
+    )
+
+
+def _origin(origins: list[str | None]) -> str | pa.Array | None:
+    """Where some drafts came from: mostly from one place."""
+    return origins[0] if len(set(origins)) == 1 else pa.array(origins, pa.string())
 
 
 def _mappings(

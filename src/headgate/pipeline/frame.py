@@ -74,7 +74,10 @@ class Facts:
 
 @dataclass(slots=True)
 class Sent:
-    """Events of one type and publisher as columns in the stored form. An attribute without a column is null."""
+    """Events of one type and publisher as columns in the stored form. An attribute without a column is null.
+
+    `rate` and `origin` are what `@rate` and `@origin` are for each of them.
+    """
 
     type: str
     publisher: str
@@ -82,6 +85,8 @@ class Sent:
     size: int
     kinds: Mapping[str, Kind]
     arrays: Mapping[str, pa.Array]
+    rate: Same = Same(None)
+    origin: Same | Texts = Same(None)
     _made: dict[str, Numbers | Texts] = field(default_factory=dict)
 
     def column(self, name: str) -> Column:
@@ -115,7 +120,7 @@ class Frame:
         return Same(self.fixed[name]) if name in self.fixed else self.sent.column(name)
 
     def events(self, rows: Ints) -> list[Event]:
-        """Some of the events one by one, with every attribute of their type."""
+        """Some of the events one by one, with every attribute of their type, and what was stamped on them."""
         sent, asked, columns = self.sent, pa.array(rows), []
         for name, kind in sent.kinds.items():
             if name in self.fixed or name not in sent.arrays:
@@ -123,10 +128,24 @@ class Frame:
             else:
                 columns.append([restored(held, kind) for held in sent.arrays[name].take(asked).to_pylist()])
         rowwise = zip(*columns, strict=True) if columns else ((),) * len(rows)
+        rate, origins = sent.rate.value, self._origins(asked)
+        assert rate is None or isinstance(rate, int)
         return [
-            Event("", sent.publisher, sent.type, dict(zip(sent.kinds, values, strict=True)), sent.time)
-            for values in rowwise
+            Event(
+                "",
+                sent.publisher,
+                sent.type,
+                dict(zip(sent.kinds, values, strict=True)),
+                sent.time,
+                rate=rate,
+                origin=origin,
+            )
+            for values, origin in zip(rowwise, origins, strict=True)
         ]
+
+    def _origins(self, asked: pa.Array) -> list[Any]:
+        origin = self.sent.origin
+        return [origin.value] * len(asked) if isinstance(origin, Same) else list(origin.array.take(asked).to_pylist())
 
 
 def family(value: Value) -> Any:

@@ -1,13 +1,13 @@
 """The policy and the subscriptions as numbers: what a worker needs to decide a batch.
 
-Guarantees: a `PolicyIndex` is read-only data, the same for every worker. Principals with the same ordered rights
-share a profile. Entries stay ordered (D5); a forbid holds the rows where its condition is false, so that an unknown
-one forbids.
+Guarantees: a `PolicyIndex` is read-only data, the same for every worker. A holder is a principal at one origin; those
+with the same ordered rights share a profile. Entries stay ordered (D5); a forbid holds the rows where its condition is
+false, so that an unknown one forbids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from headgate.decide.truth import PredicateFunction
 from headgate.model.changes import RegisterPredicate, Row
+from headgate.model.conditions import Condition
 from headgate.pipeline.codec import Flags, Ints
 from headgate.pipeline.layout import Place, Slot, Words
+from headgate.pipeline.requirements import Attributes
 from headgate.pipeline.rest import Facts
 from headgate.pipeline.shapes import Interned, Shape
 
@@ -46,7 +48,7 @@ class Types:
 class Subscriptions:
     """Every subscription, numbered in order of opening."""
 
-    principal: npt.NDArray[np.int32]
+    holder: npt.NDArray[np.int32]
     opened: Ints
     closed: Ints
     history: Flags
@@ -55,6 +57,8 @@ class Subscriptions:
     """For those that ask for history: the earliest version and time (microseconds) they ask for."""
     several: Flags
     """Does the filter have several rows, so that an event may match it twice?"""
+    requires: npt.NDArray[np.int32]
+    """The number of what each requires of publishers, or -1."""
 
 
 @dataclass
@@ -63,7 +67,14 @@ class Epoch:
 
     version: int
     profile: npt.NDArray[np.int32]
-    """For each principal its profile."""
+    """For each holder its profile."""
+    subject: npt.NDArray[np.int32]
+    """For each holder the number of its attribute set."""
+    policy_rules: Mapping[str, Condition]
+    """What each publisher's policy rule asks of receivers."""
+    senders: Mapping[str, int]
+    """The attribute set of each publisher that has one, where any subscription asks for it."""
+    has_senders: bool
     groups: Mapping[str, frozenset[str]]
     relations: Mapping[str, frozenset[Row]]
     predicates: Mapping[str, RegisterPredicate]
@@ -108,6 +119,10 @@ class PolicyIndex:
     epochs: list[Epoch]
     predicate_sources: Mapping[str, str]
     """Where the workers find the predicates' modules: digest to path."""
+    sets: Sequence[Attributes]
+    """The distinct attribute sets of principals."""
+    demands: Sequence[Condition]
+    """What subscriptions require of publishers, each once."""
 
     def epoch_of(self, versions: Ints) -> Ints:
         """The number of the epoch in force at each version."""

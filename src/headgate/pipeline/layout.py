@@ -37,7 +37,7 @@ ARROW: Final = {"i": pa.int64(), "f": pa.float64(), "s": pa.string(), "y": pa.bi
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """One typed column of the log. Slot -1 holds what the gateway stamped: `i` the time, `s` the publisher."""
+    """One typed column of the log. Below 0 they hold what the gateway stamped: the time, the publisher, the rate."""
 
     store: Store
     number: int
@@ -50,6 +50,8 @@ class Slot:
 
 TIME: Final = Slot("i", -1)
 PUBLISHER: Final = Slot("s", -1)
+RATE: Final = Slot("i", -2)
+"""`@rate`, which is 1 or more; 0 stands for null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Decide a batch of events against an index: who receives what, and what they see. All in columns.
 
 Guarantees: the same deliveries as `decide`, for every event of the batch, in the order of the batch. The work is:
-candidates by access key, exact verification, version, view (ordered entries, by bit operations), and the filter again
-over the view. Pairs are made in bounded portions, so memory does not grow with the number of candidates.
+candidates by access key, exact verification, version, requirements (a look-up for each pair, and nothing at all where
+there are none), view (ordered entries, by bit operations), and the filter again over the view. Pairs are made in
+bounded portions, so memory does not grow with the number of candidates.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import numpy.typing as npt
 
 from headgate.decide.truth import PredicateFunction
 from headgate.model.conditions import Predicate
+from headgate.pipeline.agreed import Agreed
 from headgate.pipeline.codec import EventBatch, Flags, Ints
 from headgate.pipeline.index import ALWAYS, PolicyIndex
 from headgate.pipeline.layout import Words
 from headgate.pipeline.rest import Asked, Facts, holds
-from headgate.pipeline.rows import RestLiteral
+from headgate.pipeline.rows import RestLiteral, Whole
 from headgate.pipeline.shapes import Shape, expand
 
 PAIRS_AT_ONCE = 1 << 20
@@ -55,6 +57,7 @@ class Matcher:
 
     def __init__(self, index: PolicyIndex, functions: Mapping[str, PredicateFunction]) -> None:
         self.index = index
+        self._agreed = Agreed(index)
         self.facts = [epoch.facts(functions) for epoch in index.epochs]
         self._filter_predicates = np.array([_has_predicate(rest) for rest in index.rests], np.bool_)
 
@@ -122,6 +125,9 @@ class Matcher:
         owners = shape.owner[rows]
         live, historical, parts = self._in_force(batch, window, events, owners)
         keep = live | historical
+        met = self._agreed.met(batch, events, owners)
+        if met is not None:
+            keep &= met
         events, rows, owners, historical, parts = events[keep], rows[keep], owners[keep], historical[keep], parts[keep]
         keep = self._plain_rest(batch, shape, events, rows)
         events, rows, owners, historical, parts = events[keep], rows[keep], owners[keep], historical[keep], parts[keep]
@@ -169,13 +175,13 @@ class Matcher:
         self, batch: EventBatch, events: Ints, owners: npt.NDArray[np.int32], epochs: Ints
     ) -> tuple[Words, Flags]:
         index = self.index
-        principals = index.subscriptions.principal[owners]
+        holders = index.subscriptions.holder[owners]
         views = np.zeros((len(events), index.types.words), np.uint64)
         exists = np.zeros(len(events), np.bool_)
         used = np.unique(epochs)
         for epoch in used.tolist():
             at: Ints | slice = slice(None) if len(used) == 1 else np.flatnonzero(epochs == epoch)
-            profiles = index.epochs[epoch].profile[principals[at]].astype(np.int64)
+            profiles = index.epochs[epoch].profile[holders[at]].astype(np.int64)
             views[at], exists[at] = self._profile_views(batch, events[at], profiles, self.facts[epoch])
         return views, exists
 
@@ -307,7 +313,11 @@ class Matcher:
 
 
 def _has_predicate(rest: tuple[object, ...]) -> bool:
-    return any(isinstance(part, RestLiteral) and isinstance(part.literal.atom, Predicate) for part in rest)
+    """Does a rest run event by event?"""
+    return any(
+        isinstance(part, Whole) or (isinstance(part, RestLiteral) and isinstance(part.literal.atom, Predicate))
+        for part in rest
+    )
 
 
 def _distinct(keys: Ints, span: int) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ alone may also answer unknown, which never holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, assert_never
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.normal import Bounds
-from headgate.decide.truth import PredicateFunction, call, clock_part, has_token, related
+from headgate.decide.truth import PredicateFunction, World, call, clock_part, has_token, related, truth
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     Attribute,
@@ -34,11 +34,12 @@ from headgate.model.conditions import (
     TextMatch,
 )
 from headgate.model.events import Event
+from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, moment
 from headgate.pipeline.codec import EventBatch, Flags, Ints
 from headgate.pipeline.compare import compare_columns, compare_number, compare_texts, flags, number
-from headgate.pipeline.layout import PUBLISHER, TIME, Place, Slot, Words, restored
-from headgate.pipeline.rows import Rest, RestLiteral, TermBounds, Where
+from headgate.pipeline.layout import PUBLISHER, RATE, TIME, Place, Slot, Words, restored
+from headgate.pipeline.rows import Rest, RestLiteral, TermBounds, Where, Whole
 
 
 @dataclass
@@ -69,6 +70,8 @@ def holds(rest: Rest, asked: Asked) -> Flags:
             return _bounds(term, bounds, dict(where), asked)
         case RestLiteral(literal, where):
             return _literal(literal.atom, literal.want, where, asked)
+        case Whole():
+            return _whole(rest, asked)
         case _:
             assert_never(rest)
 
@@ -155,8 +158,26 @@ def _distinct(args: tuple[Operand, ...], places: Mapping[str, Place], asked: Ask
 
 def _predicate(name: str, args: tuple[Operand, ...], want: bool, places: Mapping[str, Place], asked: Asked) -> Flags:
     function = asked.facts.predicates.get(name)
+    return np.fromiter(
+        (call(function, event, tuple(_value(arg, places, event) for arg in args)) is want for event in _events(asked)),
+        np.bool_,
+        len(asked.rows),
+    )
+
+
+def _whole(rest: Whole, asked: Asked) -> Flags:
+    """A condition that is too large for rows, event by event."""
+    facts = asked.facts
+    state = State(groups=facts.groups, relations=facts.relations)
+    kinds = {name: place.kind for name, place in rest.where}
+    world = World(state, {}, facts.predicates, kinds)
+    found = (truth(rest.condition, event, world) is rest.want for event in _events(asked))
+    return np.fromiter(found, np.bool_, len(asked.rows))
+
+
+def _events(asked: Asked) -> Iterator[Event]:
+    """The rows as events, with what is visible of each."""
     taken = asked.batch.table.take(pa.array(asked.rows)).to_pylist()
-    found = np.zeros(len(asked.rows), np.bool_)
     for at, (row, held) in enumerate(zip(asked.rows.tolist(), taken, strict=True)):
         number = int(asked.batch.type[row])
         values: dict[str, Value] = {}
@@ -166,9 +187,7 @@ def _predicate(name: str, args: tuple[Operand, ...], want: bool, places: Mapping
                 value = None
             values[attribute] = value
         time = moment(int(asked.batch.time[row]))
-        event = Event("", held["publisher"], asked.type_names[number], values, time)
-        found[at] = call(function, event, tuple(_value(arg, places, event) for arg in args)) is want
-    return found
+        yield Event("", held["publisher"], asked.type_names[number], values, time, rate=held.get("rate"))
 
 
 def _value(operand: Operand, places: Mapping[str, Place], event: Event) -> Value:
@@ -177,6 +196,10 @@ def _value(operand: Operand, places: Mapping[str, Place], event: Event) -> Value
             return event.values.get(name) if name in places else None  # not of the named type: null (D3)
         case Meta("time"):
             return event.time
+        case Meta("rate"):
+            return event.rate
+        case Meta("origin"):
+            raise TypeError("the origin is bound before lowering")
         case Meta():
             return event.publisher
         case Constant(value):
@@ -195,6 +218,10 @@ def _column(operand: Operand, places: Mapping[str, Place], asked: Asked) -> Any:
             return _slot_column(places[name].slot, asked)
         case Meta("time"):
             return _slot_column(TIME, asked)
+        case Meta("rate"):
+            return _slot_column(RATE, asked)
+        case Meta("origin"):
+            raise TypeError("the origin is bound before lowering")
         case Meta():
             return _slot_column(PUBLISHER, asked)
         case Constant(value):
@@ -234,7 +261,7 @@ def _kind(operand: Operand, places: Mapping[str, Place]) -> Kind:
             return places[name].kind
         case Meta("time"):
             return Kind.TIMESTAMP
-        case Meta():
+        case Meta("publisher" | "origin"):
             return Kind.STRING
         case _:
             return Kind.INT

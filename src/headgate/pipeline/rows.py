@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from headgate.decide.normal import EVERYTHING, Bounds, Clause, Literal, Span, Term
-from headgate.model.conditions import Attribute, ClockPart, Meta, operands
+from headgate.decide.normal import EVERYTHING, Bounds, Clause, Literal, Span, Term, clauses
+from headgate.model.conditions import Attribute, ClockPart, Condition, Meta, operands
+from headgate.model.errors import BadExpression
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, micros
-from headgate.pipeline.layout import PUBLISHER, TIME, Place, Slot, mask_of
+from headgate.pipeline.layout import PUBLISHER, RATE, TIME, Place, Slot, mask_of
 
 MAX_EXPANSION = 16
 """A clause with `in {...}` becomes at most this many rows; larger sets are looked up in the rest."""
@@ -26,6 +27,11 @@ Held: TypeAlias = int | float | str | bytes
 Where: TypeAlias = tuple[tuple[str, Place], ...]
 
 _FLOAT_MAX = math.inf
+_STAMPED: Mapping[Meta, tuple[Slot, Kind]] = {
+    Meta("time"): (TIME, Kind.TIMESTAMP),
+    Meta("publisher"): (PUBLISHER, Kind.STRING),
+    Meta("rate"): (RATE, Kind.INT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,20 @@ class RestLiteral:
     where: Where
 
 
-Rest: TypeAlias = TermBounds | RestLiteral
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole condition that must be true, or false: one whose normal form is too large, as a chain may add up to.
+
+    Python takes some conditions for equal that are not; `exact` tells them apart.
+    """
+
+    condition: Condition
+    want: bool
+    where: Where
+    exact: str
+
+
+Rest: TypeAlias = TermBounds | RestLiteral | Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,16 @@ class ClauseRow:
     rest: tuple[Rest, ...]
 
 
+def rows_of(condition: Condition, want: bool, layout: Mapping[str, Place], words: int) -> list[ClauseRow]:
+    """The rows that hold where a condition's truth is `want`, over a type with this layout."""
+    try:
+        found = clauses(condition, {name: place.kind for name, place in layout.items()}, want=want)
+    except BadExpression:
+        none = (0,) * words
+        return [ClauseRow((), (), none, none, (Whole(condition, want, tuple(layout.items()), repr(condition)),))]
+    return [row for clause in found for row in lower(clause, layout, words)]
+
+
 def lower(clause: Clause, layout: Mapping[str, Place], words: int) -> list[ClauseRow]:
     """The rows of a clause over a type with this layout."""
     need: list[int] = []
@@ -66,7 +95,8 @@ def lower(clause: Clause, layout: Mapping[str, Place], words: int) -> list[Claus
     choices: list[tuple[Slot, list[Held]]] = []
     ranges: list[tuple[Slot, int | float, int | float]] = []
     rest: list[Rest] = []
-    for term, bounds in clause.bounds.items():
+    for term, asked in clause.bounds.items():
+        bounds = _rated(asked) if term == Meta("rate") else asked
         if isinstance(term, Attribute):
             (null if bounds.null else need).append(layout[term.name].bit)
             if bounds.null:
@@ -127,10 +157,19 @@ def _rows(
     ]
 
 
+def _rated(bounds: Bounds) -> Bounds:
+    """Bounds on `@rate` where null is 0: whatever is compared with it is 1 or more."""
+    if bounds.null:
+        return Bounds(only=frozenset({0}))
+    if bounds.only is not None:
+        return Bounds(only=frozenset(v for v in bounds.only if isinstance(v, int) and v >= 1))
+    return Bounds(span=bounds.span.meet(Span(low=1)), without=bounds.without)
+
+
 def _large_set(slot: Slot, held: list[Held], layout: Mapping[str, Place]) -> TermBounds:
-    if slot in (TIME, PUBLISHER):
-        term: Term = Meta("time" if slot == TIME else "publisher")
-        return TermBounds(term, Bounds(only=frozenset(held)), ())
+    for meta, stamped in _STAMPED.items():
+        if slot == stamped[0]:
+            return TermBounds(meta, Bounds(only=frozenset(held)), ())
     name, place = next((n, p) for n, p in layout.items() if p.slot == slot)
     return TermBounds(Attribute(name), Bounds(only=frozenset(held)), ((name, place),))
 
@@ -143,7 +182,7 @@ def _places(term: Term, layout: Mapping[str, Place]) -> Where:
 def _slot(term: Attribute | Meta, layout: Mapping[str, Place]) -> tuple[Slot, Kind]:
     if isinstance(term, Attribute):
         return layout[term.name].slot, layout[term.name].kind
-    return (TIME, Kind.TIMESTAMP) if term.name == "time" else (PUBLISHER, Kind.STRING)
+    return _STAMPED[term]
 
 
 def _held(value: Value, kind: Kind) -> Held | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, assert_never
 
@@ -117,16 +118,17 @@ def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
 def _predicates_last(condition: Condition) -> Condition:
     match condition:
         case AllOf(args):
-            return AllOf(tuple(sorted(map(_predicates_last, args), key=_asks_predicate)))
+            return AllOf(tuple(sorted(map(_predicates_last, args), key=asks_predicate)))
         case AnyOf(args):
-            return AnyOf(tuple(sorted(map(_predicates_last, args), key=_asks_predicate)))
+            return AnyOf(tuple(sorted(map(_predicates_last, args), key=asks_predicate)))
         case Not(arg):
             return Not(_predicates_last(arg))
         case atom:
             return atom
 
 
-def _asks_predicate(condition: Condition) -> bool:
+def asks_predicate(condition: Condition) -> bool:
+    """Is some part of a condition put to the events one by one?"""
     return any(isinstance(atom, Predicate) for atom in atoms(condition))
 
 
@@ -136,6 +138,10 @@ def _column(operand: Operand, frame: Frame) -> Column:
             return frame.column(name)
         case Meta("time"):
             return Same(frame.sent.time)
+        case Meta("rate"):
+            return frame.sent.rate
+        case Meta("origin"):
+            return frame.sent.origin
         case Meta():
             return Same(frame.sent.publisher)
         case Constant(value):
@@ -257,7 +263,7 @@ def _predicate(asked: Predicate, frame: Frame, need: Flags) -> Truth:
     found = _constant(None, len(need))
     rows = np.flatnonzero(need)
     for row, event in zip(rows.tolist(), frame.events(rows), strict=True):
-        answer = reference.truth(asked, event, frame.facts.world)
+        answer = reference.truth(asked, event, replace(frame.facts.world, origin=event.origin))
         if answer is not None:
             (found.true if answer else found.false)[row] = True
     return found

@@ -143,3 +143,20 @@ def test_history_names_the_version_that_hid_an_attribute(headgate: Run, fresh: D
     assert "location hidden no entry shows it at version 5" in said
     assert "numberplate AE05 XYZ granted by `order` at version 2" in said
     assert "subscription past: delivered, the filter is true over the view" in said
+
+
+def test_a_requirement_that_stops_an_event(headgate: Run, fresh: Domain) -> None:
+    asks = parse_condition("$nation = 'NO'")
+    wanted = Subscription("bills2", "billing", PLATE, requires=parse_condition("$rank > 1"))
+    fresh.commit(Batch("billing", (Subscribe(wanted),)))
+    fresh.publish(Draft("e9", "cctv", PLATE, {"numberplate": "AE05 XYZ"}, requires=asks))
+    asked = ("explain", "billing", "e9", "--subscription", "bills2")
+    said = lines(headgate(*asked, domain=fresh.paths.directory))
+    assert "stopped: billing does not meet the requirement of the event: $nation = 'NO'" in said
+    assert "subscription bills2: not delivered, because a requirement is not met" in said
+    assert "stopped: cctv does not meet the requirement of the subscription: $rank > 1" in said
+    own = headgate(*asked, "--as", "billing", domain=fresh.paths.directory)
+    assert own.exit_code == 2
+    assert "no event `e9`" in own.output
+    facts = json.loads(headgate(*asked, "--json", domain=fresh.paths.directory).output)
+    assert facts["unmet"][0]["condition"] == "$nation = 'NO'"

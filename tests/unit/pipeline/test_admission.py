@@ -1,23 +1,27 @@
-"""Admission over columns is admission one by one: D6 again, for many events at once."""
+"""Admission over columns is admission one by one: D6 and D11 again, for many events at once."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.decide.publish import admit, type_check
-from headgate.model.changes import SetAttribute
+from headgate.decide.rates import asks_rate
+from headgate.lang import parse_condition, render_condition
+from headgate.model.changes import SetAttribute, SetPolicyRule
 from headgate.model.conditions import Compare, Constant, Meta, Predicate, Subject, all_of, any_of
 from headgate.model.errors import BadDefinition, HeadgateError, TypeMismatch
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Action, Rule
+from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline import admission as module
@@ -54,14 +58,23 @@ def refused(error: HeadgateError) -> Answer:
 
 
 def stored(event: Event) -> Answer:
-    return "stored", event.id, event.source, event.publisher, event.type, exact(event.values)
+    stamped = repr(event.requires), event.rate, event.origin
+    return "stored", event.id, event.source, event.publisher, event.type, *stamped, exact(event.values)
 
 
-def one_by_one(state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapping[str, Any]) -> list[Any]:
+def one_by_one(
+    state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapping[str, Any], before: int
+) -> list[Any]:
+    """Each draft alone; those accepted count for those after them, and `before` were accepted earlier."""
     found: list[Event | HeadgateError] = []
+    counts = asks_rate(state)
+    rates: Counter[tuple[str, str]] = Counter()
     for each in drafts:
+        who = each.publisher, each.type
+        rate = before + rates[who] + 1 if counts else None
         try:
-            found.append(admit(state, each, now=now, predicates=predicates))
+            found.append(admit(state, each, now=now, predicates=predicates, rate=rate))
+            rates[who] += 1
         except HeadgateError as error:
             found.append(error)
     return found
@@ -85,12 +98,14 @@ def answers(state: State, parts: list[Admitted], rows: list[Any], now: datetime,
     return [one for one in found if one is not None]
 
 
-def agree(state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapping[str, Any]) -> None:
+def agree(
+    state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapping[str, Any], before: int = 0
+) -> list[Answer]:
     """The same answers, and the same bytes, with drafts as with Arrow."""
-    reference = one_by_one(state, drafts, now, predicates)
+    reference = one_by_one(state, drafts, now, predicates, before)
     expected = [stored(one) if isinstance(one, Event) else refused(one) for one in reference]
     admission = Admission(state, predicates)
-    parts, rows = admission.admit_drafts(drafts, now)
+    parts, rows = admission.admit_drafts(drafts, now, lambda publisher, type_name: before)
     assert answers(state, parts, rows, now, len(drafts)) == expected
     accepted = [one for one in reference if isinstance(one, Event)]
     if accepted:
@@ -98,16 +113,19 @@ def agree(state: State, drafts: Sequence[Draft], now: datetime, predicates: Mapp
         same = from_blob(encode(accepted, layouts(state.types)))
         assert sorted(held.column_names) == sorted(same.column_names)
         assert held.select(same.column_names).equals(same)
-    sound = [at for at, one in enumerate(reference) if isinstance(one, Event) or one.code == "publish-denied"]
+    denied = ("publish-denied", "policy-rule")
+    sound = [at for at, one in enumerate(reference) if isinstance(one, Event) or one.code in denied]
     chosen = [drafts[at] for at in sound]
     by_columns = []
     for (publisher, type_name), mine in grouped(chosen).items():
         table = natural([chosen[at] for at in mine], admission.attributes(type_name))
         columns = from_arrow(table, type_name, publisher, admission.attributes(type_name))
         assert not columns.refusals
-        by_columns.append(admission.admit(columns, now))
+        origins = pa.array([chosen[at].origin for at in mine], pa.string())
+        by_columns.append(admission.admit(replace(columns, origin=origins), now, before))
     again = answers(state, by_columns, list(grouped(chosen).values()), now, len(chosen))
     assert again == [expected[at] for at in sound]
+    return expected
 
 
 NATURAL = {
@@ -128,6 +146,8 @@ def natural(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> pa.Table
         kind = attributes[name]
         target = NATURAL[kind]
         arrays[f"data.{name}"] = array.view(target) if kind is Kind.TIMESTAMP else array.cast(target)
+    if any(d.requires is not None for d in drafts):
+        arrays["requires"] = pa.array([None if d.requires is None else render_condition(d.requires) for d in drafts])
     return pa.table(arrays)
 
 
@@ -178,7 +198,8 @@ def test_columns_agree_with_decide(story: Story, data: st.DataObject) -> None:
                 if data.draw(st.integers(0, 3)):
                     turned = tuple(r for r in map(publishing, state.rules) if r is not None)
                     state = replace(state, rules=turned)
-                agree(state, data.draw(spoiled(step.drafts, state)), step.time, ledger.predicates)
+                drafts, before = data.draw(spoiled(step.drafts, state)), data.draw(st.integers(0, 3))
+                agree(state, drafts, step.time, ledger.predicates, before)
 
 
 @examples(600)
@@ -373,3 +394,122 @@ def test_ids_that_cannot_be_stored_are_refused() -> None:
     parts, _ = admission.admit_drafts(drafts, NOON)
     assert parts[0].rows.tolist() == [0]
     assert {error.code for error in parts[0].refusals.values()} == {"type-mismatch"}
+
+
+# -- what is counted, where it came from, and what it requires ----------------------------------------------------
+
+
+RATE = Meta("rate")
+
+
+def rated(limit: Any, *more: Any) -> Any:
+    """A grant of so many events of late."""
+    return grant("r", "cam", where=all_of(Compare("<=", RATE, limit), *more), may=PUBLISH)
+
+
+def verdicts(found: list[Answer]) -> str:
+    return "".join("y" if one[0] == "stored" else "n" for one in found)
+
+
+def rates_of(found: list[Answer]) -> list[int]:
+    return [one[6] for one in found if one[0] == "stored"]
+
+
+def test_each_accepted_event_counts_for_those_after_it() -> None:
+    state = world(rated(Constant(3))).now
+    drafts = [draft(), draft(no=1), draft(), draft("no.Such"), draft(), draft()]
+    found = agree(state, drafts, NOON, {})
+    assert verdicts(found) == "ynynyn"
+    assert rates_of(found) == [1, 2, 3]
+    assert verdicts(agree(state, drafts, NOON, {}, before=2)) == "ynnnnn"
+
+
+def test_a_refused_event_leaves_the_rate_as_it_was() -> None:
+    slow = Compare("<", SPEED, Constant(50))
+    state = world(rated(Constant(2), slow)).now
+    found = agree(state, [draft(speed=n) for n in (60, 10, 70, 20, 30)], NOON, {})
+    assert verdicts(found) == "nynyn"
+    assert rates_of(found) == [1, 2]
+
+
+def test_rates_are_tried_between_whole_numbers_and_in_sets() -> None:
+    between = grant("a", "cam", where=Compare("<", RATE, Constant(2.5)), may=PUBLISH)
+    again = grant("b", "cam", where=parse_condition("@rate in {4, 5} or @rate > 7"), may=PUBLISH)
+    state = world(between, again).now
+    assert verdicts(agree(state, [draft()] * 4, NOON, {})) == "yynn"
+    assert verdicts(agree(state, [draft()] * 4, NOON, {}, before=3)) == "yynn"
+    assert verdicts(agree(state, [draft()] * 4, NOON, {}, before=7)) == "yyyy"
+
+
+def test_a_rate_may_be_compared_with_what_differs_from_event_to_event() -> None:
+    state = world(rated(SPEED), forbid("f", "cam", where=is_(LANE, 7), first=True, may=PUBLISH)).now
+    found = agree(state, [draft(speed=s, lane=1) for s in (1, 1, 2, 9, 3)], NOON, {})
+    assert verdicts(found) == "ynyyn"
+    assert verdicts(agree(state, [draft(speed=5, lane=n) for n in (7, 1, 7, 1)], NOON, {})) == "nyny"
+
+
+def test_without_a_rule_that_asks_nothing_is_counted() -> None:
+    state = world(grant("r", "cam", may=PUBLISH)).now
+    assert not Admission(state, {}).asks_rate
+    assert rates_of(agree(state, [draft(), draft()], NOON, {}, before=4)) == [None, None]
+
+
+def test_what_is_not_counted_is_unknown() -> None:
+    state = world(rated(Constant(3))).now
+    parts, _ = Admission(state, {}).admit_drafts([draft()], NOON)
+    assert parts[0].refusals[0].code == "publish-denied"
+
+
+def test_an_event_is_stamped_with_where_it_came_from() -> None:
+    here = grant("r", "cam", where=parse_condition("@origin starts with '10.'"), may=PUBLISH)
+    drafts = [replace(draft(), origin=one) for one in ("10.0.0.1", None, "192.168.0.1", "10.9.9.9")]
+    state = world(here).now
+    found = agree(state, drafts, NOON, {})
+    assert [one[7] for one in found if one[0] == "stored"] == ["10.0.0.1", "10.9.9.9"]
+    assert verdicts(found) == "ynny"
+    same = [replace(draft(), origin="10.0.0.1")] * 2
+    assert verdicts(agree(state, same, NOON, {})) == "yy"
+
+
+def test_a_policy_rule_is_put_to_each_requirement_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, other = parse_condition("$c = 'secret'"), parse_condition("$c = 'open'")
+    state = world(grant("r", "cam", may=PUBLISH), SetPolicyRule("cam", parse_condition("$c in {'secret', 'top'}"))).now
+    drafts = [replace(draft(speed=n), requires=r) for n, r in enumerate([secret, other, None, secret, other])]
+    found = agree(state, drafts, NOON, {})
+    assert verdicts(found) == "ynnyn"
+    assert {one[1] for one in found if one[0] == "refused"} == {"policy-rule"}
+    assert "open" in found[1][3]
+    asked: list[object] = []
+    real = module.check_policy_rule
+    monkeypatch.setattr(module, "check_policy_rule", lambda *args: (asked.append(args[-1]), real(*args)))
+    Admission(state, {}).admit_drafts(drafts, NOON)
+    assert len(asked) == 3
+
+
+def test_what_the_policy_rule_refuses_does_not_count() -> None:
+    state = world(rated(Constant(1)), SetPolicyRule("cam", parse_condition("$c = 1"))).now
+    drafts = [draft(), replace(draft(), requires=parse_condition("$c = 1")), draft()]
+    found = agree(state, drafts, NOON, {})
+    assert [one[1] if one[0] == "refused" else "stored" for one in found] == ["policy-rule", "stored", "publish-denied"]
+
+
+def test_a_requirement_that_is_none_is_refused_after_the_type_and_before_the_right() -> None:
+    about = parse_condition("speed = 1")
+    state = world().now
+    drafts = [replace(draft(**values), requires=about) for values in ({"speed": "x"}, {"speed": 1})]
+    reference = one_by_one(state, drafts, NOON, {}, 0)
+    parts, _ = Admission(state, {}).admit_drafts(drafts, NOON)
+    assert [refused(parts[0].refusals[n]) for n in (0, 1)] == [refused(one) for one in reference]
+    assert [one.code for one in reference] == ["type-mismatch", "bad-expression"]
+
+
+def test_a_chain_may_force_what_it_does_not_let_through() -> None:
+    state = world(grant("r", "cam", attributes=("plate",), may=PUBLISH)).now
+    of_chain = replace(state.rules[0], source=Source.CHAIN, author="owner")
+    drafts = [draft(plate="A", speed=1, lane=2)]
+    outside = replace(state, rules=(replace(of_chain, forced={"lane": 9}),))
+    assert views(agree(outside, drafts, NOON, {})) == [{"plate": "'A'", "speed": "None", "lane": "None"}]
+    everything = replace(state, rules=(replace(of_chain, attributes=None, forced={"lane": 9}),))
+    assert views(agree(everything, drafts, NOON, {})) == [{"plate": "'A'", "speed": "1", "lane": "9"}]
+    unfit = replace(state, rules=(replace(of_chain, attributes=None, forced={"lane": "x"}),))
+    assert views(agree(unfit, drafts, NOON, {})) == ["publish-denied"]

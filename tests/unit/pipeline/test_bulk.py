@@ -253,7 +253,7 @@ def test_limits_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "_MAX_MESSAGES", 2)
     with pytest.raises(TypeMismatch, match="cut too fine"):
         read(stream(table, batches=3))
-    wide = pa.table({f"c{n}": [1] for n in range(MAX_ATTRIBUTES + 4)})
+    wide = pa.table({f"c{n}": [1] for n in range(MAX_ATTRIBUTES + 5)})
     with pytest.raises(TypeMismatch, match="MAX_ATTRIBUTES"):
         read(stream(wide))
 
@@ -349,3 +349,18 @@ def test_one_type_needs_no_column() -> None:
         by_type(table)
     (named,) = by_type(table.append_column("type", pa.array(["t.U", "t.U"])), "t.T")
     assert named.type == "t.U"
+
+
+def test_what_events_require_is_a_column_of_the_envelope() -> None:
+    table = pa.table(
+        {"id": ["a", "b", "c", "d"], "requires": ["$n = 1", None, "n n", "$n = 1"], "data.requires": [1, 2, 3, 4]}
+    )
+    found = from_arrow(read(stream(table)), "t.T", "cam", {"requires": Kind.INT}, origin="10.0.0.1")
+    assert found.origin == "10.0.0.1"
+    assert found.arrays["requires"].to_pylist() == [1, 2, 3, 4]
+    assert found.required is not None
+    assert found.required.texts == ("$n = 1",)
+    assert found.required.codes.tolist() == [0, -1, -1, 0]
+    assert [(row, error.code) for row, error in found.refusals.items()] == [(2, "bad-expression")]
+    with pytest.raises(TypeMismatch, match="`requires` is of the Arrow type"):
+        from_arrow(pa.table({"id": ["a"], "requires": [1]}), "t.T", "cam", {})

@@ -1,0 +1,143 @@
+"""Commands are imported when they are asked for, and are then what they always were."""
+
+import inspect
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headgate.cli.common import shows_errors
+from headgate.cli.main import COMMANDS, GROUPS, app
+
+HEAVY = frozenset({"sqlalchemy", "pyarrow", "pyspark", "httpx", "z3", "pandas", "uvicorn"})
+ALL = COMMANDS | GROUPS
+PROGRAM = """
+import json, sys
+from headgate.cli.main import app
+try:
+    app(sys.argv[1:], prog_name="headgate")
+except SystemExit as end:
+    print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+@cache
+def loaded(*args: str) -> tuple[int, frozenset[str], str]:
+    """The status of a command in a fresh interpreter, the modules that it loaded, and what it said."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *args], capture_output=True, text=True, check=True)
+    *said, last = done.stderr.splitlines()
+    status, modules = json.loads(last)
+    return status, frozenset(modules), done.stdout + "\n".join(said)
+
+
+def own_modules() -> set[str]:
+    return {one.place.partition(":")[0] for one in ALL.values()}
+
+
+def own_help(found: Any) -> str:
+    """What a command or a group says of itself."""
+    text = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
+    assert text
+    return str(text)
+
+
+@pytest.fixture(scope="module")
+def eager() -> typer.Typer:
+    """The same command, made of commands that are all there from the beginning."""
+    made = typer.Typer(name="headgate", help=own_help(app_callback()), no_args_is_help=True, add_completion=False)
+    made.rich_markup_mode = "markdown"
+    for name, one in COMMANDS.items():
+        made.command(name)(shows_errors(one.load()))
+    for name, one in GROUPS.items():
+        made.add_typer(one.load(), name=name)
+    return made
+
+
+def app_callback() -> Any:
+    assert app.registered_callback is not None
+    return app.registered_callback.callback
+
+
+def run(which: typer.Typer, *args: str) -> tuple[int, str]:
+    done = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(which, list(args), prog_name="headgate")
+    return done.exit_code, done.output
+
+
+# -- the list ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_line_of_a_command_is_its_own_first_line(name: str) -> None:
+    first, *more = own_help(ALL[name].load()).split("\n")
+    assert ALL[name].line == first
+    assert more[:1] in ([], [""]), "the first paragraph is one line, or the list would have said more"
+
+
+def test_commands_and_groups_are_told_apart() -> None:
+    assert not COMMANDS.keys() & GROUPS.keys()
+    assert {name for name, one in ALL.items() if isinstance(one.load(), typer.Typer)} == set(GROUPS)
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("nope",), ("polcy",), ("--nope",)], ids=" ".join)
+def test_the_list_and_what_does_not_exist_are_as_if_all_were_there(eager: typer.Typer, args: tuple[str, ...]) -> None:
+    assert run(app, *args) == run(eager, *args)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_command_is_as_if_it_had_been_there(eager: typer.Typer, name: str) -> None:
+    for args in ((name, "--help"), (name, "--nope")):
+        status, said = run(app, *args)
+        assert (status, said) == run(eager, *args)
+        assert f"headgate {name}" in said
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_command_of_a_group_is_as_if_it_had_been_there(eager: typer.Typer, name: str) -> None:
+    inner = [one.name for one in ALL[name].load().registered_commands]
+    assert inner
+    for one in (*inner, "nope"):
+        assert run(app, name, one, "--help") == run(eager, name, one, "--help")
+
+
+# -- what is loaded ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [("--help",), ("polcy",)], ids=" ".join)
+def test_listing_the_commands_loads_none(args: tuple[str, ...]) -> None:
+    status, modules, said = loaded(*args)
+    assert (status, "policy" in said) == (0 if args == ("--help",) else 2, True)
+    assert modules & HEAVY == set()
+    assert modules & own_modules() == set()
+
+
+LIGHT = [
+    ("wider", "$age > 17", "$age = 18..65", "--method", "vector"),
+    ("keys", "list"),
+    ("keys", "--help"),
+    *((group, command, "--help") for group, command in (("cert", "show"), ("cert", "verify"), ("type", "verify"))),
+    *((command, "--help") for command in ("wider", "token", "test", "identity")),
+]
+
+
+@pytest.mark.parametrize("args", LIGHT, ids=" ".join)
+def test_a_light_command_loads_nothing_heavy(
+    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_KEYS", str(tmp_path))
+    status, modules, said = loaded(*args)
+    assert status == 0, said
+    assert modules & HEAVY == set()
+    assert modules & own_modules() >= {ALL[args[0]].place.partition(":")[0]}
+
+
+def test_a_command_that_needs_the_ledger_loads_it() -> None:
+    status, modules, _ = loaded("versions", "--help")
+    assert status == 0
+    assert modules & HEAVY == {"sqlalchemy"}, "or the tests above would see nothing"
+    assert modules & own_modules() == {"headgate.cli.versions"}
