@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check
@@ -26,6 +26,7 @@ from headgate.model.changes import (
     AddRow,
     AddRule,
     Advertise,
+    AuthorityChange,
     Batch,
     Change,
     DeclareGroup,
@@ -78,19 +79,6 @@ from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _KEY: Final = re.compile(r"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")
-AuthorityChange: TypeAlias = (
-    SetPolicyRule
-    | SetCoordinator
-    | Present
-    | Revoke
-    | Succeed
-    | Identify
-    | Tick
-    | SetProvider
-    | RemoveProvider
-    | AddIssuing
-    | RemoveIssuing
-)
 DOMAIN_ACTIONS = frozenset({Action.CONNECT, Action.INSTALL})
 """Rights on the domain itself, which only the administrator gives."""
 
@@ -256,23 +244,9 @@ class _Work:
                         f"another predicate `{name}` is registered", remedy="give the new one a name of its own"
                     )
                 self.predicates[name] = change
-            case (
-                SetPolicyRule()
-                | SetCoordinator()
-                | Present()
-                | Revoke()
-                | Succeed()
-                | Identify()
-                | Tick()
-                | SetProvider()
-                | RemoveProvider()
-                | AddIssuing()
-                | RemoveIssuing()
-            ):
-                self._administer("domain", "authority")  # what was verified is the domain's to take up
+            case _:  # what was verified is the domain's to take up
+                self._administer("domain", "authority")
                 self._authority(change)
-            case _:
-                assert_never(change)
 
     # -- authority --------------------------------------------------------------------------------------------
 

@@ -298,6 +298,21 @@ class RemoveIssuing:
     id: str
 
 
+AuthorityChange: TypeAlias = (
+    SetPolicyRule
+    | SetCoordinator
+    | Present
+    | Revoke
+    | Succeed
+    | Identify
+    | Tick
+    | SetProvider
+    | RemoveProvider
+    | AddIssuing
+    | RemoveIssuing
+)
+"""What statements and those who are trusted to make them bring about; the domain takes it up."""
+
 Change: TypeAlias = (
     DeclareType
     | RetireType
@@ -324,17 +339,7 @@ Change: TypeAlias = (
     | Withdraw
     | RegisterPredicate
     | RemovePredicate
-    | SetPolicyRule
-    | SetCoordinator
-    | Present
-    | Revoke
-    | Succeed
-    | Identify
-    | Tick
-    | SetProvider
-    | RemoveProvider
-    | AddIssuing
-    | RemoveIssuing
+    | AuthorityChange
 )
 
 
