@@ -66,11 +66,12 @@ class Writing:
         return line
 
     def kill(self) -> None:
-        """Kill it; what it said before counts."""
+        """Kill it; what it said before counts, but for a line that it did not finish."""
         self._process.kill()
         assert self._process.stdout is not None
-        for line in self._process.stdout.read().splitlines():
-            self._note(line)
+        for line in self._process.stdout.read().splitlines(keepends=True):
+            if line.endswith("\n"):
+                self._note(line.strip())
         self._process.wait(SECONDS)
 
     def finish(self) -> None:
