@@ -486,5 +486,5 @@ def test_requirements_and_revoking_from_the_command_line(shop: Alone, run: Calla
         assert "is revoked: list" in done.output
         with pytest.raises(Revoked):
             ann.present([text for text in certificates if read_certificate(text).value.id == mine])
-    stranger = ("cert", "revoke", "sNothing", "--key", str(shop.files.keys / "bob.pem"), *there(shop))
+    stranger = ("cert", "revoke", f"s{'A' * 22}", "--key", str(shop.files.keys / "bob.pem"), *there(shop))
     assert "[not-found]" in run(*stranger).output

@@ -18,6 +18,7 @@ from headgate.decide.apply import apply
 from headgate.decide.standing import next_moment
 from headgate.lang import parse_condition
 from headgate.model.authority import (
+    ANY,
     NETWORK_ACTIONS,
     TYPE_ACTIONS,
     Authority,
@@ -43,6 +44,7 @@ from headgate.model.changes import (
     SetAttribute,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     SetProvider,
     Succeed,
     Tick,
@@ -164,7 +166,8 @@ def certificates(draw: st.DrawFn, id: str) -> Certificate:
     authority: list[Authority] = []
     for _ in range(draw(st.integers(1, 2))):
         if draw(st.integers(0, 3)) == 0:
-            authority.append(NetworkAuthority(draw(some((NETWORK_ACTIONS, frozenset({Action.CONNECT}))))))
+            actions = draw(some((NETWORK_ACTIONS, frozenset({Action.CONNECT}))))
+            authority.append(NetworkAuthority(actions, draw(some((ANY, ANY, "police")))))
         else:
             names = draw(some((None, None, ("location", "lane"), ("lane",))))
             authority.append(
@@ -195,6 +198,7 @@ def stories(draw: st.DrawFn, *, steps: int = 12, identities: bool = False) -> tu
     some = st.sampled_from
     pool = [draw(certificates(f"c{n}")) for n in range(draw(st.integers(1, 7)))]
     kinds = ["present"] * 4 + ["revoke"] * 2 + ["hear", "tick", "succeed", "key", "coordinate", "remove", "declare"]
+    kinds += ["network"]
     kinds += ["identify"] * 4 + ["own", "provider", "distrust"] if identities else []
     made = []
     for _ in range(draw(st.integers(1, steps))):
@@ -215,11 +219,13 @@ def stories(draw: st.DrawFn, *, steps: int = 12, identities: bool = False) -> tu
                 args = draw(some((*PEOPLE, ADMINISTRATOR))), draw(some((None, *DIDS)))
             case "coordinate":
                 args = (draw(some((None, PITO, MET, DIDS[0]))),)
+            case "network":
+                args = (draw(some((None, "police", "other"))),)
             case "remove" | "declare":
                 args = (draw(some((MET, SMITH, CCTV))),)
             case "identify":
                 values = draw(st.dictionaries(some(("a", "b", "c")), some((1, 1.0, True, "x")), max_size=3))
-                ends = draw(some((None, 2, 5)))
+                ends = draw(some((None, 2, 5))), draw(some((None, None, 0, 2)))
                 issuer = draw(some((PITO, CCS)))
                 rule = draw(some((None, None, "$a = 1", "$b = 'x'")))
                 args = draw(some((SMITH, MET))), f"i{draw(st.integers(0, 3))}", issuer, values, ends, rule
@@ -278,14 +284,17 @@ def _change(step: Step, now: datetime, lists: dict[str, RevocationList]) -> Chan
             return SetKey(who, key if isinstance(key, str) else None)
         case "coordinate", (key,):
             return SetCoordinator(key if isinstance(key, str) else None)
+        case "network", (name,):
+            return SetNetwork(name if isinstance(name, str) else None)
         case "remove", (str(who),):
             return RemovePrincipal(who)
         case "declare", (str(who),):
             return DeclarePrincipal(who)
-        case "identify", (str(who), str(id), str(issuer), dict(values), ends, rule):
+        case "identify", (str(who), str(id), str(issuer), dict(values), (ends, ago), rule):
             until = now + timedelta(seconds=ends) if isinstance(ends, int) else None
+            start = now - timedelta(seconds=ago) if isinstance(ago, int) else None
             policy = parse_condition(rule) if isinstance(rule, str) else None
-            return Identify(who, Identity(id, issuer, who, values, Validity(None, until), policy), now)
+            return Identify(who, Identity(id, issuer, who, values, Validity(start, until), policy), now)
         case "own", (str(who), str(name), value):
             owned: Value = value  # type: ignore[assignment]
             return SetAttribute(who, name, owned)

@@ -265,6 +265,8 @@ def _terms(
     if any(not same(owner, owners[0]) for owner in owners):
         return
     attributes = frozenset(a for a in ATTRIBUTES if all(one.attributes is None or a in one.attributes for one in types))
+    if not attributes and sum(one.attributes is not None for one in types) > 1:
+        return
     values = frozenset((n, kind, repr(v)) for n, kind, v in forced)
     yield action, name, next(iter(owners), None), attributes, values, tuple(_truths(types))
 

@@ -113,12 +113,13 @@ def combined(chain: Sequence[Paper]) -> Given | None:
         return Given(actions, None) if all(one.given.names is None for one in chain) else None
     names = frozenset.intersection(*(one.given.names or frozenset() for one in chain))
     forced = frozenset[tuple[str, object]]().union(*(one.given.forced for one in chain))
-    if not names or len({name for name, _ in forced}) < len(forced):
+    attributes = frozenset.intersection(*(one.given.attributes for one in chain))
+    if not names or not attributes or len({name for name, _ in forced}) < len(forced):
         return None
     return Given(
         actions,
         names,
-        frozenset.intersection(*(one.given.attributes for one in chain)),
+        attributes,
         forced,
         frozenset[str]().union(*(one.given.tests for one in chain)),
     )

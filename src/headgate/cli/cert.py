@@ -16,9 +16,10 @@ import typer
 from headgate.cli.cert_shown import authority_words, draw_chain, say_legend, say_reduced, steps, validity_words
 from headgate.cli.common import fail, shows_errors, utc_now
 from headgate.cli.connecting import BrokerOption, CertificateOption, DirectoryOption, KeyOption, NodeOption
+from headgate.cli.giving import actions_of, attributes_of, given_right
 from headgate.cli.judging import NOBODY, Ground, Wanted, certificates_of, holder_of, in_order, opened
 from headgate.cli.keys import Json, KeysOption, PassphraseFile
-from headgate.cli.listing import revoke_at_service, revoke_in_file
+from headgate.cli.listing import ids_of, revoke_at_service, revoke_in_file
 from headgate.cli.shown import check_text, print_json, say
 from headgate.cli.statement_shown import show_all
 from headgate.cli.statements import (
@@ -26,6 +27,7 @@ from headgate.cli.statements import (
     AudienceOption,
     FilesArgument,
     ForOption,
+    FromOption,
     HeardOption,
     Names,
     OutOption,
@@ -34,19 +36,18 @@ from headgate.cli.statements import (
     UntilOption,
     condition_of,
     hand_out,
-    moment_of,
-    pieces,
+    joined,
     read_all,
-    seconds_of,
+    remark,
     signer,
     validity_of,
-    value_of,
 )
+from headgate.cli.times import moment_of, seconds_of
 from headgate.decide.reduction import Reduced
 from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, Authority, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement, ChainInvalid, Expired, Revoked
-from headgate.model.rights import Action
+from headgate.model.limits import MAX_AUTHORITIES
 from headgate.trust.certificates import issue_certificate, read_certificate
 
 app = typer.Typer(
@@ -64,7 +65,18 @@ TypeOption = Annotated[
 ]
 NetworkOption = Annotated[str | None, typer.Option("--network", metavar="NAME", help="The network; `*` for any.")]
 MayOption = Annotated[
-    str, typer.Option("--may", metavar="ACTIONS", help="publish, subscribe, extend; or connect, install.")
+    str | None,
+    typer.Option(
+        "--may", "--actions", metavar="ACTIONS", help="publish, subscribe, extend; or connect, install; `*` for all."
+    ),
+]
+GiveOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--give",
+        metavar="RIGHT",
+        help="A right in one piece: `ACTIONS TYPE (NAMES) where CONDITION`, or `ACTIONS network NAME`; repeatable.",
+    ),
 ]
 AttributesOption = Annotated[
     str | None,
@@ -94,7 +106,10 @@ WantedOption = Annotated[
     str | None,
     typer.Option("--type", metavar="TYPE", help="Ask about this type alone: `a.b.Name` or `OWNER/a.b.Name`."),
 ]
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Certificates and identity statements, by id.")]
+IdsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE|ID...", help="Certificates and identity statements: their files, or their ids."),
+]
 ListOption = Annotated[
     Path | None, typer.Option("--list", metavar="FILE", help="Your revocation list; made if it is not there.")
 ]
@@ -106,13 +121,15 @@ ListOption = Annotated[
 def issue(
     who: SignerOption,
     to: SubjectOption,
-    may: MayOption,
+    may: MayOption = None,
     type: TypeOption = None,
     network: NetworkOption = None,
     attributes: AttributesOption = None,
     where: WhereOption = None,
+    give: GiveOption = None,
     for_: ForOption = None,
     until: UntilOption = None,
+    from_: FromOption = None,
     delegate: DelegateOption = False,
     freshness: FreshnessOption = None,
     audience: AudienceOption = None,
@@ -135,19 +152,24 @@ def issue(
     --attributes "location='Victoria',numberplate" --for 30d`
 
     `headgate cert issue --as police --to met --network police --may connect,install --delegate --freshness 5m`
+
+    Several rights in one certificate, each in one piece:
+
+    `headgate cert issue --as pito --to met --give "connect,install network police" --give "* uk.gov.pito.*"
+    --give "subscribe uk.gov.dvla.Keeper (name, plate) where plate starts with 'AE'" --for 30d`
     """
-    check_text(to, may, type, network, attributes, where, *(audience or ()))
+    check_text(to, may, type, network, attributes, where, *(give or ()), *(audience or ()))
     names = Names(keys)
     now = utc_now()
-    authority = _authority(names, type, network, may, attributes, where)
-    validity = validity_of(now, for_, until)
+    authority = _authorities(names, type, network, may, attributes, where, give or [])
+    validity = validity_of(now, for_, until, from_)
     silence = None if freshness is None else seconds_of(freshness, "--freshness")
     subject = names.did(to, "--to")
     by = signer(who, names.keyring, passphrase_file).key
     text = issue_certificate(
         by,
         subject=subject,
-        authority=[authority],
+        authority=authority,
         now=now,
         delegate=delegate,
         validity=validity,
@@ -159,48 +181,48 @@ def issue(
     hand_out(
         text,
         out,
-        f"{names(by.public.did)} gives {names(subject)}: {authority_words(authority, names)}",
+        f"{names(by.public.did)} gives {names(subject)}: {joined(authority_words(one, names) for one in authority)}",
         f"certificate {made.id}, {validity_words(made.validity)}{passing}",
     )
+    if made.validity.until is None:
+        remark("it never ends, unless you revoke it; `--for 30d` or `--until TIME` gives it an end")
+
+
+def _authorities(
+    names: Names,
+    type: str | None,
+    network: str | None,
+    may: str | None,
+    attributes: str | None,
+    where: str | None,
+    give: list[str],
+) -> list[Authority]:
+    """What the options give: the right that they describe together, and those in one piece."""
+    found = [given_right(one, names) for one in give]
+    if not give or not type is network is may is attributes is where is None:
+        found = [_authority(names, type, network, may, attributes, where), *found]
+    if len(found) > MAX_AUTHORITIES:
+        raise typer.BadParameter(f"--give: a certificate gives at most MAX_AUTHORITIES ({MAX_AUTHORITIES}) rights")
+    return found
 
 
 def _authority(
-    names: Names, type: str | None, network: str | None, may: str, attributes: str | None, where: str | None
+    names: Names, type: str | None, network: str | None, may: str | None, attributes: str | None, where: str | None
 ) -> Authority:
     if (type is None) == (network is None):
-        raise typer.BadParameter("say what it is about, with either --type PATTERN or --network NAME")
+        both = "; several rights are given with --give" if type is not None else ""
+        raise typer.BadParameter(f"say what it is about, with either --type PATTERN or --network NAME{both}")
+    if may is None:
+        raise typer.BadParameter("say with --may what the holder may do")
     if type is None:
         assert network is not None
         if attributes is not None or where is not None:
             raise typer.BadParameter("--attributes and --where go with --type")
-        return NetworkAuthority(_actions(may, NETWORK_ACTIONS), network)
+        return NetworkAuthority(actions_of(may, NETWORK_ACTIONS, "--may"), network)
     owner, pattern = names.owned(type)
-    named, forced = (None, {}) if attributes is None else _attributes(attributes)
+    named, forced = (None, {}) if attributes is None else attributes_of(attributes, "--attributes")
     condition = TRUE if where is None else condition_of(where, "--where")
-    return TypeAuthority(_actions(may, TYPE_ACTIONS), pattern, owner, named, forced, condition)
-
-
-def _actions(given: str, possible: frozenset[Action]) -> frozenset[Action]:
-    by_name = {one.value: one for one in possible}
-    found = pieces(given)
-    if unknown := [one for one in found if one not in by_name]:
-        raise typer.BadParameter(f"--may: `{unknown[0]}` is none of {', '.join(sorted(by_name))}")
-    if not found:
-        raise typer.BadParameter(f"--may names one or more of {', '.join(sorted(by_name))}")
-    return frozenset(by_name[one] for one in found)
-
-
-def _attributes(given: str) -> tuple[tuple[str, ...], dict[str, object]]:
-    named: list[str] = []
-    forced: dict[str, object] = {}
-    for one in pieces(given):
-        name, equals, value = one.partition("=")
-        if name.strip() in named:
-            raise typer.BadParameter(f"--attributes names `{name.strip()}` twice")
-        named.append(name.strip())
-        if equals:
-            forced[named[-1]] = value_of(value.strip())
-    return tuple(named), forced
+    return TypeAuthority(actions_of(may, TYPE_ACTIONS, "--may"), pattern, owner, named, forced, condition)
 
 
 # -- looking --------------------------------------------------------------------------------------------------
@@ -346,22 +368,24 @@ def revoke(
 ) -> None:
     """Take certificates back: sign the next revocation list, or ask the domain's service to do so.
 
-    With `--list`, the file is replaced by a list with the next number that has these ids too. Send it to those who
-    rely on your certificates. Without it, the certificates are those that a domain's service has issued.
+    With `--list`, the file is replaced by a list with the next number that has these too. Send it to those who rely on
+    your certificates. Without it, the certificates are those that a domain's service has issued.
 
     For example:
 
-    `headgate cert revoke s7Q2b... --as met --list met-revoked.jwt`
+    `headgate cert revoke smith.jwt --as met --list met-revoked.jwt`
 
-    `headgate cert revoke s7Q2b... --as administrator --domain met`
+    `headgate cert revoke s8kXcVn0Jm3rT5yQbZ2LhGw --as administrator --domain met`
     """
     check_text(who, *ids)
     if list_ is not None:
         if who is None or node or key or broker or certificate:
             raise typer.BadParameter("--list goes with --as NAME, and with no option of a node")
-        revoke_in_file(signer(who, Names(keys).keyring, passphrase_file), ids, list_, utc_now())
+        names = Names(keys)
+        by = signer(who, names.keyring, passphrase_file)
+        revoke_in_file(by, ids_of(ids, names, names.own(who, by.key.public.did)), list_, utc_now())
         return
-    revoke_at_service(ids, node, who, key, broker, certificate, domain)
+    revoke_at_service(ids_of(ids, Names(keys)), node, who, key, broker, certificate, domain)
 
 
 for word, command in (("issue", issue), ("show", show), ("verify", verify), ("reduce", reduce), ("revoke", revoke)):

@@ -8,6 +8,7 @@ asked about; with 1 if not; with 2 if it could not be found out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -30,7 +31,6 @@ from headgate.cli.statements import (
     Written,
     condition_of,
     hand_out,
-    moment_of,
     pieces,
     read_all,
     read_one,
@@ -38,6 +38,7 @@ from headgate.cli.statements import (
     validity_of,
     value_of,
 )
+from headgate.cli.times import moment_of
 from headgate.decide.requirements import check_requirement, match
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider
@@ -48,7 +49,7 @@ from headgate.model.values import Value, brief
 from headgate.scenario.authority import Keys, read_providers
 from headgate.scenario.yamlfile import load_yaml
 from headgate.trust.guests import cross_domain, guest, read_crossing, verify_server
-from headgate.trust.identities import issue_identity, read_identity
+from headgate.trust.identities import issue_identity, read_identity, verify_identity
 
 app = typer.Typer(
     help="Attest who is who: attributes and policy rules of members, guests and servers.",
@@ -59,6 +60,12 @@ app = typer.Typer(
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
 _REFUSALS: Final = (BadStatement, Expired)
+_NOBODY: Final = "nobody was named to believe"
+_WORDS: Final = {
+    "wrong-issuer": "whoever vouches for its provider is not the one that you believe",
+    "guest-of-guest": "it is about a guest of the provider that is vouched for, and not a member",
+}
+"""Why a statement through another provider does not hold, by reason."""
 
 AttributesOption = Annotated[
     str, typer.Option("--attributes", metavar="NAME=VALUE", help="What is attested, with commas between.")
@@ -76,7 +83,7 @@ ProvidersOption = Annotated[
 ]
 AnchorOption = Annotated[
     str | None,
-    typer.Option("--provider", metavar="WHO", help="The provider to believe.", show_default="whoever signed it"),
+    typer.Option("--provider", metavar="WHO", help="The provider to believe.", show_default="nobody"),
 ]
 AskedRule = Annotated[
     str | None, typer.Option("--rule", metavar="RULE", help="Ask whether this rule holds of the attributes too.")
@@ -276,7 +283,7 @@ def verify(
     """Verify an identity statement, of a provider that you believe or that one of yours vouches for.
 
     Give the statement, and the cross-domain statement of your own provider if the other one is foreign. Leaves with 0
-    if it holds, and the rule with it, and with 1 if not.
+    if it holds, and the rule with it, and with 1 if not. If nobody is named to believe, it does not hold.
 
     For example:
 
@@ -292,27 +299,48 @@ def verify(
     written = read_all(files)
     try:
         statement, crossing = _sorted(written)
-        believed = anchor or read_identity(statement.text).value.issuer
-        found = verify_server(statement.text, crossing, anchor=believed, audience=audience, now=now)
+        found = _verified(statement.text, crossing, anchor, audience, now, names)
     except _REFUSALS as error:
         if json:
             print_json(Answer(holds=False, code=error.code, why=error.message, remedy=error.remedy))
             raise typer.Exit(1) from None
         fail(names.told(error), status=1)
     truth = None if asked is None else match(asked, found.attributes)
-    holds = asked is None or truth is True
+    holds = anchor is not None and (asked is None or truth is True)
     if json:
-        print_json(Answer(holds, found, truth))
+        why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
+        print_json(Answer(holds, found, truth, why=why, remedy=remedy))
     else:
         for line in _said(statement.text, names):
             say(line)
         if anchor is None:
-            say(("nobody was named to believe: ", "yellow"), "the signature is good, and that is all (`--provider`)")
+            say((f"{_NOBODY}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
         if asked is not None:
-            say("the rule is ", (show_truth(truth), "bold green" if holds else "bold red"))
+            say("the rule is ", (show_truth(truth), "bold green" if truth is True else "bold red"))
         say_legend(names)
     if not holds:
         raise typer.Exit(1)
+
+
+def _verified(
+    text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: Names
+) -> Identity:
+    """What a statement says, if the provider that is believed has signed it or vouches for whoever has."""
+    found = verify_identity(text, audience=audience, now=now)
+    if anchor in (None, found.issuer):
+        return found
+    assert anchor is not None
+    if crossing is None:
+        raise BadStatement(
+            f"its provider is {names(found.issuer)}, not {names(anchor)}",
+            reason="wrong-issuer",
+            remedy=f"give the statement by which {names(anchor)} vouches for it (`headgate identity vouch`)",
+        )
+    try:
+        return verify_server(text, crossing, anchor=anchor, audience=audience, now=now)
+    except BadStatement as error:
+        error.message = _WORDS.get(error.reason, error.message)  # it need not be a server's
+        raise
 
 
 def _sorted(written: list[Written]) -> tuple[Written, str | None]:

@@ -17,11 +17,12 @@ from headgate.decide.chains import discover, why_not
 from headgate.decide.reduction import Reduced
 from headgate.decide.standing import Standing
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
-from headgate.model.errors import ChainInvalid, HeadgateError
+from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
 from headgate.model.state import State
 from headgate.model.types import matches
 from headgate.model.values import brief
-from headgate.trust.bags import Bag, open_bag
+from headgate.trust import typedefs
+from headgate.trust.bags import Bag, open_bag, said_kind
 from headgate.trust.certificates import read_certificate
 
 NOBODY = ""
@@ -70,12 +71,12 @@ class Ground:
 
     def known(self, one: Certificate) -> bool | None:
         """Was its issuer heard lately enough, and does its key still count?"""
-        succession = self._standing.successions.get(one.issuer)
-        if succession is not None and succession.until is not None and succession.until <= self.now:
+        counts = self._standing.counts
+        if not counts(one.issuer, self.now):
             return False
         if one.freshness is None:
             return True
-        heard = max((each.issued for each in self._lists(one.issuer)), default=None)
+        heard = max((each.issued for each in self._lists(one.issuer) if counts(each.issuer, self.now)), default=None)
         return None if heard is None or heard + timedelta(seconds=one.freshness) <= self.now else True
 
     def _lists(self, issuer: str) -> list[RevocationList]:
@@ -126,6 +127,7 @@ def opened(written: Sequence[Written], audience: str | None, now: datetime) -> B
     """The statements of files, verified; the place of a bad one is its file and line."""
     for one in written:
         try:
+            _check_no_type(one)
             open_bag([one.text], audience=audience, now=now)
         except HeadgateError as error:
             error.place = one.place
@@ -133,11 +135,22 @@ def opened(written: Sequence[Written], audience: str | None, now: datetime) -> B
     return open_bag([one.text for one in written], audience=audience, now=now)
 
 
+def _check_no_type(one: Written) -> None:
+    """Refuse a signed type, which is verified by another command."""
+    if said_kind(one.text) == typedefs.FORM.typ:
+        raise BadStatement(
+            "it is a signed event type, and no certificate",
+            reason="wrong-type",
+            remedy="`headgate type verify FILE --coordinator WHO` verifies it",
+        )
+
+
 def certificates_of(written: Sequence[Written]) -> list[Certificate]:
     """The certificates of files, whoever they are for and whenever they are good."""
     found: list[Certificate] = []
     for one in written:
         try:
+            _check_no_type(one)
             found.append(read_certificate(one.text).value)
         except HeadgateError as error:
             error.place = one.place

@@ -1,4 +1,4 @@
-"""`headgate keys`: make, list, show, export and rotate keys under names of one's own.
+"""`headgate keys`: make, list, show, export, rotate and end keys under names of one's own.
 
 Guarantees: a private key is never printed, and a passphrase is never an argument, which other users of the machine
 could read. What goes to standard output is public.
@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from headgate.cli.common import out, shows_errors, utc_now
-from headgate.cli.shown import cells, check_text, print_json, say, table
+from headgate.cli.common import err, out, shows_errors, utc_now
+from headgate.cli.shown import cells, check_text, print_json, printable, say, table
+from headgate.cli.times import ahead, moment_of
 from headgate.model.errors import BadKey
 from headgate.model.limits import MAX_PASSPHRASE_BYTES
+from headgate.model.values import render_timestamp
 from headgate.trust.keyring import Kept, Keyring, check_alias
 from headgate.trust.keys import read_secret
 
@@ -145,8 +148,8 @@ def export(
 def rotate(name: Name, keys: KeysOption = None, passphrase_file: PassphraseFile = None) -> None:
     """Make a new key take the name, and print the old one's statement that it follows.
 
-    Show the statement to those who know the old key. What the old key signed goes on counting, until it says otherwise.
-    The old key is kept, as `NAME~1`; a key under a passphrase is followed by one under the same.
+    Show the statement to those who know the old key. What the old key signed goes on counting, until it says otherwise
+    (`headgate keys end`). The old key is kept, as `NAME~1`; a key under a passphrase is followed by one under the same.
 
     For example:
 
@@ -155,15 +158,65 @@ def rotate(name: Name, keys: KeysOption = None, passphrase_file: PassphraseFile 
     check_text(name)
     check_alias(name, new=True)
     keyring = keyring_at(keys)
-    passphrase = None
-    if keyring.locked(name):
-        passphrase = asked_passphrase(twice=False) if passphrase_file is None else passphrase_in(passphrase_file)
-    _, statement = keyring.rotate(name, utc_now(), passphrase)
+    new, statement = keyring.rotate(name, utc_now(), _passphrase(keyring, name, passphrase_file))
+    kept = keyring.earlier(name)
+    _note(
+        f"{name} now means the new key, {new.did}; the old one is {kept}, and counts until `headgate keys end {name}`"
+    )
     print(statement)
 
 
-for word, command in (("new", new), ("list", list_), ("show", show), ("export", export), ("rotate", rotate)):
+def end(
+    name: Name,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="From when on, such as `2027-01-01T00:00:00Z`.")
+    ] = None,
+    in_: Annotated[str | None, typer.Option("--in", metavar="TIME", help="How long from now, such as `1h`.")] = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Let the key that was rotated away count no more: at once, from a time on, or after a while.
+
+    The old key, which is kept as `NAME~1`, signs its statement anew, with the next number. Show it to those who know
+    the old key: from then on nothing counts that it has signed, unless the new key issues it again. An end can be
+    brought forward, and never put off.
+
+    For example:
+
+    `headgate keys end ann --in 30d`
+
+    `headgate keys end ann~1 --at 2027-01-01T00:00:00Z`
+    """
+    check_text(name, at, in_)
+    if at is not None and in_ is not None:
+        raise typer.BadParameter("--at and --in exclude each other")
+    now = utc_now()
+    start = now.replace(microsecond=0)
+    until = ahead(start, in_, "--in") if in_ is not None else start if at is None else moment_of(at, "--at")
+    keyring = keyring_at(keys)
+    kept = keyring.earlier(name)
+    _, statement = keyring.end(kept, now, until, _passphrase(keyring, kept, passphrase_file))
+    _note(f"{kept} counts until {render_timestamp(until)}; show this to those who know it")
+    print(statement)
+
+
+for word, command in (
+    *(("new", new), ("list", list_), ("show", show), ("export", export)),
+    *(("rotate", rotate), ("end", end)),
+):
     app.command(word)(shows_errors(command))
+
+
+def _passphrase(keyring: Keyring, name: str, file: Path | None) -> bytes | None:
+    """The passphrase of a key that is under one."""
+    if not keyring.locked(name):
+        return None
+    return asked_passphrase(twice=False) if file is None else passphrase_in(file)
+
+
+def _note(line: str) -> None:
+    """A word for whoever watches; standard output has the statement alone."""
+    err.print(Text(printable(line)), soft_wrap=True, highlight=False)
 
 
 def keyring_at(directory: Path | None) -> Keyring:

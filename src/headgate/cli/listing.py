@@ -1,28 +1,75 @@
 """Revocation lists of the command line: the next one from the last, or by the domain's service.
 
-Guarantees: the last list of each key is remembered beside the key, durably and before it is handed out, so that a file
-that is older, or was lost, never becomes the next list: numbers only grow. Two commands at once make two lists.
+Guarantees: only what looks like the id of a statement is revoked, or what a statement itself says is its id, if the
+signer has issued it. The last list of each key is remembered beside the key, durably and before it is handed out, so
+that a file that is older, or was lost, never becomes the next list: numbers only grow. Two commands at once make two
+lists.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from headgate.cli.connecting import connected
 from headgate.cli.shown import say
-from headgate.cli.statements import Signer
+from headgate.cli.statements import Names, Signer, Written, read_all
 from headgate.model.authority import RevocationList
 from headgate.model.errors import BadStatement, HeadgateError, StaleList, StorageFull, TooLarge
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import brief
+from headgate.trust import identities
+from headgate.trust.bags import said_kind
+from headgate.trust.certificates import read_certificate
+from headgate.trust.identities import read_identity
 from headgate.trust.revocations import check_newer, issue_revocations, verify_revocations
 
-_DID = "did:key:"
+_DID: Final = "did:key:"
+_ID: Final = re.compile(r"s[A-Za-z0-9_-]{22}\Z")
+"""An id as statements are given them (`trust.certificates.new_id`); one that was chosen otherwise is in their files."""
+
+
+def ids_of(given: Sequence[str], names: Names, issuers: frozenset[str] | None = None) -> list[str]:
+    """The ids that are given, and those of the statements in the files that are; issued by these keys, if it is known.
+
+    What is there as a file is one, and so is what could not be an id.
+    """
+    found: dict[str, None] = {}
+    for one in given:
+        if Path(one).is_file() or "/" in one or Path(one).suffix == ".jwt":
+            found |= dict.fromkeys(_issued(each, names, issuers) for each in read_all([Path(one)]))
+        elif _ID.match(one):
+            found[one] = None
+        else:
+            raise BadStatement(
+                f"`{brief(one)}` is neither a file nor the id of a statement",
+                reason="bad-claim",
+                remedy="give the file of the certificate, or its id as `headgate cert show` has it",
+            )
+    return list(found)
+
+
+def _issued(one: Written, names: Names, issuers: frozenset[str] | None) -> str:
+    """The id of a certificate or identity statement, which one of these keys must have issued."""
+    try:
+        is_identity = said_kind(one.text) == identities.TYPE
+        found = read_identity(one.text).value if is_identity else read_certificate(one.text).value
+        if issuers is not None and found.issuer not in issuers:
+            raise BadStatement(
+                f"`{found.id}` was issued by {names(found.issuer)}",
+                reason="wrong-issuer",
+                remedy="only whoever issued it can take it back",
+            )
+    except HeadgateError as error:
+        error.place = one.place
+        raise
+    return found.id
 
 
 def revoke_in_file(by: Signer, ids: Sequence[str], path: Path, now: datetime) -> None:
@@ -114,11 +161,6 @@ def revoke_at_service(
     domain: Path | None,
 ) -> None:
     """Let the domain's service put certificates on its list, which is in force when this returns."""
-    for id in ids:
-        if not id or "/" in id:
-            raise BadStatement(
-                f"`{brief(id)}` is no id", reason="bad-claim", remedy="take it from `headgate cert show`"
-            )
     with connected(node, who, key, broker, certificate, domain) as client:
         for id in ids:
             number = client.revoke(id)

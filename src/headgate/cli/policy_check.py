@@ -1,13 +1,14 @@
 """`headgate policy check`: what can be proven of a policy.
 
-Guarantees: changes nothing. A rule is named, or an attribute said to be out of sight, only where that is proven.
+Guarantees: changes nothing. A rule is named, or an attribute said to be out of sight, only where that is proven; what
+the proof is about is said with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,7 +17,7 @@ from rich.text import Text
 
 from headgate.cli.common import data_directory, open_domain, out
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_constant, table
-from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy
+from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy, with_attributes
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.gateway.config import Files
@@ -26,12 +27,18 @@ from headgate.model.errors import UnknownName
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.rights import Effect, Rule
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.model.values import brief
+from headgate.model.values import Value, brief, same
 from headgate.pipeline.jobs import Paths
 from headgate.scenario.policy import plan_policy, read_policy
 
 _MOST: Final = 50
 """Lines shown; `--json` has them all."""
+
+_ABOUT: Final = (
+    "the rules and the chains that stand now, whatever attributes principals come to have; "
+    "not certificates that nobody has shown"
+)
+"""What is proven, and what is not looked at."""
 
 _FEW: Final = 3
 _MOST_SECONDS: Final = 3_600.0
@@ -81,6 +88,9 @@ def check(
     A rule never counts if its condition can never be true, or if rules before it decide all that it speaks of. It is
     not needed if everything would stay as it is without it. All rules that are named could be removed together.
 
+    It is about the rules and the chains that stand now, for principals with any attributes, as identity statements may
+    bring them. It does not look at certificates that nobody has shown.
+
     For example:
 
     `headgate policy check policy`
@@ -103,10 +113,10 @@ def check(
             answer = can_see(
                 policy.state, type_name, attribute, outside or (), predicates=policy.predicates, limit=seconds
             )
-            print_json(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
+            _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
             raise typer.Exit(0 if answer.verdict == "no" else 1)
         found = check_policy(policy.state, limit=seconds)
-    print_json(found) if json else _show(found, policy.state)
+    _print(found) if json else _show(found, policy.state)
     raise typer.Exit(1 if found.findings else 0)
 
 
@@ -138,6 +148,11 @@ def _split(state: State, text: str) -> tuple[str, str]:
     raise UnknownName(f"no event type and attribute `{brief(text)}`", remedy="write it like `shop.Sale.card`")
 
 
+def _print(answer: Checked | Sight) -> None:
+    """An answer as JSON, with what it is about."""
+    print_json({**{one.name: getattr(answer, one.name) for one in fields(answer)}, "about": _ABOUT})
+
+
 # -- in words -------------------------------------------------------------------------------------------------
 
 
@@ -153,9 +168,14 @@ def _show(found: Checked, state: State) -> None:
             if len(findings) > _MOST:
                 say(f"  and {len(findings) - _MOST:,} more; `--json` has them all")
     if not found.findings:
-        say(("nothing found", "bold green"), f" in {len(rules):,} rules")
+        say(("nothing found", "bold green"), f" in {len(rules):,} rule{'' if len(rules) == 1 else 's'}")
     if found.undecided:
         say(("not decided", "yellow"), f": {_some(found.undecided)}; `--seconds` gives proofs more time")
+    _say_about()
+
+
+def _say_about() -> None:
+    say((f"about {_ABOUT}", "dim"))
 
 
 def _lines(findings: list[Finding], rules: Mapping[str, Rule]) -> Iterator[str]:
@@ -189,18 +209,23 @@ def _show_sight(answer: Sight, policy: _Policy, attribute: str, type_name: str, 
     what = f"`{attribute}` of `{type_name}`"
     if answer.verdict == "no":
         say(("no", "bold green"), f": nobody{but} can ever see {what}")
-        return
-    if answer.verdict == "cannot tell":
+    elif answer.verdict == "cannot tell":
         say(
             ("cannot tell", "bold yellow"), f" whether anybody{but} can ever see {what}; `--seconds` gives it more time"
         )
-        return
+    else:
+        _show_example(answer, policy, what)
+    _say_about()
+
+
+def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
     event, rule, who = answer.event, answer.rule, answer.principal
     assert event is not None
     assert rule is not None
     assert who is not None
-    say(("yes", "bold red"), f": `{who}` sees {what} by the rule `{rule.id}`{_where(rule)}, for example of")
-    seen = view(policy.state, who, event, policy.predicates, event.origin)
+    once = _once(policy.state.principals[who], answer.attributes)
+    say(("yes", "bold red"), f": `{who}` sees {what} by the rule `{rule.id}`{_where(rule)}{once}, for example of")
+    seen = view(with_attributes(policy.state, who, answer.attributes), who, event, policy.predicates, event.origin)
     visible = frozenset() if seen is None else seen.attributes
     say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
     shown = table("", "", "")
@@ -209,6 +234,13 @@ def _show_sight(answer: Sight, policy: _Policy, attribute: str, type_name: str, 
         mark = Text("seen", "red") if name in visible else Text("hidden", "dim")
         shown.add_row(*cells(f"    {name}", show_constant(value), mark))
     out.print(shown)
+
+
+def _once(now: Mapping[str, Value], then: Mapping[str, Value]) -> str:
+    """The attributes that someone must come to have, or to lose; nothing if it sees it as it is."""
+    gained = [f"{name} = {show_constant(v)}" for name, v in then.items() if name not in now or not same(now[name], v)]
+    lost = [f"no {name}" for name in now if name not in then]
+    return f", once it has {', '.join([*gained, *lost])}" if gained or lost else ""
 
 
 def _where(rule: Rule) -> str:

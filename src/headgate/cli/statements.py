@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,7 +20,7 @@ from rich.text import Text
 from headgate.cli.common import err
 from headgate.cli.keys import asked_passphrase, keyring_at, passphrase_in
 from headgate.cli.shown import check_text, printable
-from headgate.gateway.settings import duration
+from headgate.cli.times import ahead, moment_of
 from headgate.lang import parse_condition
 from headgate.model.authority import Validity
 from headgate.model.conditions import Attribute, Compare, Condition, Constant
@@ -35,7 +35,7 @@ from headgate.model.errors import (
     TooLarge,
 )
 from headgate.model.limits import MAX_LIST_BYTES
-from headgate.model.values import Value, parse_timestamp
+from headgate.model.values import Value
 from headgate.trust.bags import MAX_SHOWN
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
@@ -63,6 +63,10 @@ OutOption = Annotated[
     typer.Option("--out", "-o", metavar="FILE", help="A new file for it.", show_default="standard output"),
 ]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long, such as `8h` or `30d`.")]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="From when, such as `2027-01-01T00:00:00Z`.", show_default="now"),
+]
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Until when, such as `2027-01-01T00:00:00Z`.")
 ]
@@ -134,6 +138,11 @@ class Names:
             error.remedy = None if error.remedy is None else error.remedy.replace(did, name)
         return error
 
+    def own(self, name: str, did: str) -> frozenset[str]:
+        """The keys of whoever signs: the one that does, and those of the same name that it follows."""
+        earlier = (known for known, one in self._known.items() if one.partition("~")[0] == name.partition("~")[0])
+        return frozenset({did, *earlier})
+
     @property
     def keyring(self) -> Keyring:
         """Where the names come from."""
@@ -170,38 +179,18 @@ def _passphrase(file: Path | None, *, locked: bool) -> bytes | None:
 # -- when and what --------------------------------------------------------------------------------------------
 
 
-def moment_of(given: str, option: str) -> datetime:
-    """A time with a zone."""
-    try:
-        return parse_timestamp(given)
-    except HeadgateError as error:
-        raise error.at(option) from None
-
-
-def seconds_of(given: str, option: str) -> int:
-    """A duration in whole seconds."""
-    try:
-        found = int(duration(given))
-    except ValueError as error:
-        raise typer.BadParameter(f"{option}: `{printable(given)}` is not {error}") from None
-    if found < 1:
-        raise typer.BadParameter(f"{option}: `{given}` is less than a second")
-    return found
-
-
-def validity_of(now: datetime, for_: str | None, until: str | None) -> Validity:
-    """From now on, as long as the options say."""
+def validity_of(now: datetime, for_: str | None, until: str | None, from_: str | None = None) -> Validity:
+    """From now on, or from a time, as long as the options say."""
     if for_ is not None and until is not None:
         raise typer.BadParameter("--for and --until exclude each other")
-    start = now.replace(microsecond=0)
+    start = now.replace(microsecond=0) if from_ is None else moment_of(from_, "--from")
     if for_ is not None:
-        try:
-            return Validity(start, start + timedelta(seconds=seconds_of(for_, "--for")))
-        except OverflowError:
-            raise typer.BadParameter(f"--for: `{for_}` is past the year 9999") from None
+        return Validity(start, ahead(start, for_, "--for"))
     end = None if until is None else moment_of(until, "--until")
-    if end is not None and end <= start:
+    if end is not None and end <= now:
         raise typer.BadParameter(f"--until: `{until}` is not in the future")
+    if end is not None and end <= start:
+        raise typer.BadParameter(f"--until: `{until}` is not after `{from_}`")
     return Validity(start, end)
 
 
@@ -283,7 +272,12 @@ def hand_out(text: str, path: Path | None, *said: str) -> None:
     except OSError as error:
         raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="name another place") from None
     for line in (*said, f"in {path}"):
-        err.print(Text(printable(line)), soft_wrap=True, highlight=False)
+        remark(line)
+
+
+def remark(line: str) -> None:
+    """A word on standard error, for whoever watches."""
+    err.print(Text(printable(line)), soft_wrap=True, highlight=False)
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -34,12 +34,13 @@ from headgate.cli.statements import (
     OutOption,
     SignerOption,
     hand_out,
-    moment_of,
     pieces,
     read_all,
     read_one,
+    remark,
     signer,
 )
+from headgate.cli.times import moment_of
 from headgate.model.errors import BadStatement, Expired
 from headgate.model.values import Kind
 from headgate.trust.typedefs import SignedType, issue_type, read_type, verify_type
@@ -116,7 +117,18 @@ def sign(
         parent=None if parent is None else parent.text,
         key=pieces(key_attributes or ""),
     )
-    hand_out(text, out, f"{names(by.public.did)} signs {name}, with {len(chain)} certificates")
+    by_whom = names(by.public.did)
+    count = "no certificate" if not chain else f"{len(chain)} certificate{'s' if len(chain) > 1 else ''}"
+    hand_out(text, out, f"{by_whom} signs {name}, with {count}")
+    if not chain:
+        remark(_alone(by.public.did, by_whom, None if parent is None else read_type(parent.text).value.owner, names))
+
+
+def _alone(owner: str, shown: str, above: str | None, names: Names) -> str:
+    """Who can use a type that no certificate goes with."""
+    if above is not None and above != owner:
+        return f"nobody can use it: give with `--with` the certificates by which {names(above)} lets {shown} extend"
+    return f"only where {shown} coordinates the network can it be used: elsewhere it needs `install` (`--with`)"
 
 
 def _kinds(given: list[str]) -> dict[str, Kind]:

@@ -1,8 +1,8 @@
 """Is this the gateway one wants to talk to? The client's side of a connection that both sides check.
 
-Guarantees: with a coordinator named, a broker passes only if the statements it shows lead from there to its key, by the
-rules by which a gateway judges clients; with a rule named, only if a provider that the client believes attests
-attributes of the broker for which the rule is true (Guard IV.B). Unknown is not true. Every refusal is
+Guarantees: with a coordinator named, a broker passes only if the statements it shows lead from there to its key and may
+be delegated on, which a member's may not (`trust.vouching`); with a rule named, only if a provider that the client
+believes attests attributes of the broker for which the rule is true (Guard IV.B). Unknown is not true. Every refusal is
 `BrokerNotTrusted`, before anything is said to the broker.
 Leaves out: that the broker holds its key and serves the connection, which the handshake proves.
 """

@@ -1,16 +1,18 @@
 """What can be proven of a whole policy: rules that never count, rules that nobody would miss, and who can see what.
 
-Guarantees: a rule is reported only where it is proven, for every principal there is, every type and every event; all
-reported rules could be removed together, and every view and every admission would stay as it is. "No" to whether anyone
-can see an attribute is a proof; "yes" comes with a principal and an event whose view (`views`) has it.
-Leaves out: principals that are yet to come, rules about anything but publishing and subscribing, which events their
-publishers may send, and what predicates answer, who may answer anything.
+Guarantees: a rule is reported only where it is proven, for every principal there is with whatever attributes it has or
+comes to have, every type and every event; all reported rules could be removed together, and every view and every
+admission would stay as it is. "No" to whether anyone can see an attribute is a proof; "yes" comes with a principal,
+attributes and an event whose view (`views`) has it. Chains count as they stand now, but no rule is reported because a
+chain gives the same: it will end.
+Leaves out: principals that are yet to come, certificates that nobody has shown, rules about anything but publishing and
+subscribing, which events their publishers may send, and what predicates answer, who may answer anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal
 
@@ -35,11 +37,12 @@ from headgate.model.conditions import (
     Meta,
     Not,
     Operand,
+    Subject,
 )
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
 from headgate.model.limits import WIDER_SECONDS
-from headgate.model.rights import Action, Effect, Rule
+from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief
 
@@ -48,6 +51,9 @@ MOST_QUESTIONS: Final = 5_000
 
 _MOST_ENTRIES: Final = 100
 """Entries that one question takes into account; with more, nothing is proven."""
+
+_MOST_TRIED: Final = 100
+"""Principals that an example is tried on as they are, before one is given other attributes."""
 
 _ACTIONS: Final = (Action.SUBSCRIBE, Action.PUBLISH)
 
@@ -81,12 +87,16 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Whether an attribute can be seen, with an example if it can: who sees it of which event, by which rule."""
+    """Whether an attribute can be seen, with an example if it can: who sees it of which event, by which rule.
+
+    The principal sees it with these attributes, which need not be those that it has.
+    """
 
     verdict: Literal["yes", "no", "cannot tell"]
     principal: str | None = None
     event: Event | None = None
     rule: Rule | None = None
+    attributes: Mapping[str, Value] = field(default_factory=dict)
 
 
 def check_policy(state: State, *, limit: float = WIDER_SECONDS) -> Checked:
@@ -110,11 +120,10 @@ def can_see(
         if group not in state.groups:
             raise UnknownName(f"no group `{brief(group)}`", remedy="name one of the policy's groups")
     inside = frozenset(name for group in outside for name in state.members_of(group))
-    profiles, unsure = Profiles(state), False
+    profiles, unsure = _profiles(state), False
     for profile, members in profiles.members.items():
-        who = next((name for name in members if name not in inside), None)
-        for name in state.types.subtypes(type_name) if who is not None else ():
-            assert who is not None
+        who = [name for name in members if name not in inside]
+        for name in state.types.subtypes(type_name) if who else ():
             frame = Frame(state.types.attributes(name), state, predicates or {})
             entries = [e for e in _entries(profiles, profile, Action.SUBSCRIBE, name) if attribute in e.covers]
             there = Want(Not(IsNull(Attribute(attribute))))
@@ -127,17 +136,43 @@ def can_see(
     return Sight("cannot tell" if unsure else "no")
 
 
+def _profiles(state: State) -> Profiles:
+    """The profiles of a state, whatever attributes its principals have: identity statements bring others."""
+    return Profiles(replace(state, principals={name: {} for name in state.principals}))
+
+
 def _sight(
-    state: State, who: str, name: str, attribute: str, values: Mapping[Term, Value], frame: Frame
+    state: State, who: Sequence[str], name: str, attribute: str, values: Mapping[Term, Value], frame: Frame
 ) -> Sight | None:
-    """The example, if its view has the attribute."""
+    """The example, if its view has the attribute: someone who sees it now, or else someone who may come to."""
     every: dict[Term, Value] = {Attribute(one): values.get(Attribute(one)) for one in frame.kinds}
     event = event_of({**values, **every}, name)
-    origin = values.get(Meta("origin"))
-    seen = view(state, who, event, frame.predicates, origin if isinstance(origin, str) else None)
-    if seen is None or attribute not in seen.attributes:
-        return None
-    return Sight("yes", who, event, seen.decided_by[attribute])
+    for one in who[:_MOST_TRIED]:
+        if (rule := _shown(state, one, state.principals[one], event, attribute, frame)) is not None:
+            return Sight("yes", one, event, rule, state.principals[one])
+    needed = {term.name: value for term, value in values.items() if isinstance(term, Subject)}
+    attributes = {**state.principals[who[0]], **needed}
+    for changed in needed:
+        kept = {**attributes, changed: state.principals[who[0]].get(changed)}
+        if _shown(state, who[0], kept, event, attribute, frame) is not None:
+            attributes = kept
+    rule = _shown(state, who[0], attributes, event, attribute, frame)
+    there = {one: value for one, value in attributes.items() if value is not None}
+    return None if rule is None else Sight("yes", who[0], event, rule, there)
+
+
+def _shown(
+    state: State, who: str, attributes: Mapping[str, Value], event: Event, attribute: str, frame: Frame
+) -> Rule | None:
+    """The rule by which someone with these attributes sees an attribute of an event, if it does."""
+    found = view(with_attributes(state, who, attributes), who, event, frame.predicates, event.origin)
+    return found.decided_by[attribute] if found is not None and attribute in found.attributes else None
+
+
+def with_attributes(state: State, who: str, attributes: Mapping[str, Value]) -> State:
+    """The state in which a principal has these attributes and no others; a null one is absent."""
+    there = {name: value for name, value in attributes.items() if value is not None}
+    return replace(state, principals={**state.principals, who: there})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,22 +198,22 @@ class _Entry:
 
 
 def _entries(profiles: Profiles, profile: Profile, action: Action, name: str) -> list[_Entry]:
-    """The entries of a profile on events of a type, in order."""
-    state, subject = profiles.state, profiles.subject(profile)
+    """The entries of a profile on events of a type, in order, with the attributes of subjects open."""
+    state = profiles.state
     kinds = state.types.attributes(name)
     found = []
     for rule, named in profiles.entries(profile, action, name):
         through = state.types.attributes(named)
         outcome: object = rule.effect is Effect.GRANT
         if action is Action.PUBLISH:
-            condition = bind(rule.where, subject, kinds)
+            condition = bind(rule.where, None, kinds)
             if rule.effect is Effect.GRANT:
                 forced = _forced(rule, kinds)
                 condition = FALSE if None in forced.values() else _cut(condition, covered(rule, kinds), forced)
                 outcome = covered(rule, kinds), repr(sorted(forced.items()))
             found.append(_Entry(rule, condition, frozenset(), outcome))
             continue
-        condition = without_others(bind(condition_for(rule, through), subject, through), through)
+        condition = without_others(bind(condition_for(rule, through), None, through), through)
         whole = rule.effect is Effect.FORBID and rule.attributes is None
         found.append(_Entry(rule, condition, frozenset(kinds) if whole else covered(rule, through), outcome))
     return found
@@ -249,12 +284,19 @@ class _Place:
     given: tuple[Goal, ...] = ()
 
 
+def _lasting(place: _Place) -> Sequence[_Entry]:
+    """The entries after one that may stand for it: beside a grant, none of a chain, which will end."""
+    if place.mine.rule.effect is Effect.FORBID:
+        return place.after
+    return [one for one in place.after if one.rule.source is Source.RULE]
+
+
 class _Check:
     """The check of one policy."""
 
     def __init__(self, state: State, limit: float) -> None:
         self.state, self.limit = state, limit
-        self.profiles = Profiles(state)
+        self.profiles = _profiles(state)
         self.left = MOST_QUESTIONS
         self.gone: set[str] = set()
         """Rules that are reported: they count as removed from then on."""
@@ -267,7 +309,8 @@ class _Check:
 
     def run(self) -> Checked:
         """Look for rules that never count, from the first; then for those that nobody would miss, from the last."""
-        rules = [rule for rule in self.state.rules if rule.actions <= set(_ACTIONS)]
+        own = (rule for rule in self.state.rules if rule.source is Source.RULE)  # nobody can remove a chain's
+        rules = [rule for rule in own if rule.actions <= set(_ACTIONS)]
         found: dict[str, Finding] = {}
         undecided: dict[str, None] = {}
         for look, ordered in ((self._unreachable, rules), (self._redundant, list(reversed(rules)))):
@@ -310,7 +353,7 @@ class _Check:
         if needless is not True:
             return needless
         others = dict.fromkeys(
-            one.rule.id for place in places for one in place.after if one.outcome == place.mine.outcome
+            one.rule.id for place in places for one in _lasting(place) if one.outcome == place.mine.outcome
         )
         return Finding(rule.id, Fault.REDUNDANT, tuple(others) if rule.effect is Effect.GRANT else ())
 
@@ -345,7 +388,7 @@ class _Check:
         decides = self._decides(place, place.before)
         if decides is None:
             return None
-        return Every((decides[0], _otherwise(place.after, place.mine.outcome, nothing=False))), place.type
+        return Every((decides[0], _otherwise(_lasting(place), place.mine.outcome, nothing=False))), place.type
 
     def _places(self, rule: Rule) -> Iterator[_Place]:
         """Where a rule has its say: for each profile, action and type, on the event and on each attribute."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Final, assert_never
 
@@ -17,7 +17,7 @@ from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check
 from headgate.decide.normal import clauses
 from headgate.decide.requirements import check_requirement
-from headgate.decide.standing import Standing
+from headgate.decide.standing import LONG_AGO, Standing
 from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model.authority import Identity
 from headgate.model.changes import (
@@ -52,6 +52,7 @@ from headgate.model.changes import (
     SetConnect,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     SetOpen,
     SetPolicyRule,
     SetProvider,
@@ -77,7 +78,6 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
-_LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _KEY: Final = re.compile(r"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")
 DOMAIN_ACTIONS = frozenset({Action.CONNECT, Action.INSTALL})
 """Rights on the domain itself, which only the administrator gives."""
@@ -139,8 +139,9 @@ class _Work:
             advertisements=self.advertisements,
             withdrawals=self.withdrawals,
             policy_rules=stands.policy_rules,
-            attested_rules=frozenset(stands.attested_rules),
+            attested_rules=stands.attested_rules,
             coordinator=stands.coordinator,
+            network=stands.network,
             certificates=stands.certificates,
             bags=stands.bags,
             lists=stands.lists,
@@ -260,6 +261,8 @@ class _Work:
                 stands.set_policy_rule(principal, rule)
             case SetCoordinator(key):
                 stands.coordinate(key)
+            case SetNetwork(name):
+                stands.name_network(name)
             case Present(principal, certificates, at):
                 stands.present(self._principal(principal), certificates, at, self._may_own)
             case Revoke(new, at):
@@ -267,6 +270,7 @@ class _Work:
                 self._end_attested(at)
             case Succeed(succession, at):
                 stands.succeed(succession, at)
+                self._end_attested(at)
             case Identify(principal, identity, at):
                 self._identify(self._principal(principal), identity, at)
             case Tick(at):
@@ -317,11 +321,13 @@ class _Work:
             for one in self.standing.identities.values()
             if one.principal == principal and name in one.applied
         ]
-        last = max(found, key=lambda one: (one.validity.start or _LONG_AGO, one.key), default=None)
+        last = max(found, key=lambda one: (one.validity.start or LONG_AGO, one.key), default=None)
         return None if last is None else last.attributes[name]
 
     def _may_own(self, principal: str, pattern: str) -> bool:
         """Does it own a type of these names, or might it, as none is known yet?"""
+        if not is_pattern(pattern):
+            return pattern not in self.types or self.types[pattern].owner == principal
         known = [one for name, one in self.types.items() if matches(pattern, name)]
         return not known or any(one.owner == principal for one in known)
 

@@ -50,13 +50,16 @@ def names_meta(condition: Condition, name: str) -> bool:
 
 
 def bind(
-    condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str, Kind], origin: Constant | None = None
+    condition: Condition, subject: Mapping[str, Value] | None, kinds: Mapping[str, Kind], origin: Constant | None = None
 ) -> Condition:
-    """The condition for one subject, over a type with these attributes; `@origin` stays open unless it is given."""
+    """The condition for one subject, over a type with these attributes; `@origin` stays open unless it is given.
+
+    Without a subject `$names` stay open too: the condition for whoever it may be.
+    """
 
     def put(operand: Operand) -> Operand:
         match operand:
-            case Subject(name):
+            case Subject(name) if subject is not None:
                 return Constant(subject.get(name))
             case Meta("origin") if origin is not None:
                 return origin

@@ -3,13 +3,14 @@
 Guarantees: `discover` finds every chain that begins at someone who owns what it gives, ends at the holder, passes no
 key twice, has every link in force, and has at most `MAX_CHAIN_LENGTH` of them. It works backwards from the holder,
 reduces as it goes and turns back where nothing is left, so that certificates that do not concern the holder cost
-nothing. The work is bounded: past a limit all is refused, and nothing is half admitted. A chain that passes a key twice
-gives nothing that it does not give without the detour.
+nothing. The work is bounded, by the size of what is put together too: past a limit all is refused, and nothing is half
+admitted. A chain that passes a key twice gives nothing that it does not give without the detour.
 Leaves out: signatures (`trust`), and what becomes of the rights (`decide.standing`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,10 +19,29 @@ from itertools import islice
 from operator import eq
 from typing import Final, TypeAlias
 
-from headgate.decide.reduction import Reduced, Same, as_reduced, combine, exact, meet, reduce, rooted, to_rules
+from headgate.decide.reduction import (
+    Part,
+    Reduced,
+    Same,
+    Work,
+    as_reduced,
+    combine,
+    exact_certificate,
+    meet,
+    reduce,
+    rooted,
+    to_rules,
+)
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, Validity
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, Revoked
-from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH, MAX_CHAIN_RIGHTS, MAX_CHAIN_STEPS, MAX_CHAINS
+from headgate.model.limits import (
+    MAX_BAG,
+    MAX_CHAIN_LENGTH,
+    MAX_CHAIN_RIGHTS,
+    MAX_CHAIN_STEPS,
+    MAX_CHAINS,
+    MAX_CLAUSE_ATOMS,
+)
 from headgate.model.values import brief, render_timestamp
 
 __all__ = [
@@ -65,7 +85,7 @@ def discover(
     `owners` tells the keys that own event types, where the caller knows; `network` is the name of the network here.
     """
     ground = _Ground(coordinator, now, revoked, known, same, owners, network)
-    return _Search(_bounded(bag), holder, ground).run()
+    return _Search(_bounded(bag), holder, ground, {}).run()
 
 
 def why_not(
@@ -82,22 +102,24 @@ def why_not(
 ) -> HeadgateError:
     """Why the bag gives the holder nothing, or nothing new: what ended, what was revoked, or what is missing."""
     ground = _Ground(coordinator, now, revoked, known, same, owners, network)
+    parts: dict[int, Part] = {}
     try:
         shown = _bounded(bag)
         over = {one.key: one.validity.until for one in shown if one.validity.is_over(now)}
-        ended = _first(_Search([_endless(one, now) for one in shown], holder, ground).run(), lambda c: c.key in over)
+        endless = _Search([_endless(one, now) for one in shown], holder, ground, parts)
+        ended = _first(endless.run(), lambda one: one.key in over)
         if ended is not None and (until := over[ended.key]) is not None:
             return Expired(
                 f"the certificate `{brief(ended.id)}` ended at `{render_timestamp(until)}`", remedy=_anew(ended)
             )
-        lost = _first(_Search(shown, holder, replace(ground, revoked=lambda _: False)).run(), revoked)
+        lost = _first(_Search(shown, holder, replace(ground, revoked=lambda _: False), parts).run(), revoked)
         if lost is not None:
             return Revoked(f"the certificate `{brief(lost.id)}` was revoked", remedy=_anew(lost))
-        search = _Search(shown, holder, ground)
+        search = _Search(shown, holder, ground, parts)
         search.run()
     except ChainInvalid as past_a_limit:
         return past_a_limit
-    return _missing(search.stopped, brief(holder))
+    return _missing(search.stopped, brief(holder), ground)
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -115,9 +137,9 @@ class _Ground:
     owners: Callable[[str], bool]
     network: str
 
-    def counts(self, chain: Reduced) -> tuple[Authority, ...]:
+    def counts(self, chain: Reduced, work: Work) -> tuple[Authority, ...]:
         """What of the authority of a chain counts."""
-        counts = rooted(chain, self.coordinator, self.same, network=self.network)
+        counts = rooted(chain, self.coordinator, self.same, network=self.network, work=work)
         if counts and not self.owners(chain.issuer):
             return tuple(one for one in counts if isinstance(one, NetworkAuthority))
         return counts
@@ -168,11 +190,11 @@ class _Stop:
 class _Search:
     """Depth first from the holder to the owners; keeps what stopped the longest chain that came to nothing."""
 
-    def __init__(self, bag: Iterable[Certificate], holder: str, ground: _Ground) -> None:
+    def __init__(self, bag: Iterable[Certificate], holder: str, ground: _Ground, parts: dict[int, Part]) -> None:
         self.holder = holder
         self.ground = ground
-        distinct = {_text(one): one for one in bag}  # presented twice counts once
-        self.links = [_Link(one, as_reduced(one), ground.fault(one)) for one in distinct.values()]
+        self.work = Work(self._count, parts)
+        self.links = [self._link(one) for one in _distinct(bag, self.work)]
         self.to: dict[str, list[_Link]] = {}
         self.found: list[Reduced] = []
         self.rights = 0
@@ -185,10 +207,17 @@ class _Search:
         self._lengthen(None, (self.holder,))
         return tuple(self.found)
 
+    def _link(self, one: Certificate) -> _Link:
+        reduced = as_reduced(one, self.work)
+        fault = self.ground.fault(one)
+        if not fault and not reduced.authority:
+            fault = f"has conditions of more atoms than MAX_CLAUSE_ATOMS ({MAX_CLAUSE_ATOMS})"
+        return _Link(one, reduced, fault)
+
     def _lengthen(self, rest: Reduced | None, keys: tuple[str, ...]) -> None:
         """Put each certificate that was issued to the first of these keys before the rest of a chain."""
         links = self._issued_to(keys[0])
-        if not links and (rest is None or not self.ground.counts(rest)):
+        if not links and (rest is None or not self.ground.counts(rest, self.work)):
             self._stop(len(keys) - 1, _Why.NO_LINK, rest)
         if links and len(keys) > MAX_CHAIN_LENGTH:
             self._stop(len(keys), _Why.TOO_LONG, rest)
@@ -212,12 +241,13 @@ class _Search:
             return link.reduced
         if not link.certificate.delegate:
             return _Why.NO_DELEGATION
-        return combine(link.reduced, rest, self.ground.same) or _Why.NOTHING_LEFT
+        return combine(link.reduced, rest, self.ground.same, self.work) or _Why.NOTHING_LEFT
 
     def _keep(self, chain: Reduced) -> None:
-        counts = self.ground.counts(chain)
+        counts = self.ground.counts(chain, self.work)
         if not counts:
             return
+        self._count(sum(map(self.work.steps, counts)))  # what is found is written down
         self.found.append(replace(chain, authority=counts))
         self.rights += len(counts)
         if len(self.found) > MAX_CHAINS:
@@ -249,7 +279,7 @@ class _Search:
 # -- what is wrong -----------------------------------------------------------------------------------------------------
 
 
-def _missing(stop: _Stop | None, holder: str) -> ChainInvalid:
+def _missing(stop: _Stop | None, holder: str, ground: _Ground) -> ChainInvalid:
     """The refusal that says what stopped the longest chain."""
     message, remedy = (
         f"nothing presented adds a chain that ends at `{holder}`",
@@ -258,6 +288,11 @@ def _missing(stop: _Stop | None, holder: str) -> ChainInvalid:
     match stop:
         case _Stop(_Why.NO_LINK, None):
             message, remedy = f"nothing presented was issued to `{holder}`", f"present a certificate for `{holder}`"
+        case _Stop(
+            _Why.NO_LINK, Reduced(issuer, authority=(NetworkAuthority(network=name), *_), chain=(first, *_))
+        ) if ground.same(issuer, ground.coordinator):
+            message = f"the certificate `{brief(first.id)}` is for the network `{brief(name)}`, and this is another"
+            remedy = f"ask for one for `{brief(ground.network)}`"
         case _Stop(_Why.NO_LINK, Reduced(issuer, chain=(first, *_)) as rest):
             network = isinstance(rest.authority[0], NetworkAuthority)
             lacks = "is not the coordinating domain" if network else "does not own what it gives"
@@ -310,7 +345,11 @@ def _anew(one: Certificate) -> str:
     return f"ask `{brief(one.issuer)}` for a new one"
 
 
-def _text(one: Certificate) -> str:
-    """A text that only copies of a certificate share."""
-    given = [exact(authority) for authority in one.authority]
-    return repr((one.key, one.subject, one.delegate, one.validity, one.freshness, given))
+def _distinct(bag: Iterable[Certificate], work: Work) -> list[Certificate]:
+    """Each certificate once: presented twice counts once. Only those of one issuer and id are compared."""
+    shown = list(bag)
+    times = Counter(one.key for one in shown)
+    found: dict[object, Certificate] = {}
+    for one in shown:
+        found.setdefault(one.key if times[one.key] == 1 else exact_certificate(one, work), one)
+    return list(found.values())

@@ -46,6 +46,7 @@ from headgate.model.changes import (
     SetConnect,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     SetOpen,
     SetPolicyRule,
     SetProvider,
@@ -110,6 +111,7 @@ def _policy(state: State, came: frozenset[str]) -> tuple[object, ...]:
         state.connect_open,
         {name: repr(rule) for name, rule in _own_policy_rules(state).items() if name not in came},
         state.coordinator,
+        state.network,
         {key: repr(one) for key, one in state.providers.items() if not one.own},
         {id: _exact_issuing(one) for id, one in state.issuing.items()},
     )
@@ -266,6 +268,8 @@ class _Work:
                 yield SetPolicyRule(name, has.get(name))
         if now.coordinator != wanted.coordinator:
             yield SetCoordinator(wanted.coordinator)
+        if now.network != wanted.network:
+            yield SetNetwork(wanted.network)
         for key, provider in wanted.providers.items():
             if repr(now.providers.get(key)) != repr(provider):
                 yield SetProvider(provider)

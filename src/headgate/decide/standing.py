@@ -3,8 +3,9 @@
 Guarantees: after every change the admitted entries are exactly what `admitted` derives from what stands, from scratch;
 entries that stay keep their place, and new ones come last. A statement that was revoked or has ended is dropped and
 does not come back by itself. A certificate whose issuer has been silent for longer than it said is unknown: it grants
-nothing until the issuer is heard again. What limits a principal, its policy rule, does not lapse with the statement
-that brought it.
+nothing until the issuer is heard again. What a key signed counts until that key ends (`counts`), and an end is only
+ever brought forward. What a principal has shown gives it nothing while it is past a limit, and stops nobody else. What
+limits a principal, its policy rule, does not lapse with the statement that brought it, and no other provider lifts it.
 Leaves out: signatures, which are verified before a change is made of a statement.
 """
 
@@ -12,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from headgate.decide.bind import bind
 from headgate.decide.chains import Reduced, discover, to_rules, why_not
-from headgate.decide.normal import clauses
-from headgate.decide.reduction import exact
-from headgate.decide.views import condition_for
+from headgate.decide.reduction import exact_certificate
+from headgate.decide.written import fit_together, size
 from headgate.model.authority import (
     ANY,
     Attested,
+    AttestedRule,
     Certificate,
     Identity,
     NetworkAuthority,
@@ -29,7 +30,7 @@ from headgate.model.authority import (
     RevocationList,
     Succession,
 )
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, all_of
 from headgate.model.errors import (
     AlreadyExists,
     BadDefinition,
@@ -43,7 +44,13 @@ from headgate.model.errors import (
 from headgate.model.limits import MAX_BAG, MAX_SUCCESSIONS
 from headgate.model.rights import Rule, Source
 from headgate.model.state import State
-from headgate.model.values import brief
+from headgate.model.types import check_name
+from headgate.model.values import brief, render_timestamp
+
+LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
+"""When a statement began that does not say when."""
+
+_NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class Standing:
@@ -52,6 +59,7 @@ class Standing:
     def __init__(self, state: State) -> None:
         self.administrator = state.administrator
         self.coordinator = state.coordinator
+        self.network = state.network
         self.certificates = dict(state.certificates)
         self.bags = dict(state.bags)
         self.lists = dict(state.lists)
@@ -59,25 +67,40 @@ class Standing:
         self.providers = dict(state.providers)
         self.identities = dict(state.identities)
         self.policy_rules = dict(state.policy_rules)
-        self.attested_rules = set(state.attested_rules)
+        self.attested_rules = dict(state.attested_rules)
         self.issuing = dict(state.issuing)
         self.keys = dict(state.keys)
         self.holders = {key: name for name, key in state.keys.items()}
         self.admitted = {rule.id: rule for rule in state.rules if rule.source is Source.CHAIN}
+        self._newest: dict[str, str] = {}
 
     # -- keys -------------------------------------------------------------------------------------------------
 
     def newest(self, key: str) -> str:
         """The key that a principal goes by now."""
-        for _ in range(MAX_SUCCESSIONS):
-            if key not in self.successions:
-                break
-            key = self.successions[key].new
-        return key
+        if key not in self.successions:
+            return key
+        found = self._newest.get(key)
+        if found is None:
+            found = key
+            for _ in range(MAX_SUCCESSIONS):
+                if found not in self.successions:
+                    break
+                found = self.successions[found].new
+            self._newest[key] = found
+        return found
 
     def same(self, a: str, b: str) -> bool:
         """Do two keys belong to one principal?"""
         return a == b or (bool(self.successions) and self.newest(a) == self.newest(b))
+
+    def counts(self, key: str, at: datetime) -> bool:
+        """Does what a key signed still count? Its principal may have said until when."""
+        return self._end_of(key) > at
+
+    def _end_of(self, key: str) -> datetime:
+        succession = self.successions.get(key)
+        return _NEVER if succession is None or succession.until is None else succession.until
 
     def key_of(self, principal: str) -> str:
         """The key of a principal; one that has none goes by its name."""
@@ -98,6 +121,11 @@ class Standing:
             raise StaleList(f"`{old}` has said something newer about its successor", remedy="send its last word")
         if known is not None and known.new != new:
             raise BadDefinition(f"`{old}` is succeeded by `{known.new}` already", remedy="let that key be succeeded")
+        if known is not None and known.until is not None and (succession.until or _NEVER) > known.until:
+            raise BadDefinition(
+                f"`{old}` ends at `{render_timestamp(known.until)}`, and an end is only ever brought forward",
+                remedy="let the new key sign",
+            )
         if known is None:
             if self.newest(new) == old:
                 raise BadDefinition(f"`{new}` was succeeded by `{old}`: keys do not go round in a circle")
@@ -109,6 +137,7 @@ class Standing:
                 self.keys[name] = new
                 self.holders[new] = name
         self.successions[old] = succession
+        self._newest.clear()
         self.settle(self.bags, at)
 
     def _older(self, key: str) -> int:
@@ -135,7 +164,8 @@ class Standing:
         else gives nothing, and completes nothing.
         """
         for one in certificates:
-            if _text(self.certificates.get(one.key, one)) != _text(one):
+            known = self.certificates.get(one.key, one)
+            if known is not one and exact_certificate(known) != exact_certificate(one):
                 raise AlreadyExists(
                     f"another certificate `{brief(one.id)}` of `{one.issuer}` is known", remedy="issue it anew"
                 )
@@ -150,12 +180,13 @@ class Standing:
                 self.key_of(principal),
                 coordinator=self._coordinator(),
                 now=at,
-                revoked=self._is_revoked,
-                known=lambda one: self._is_known(one, at),
+                revoked=self.is_revoked,
+                known=lambda one: self.is_known(one, at),
                 same=self.same,
                 owners=lambda key: owns(self.principal_of(key), ANY),
+                network=self.network or ANY,
             )
-        stands = [one for one in bag.values() if one.validity.holds(at) and not self._is_revoked(one)]
+        stands = [one for one in bag.values() if one.validity.holds(at) and not self.is_revoked(one)]
         self.certificates.update({one.key: one for one in stands})
         self.bags[principal] = tuple(one.key for one in stands)
         self.settle([principal], at)
@@ -206,6 +237,14 @@ class Standing:
             self.coordinator = key
             self._show_anew(self._networked())
 
+    def name_network(self, name: str | None) -> None:
+        """The network has a name, or another: whoever has shown authority over one shows it anew."""
+        if name == ANY:
+            raise BadDefinition(f"a network is not called `{ANY}`, which is every network", remedy="give it a name")
+        if name != self.network:
+            self.network = name if name is None else check_name("network", name)
+            self._show_anew(self._networked())
+
     def _networked(self) -> set[str]:
         """Who has shown authority over a network."""
         keys = {
@@ -224,7 +263,7 @@ class Standing:
     def settle(self, principals: Iterable[str], at: datetime) -> None:
         """Give each of these principals the entries that its chains give it now, and no others."""
         for principal in list(principals):
-            wanted = {rule.id: rule for rule in self._rules(principal, at)}
+            wanted = self._rules(principal, at)
             for id in [id for id, rule in self.admitted.items() if rule.who == principal and id not in wanted]:
                 del self.admitted[id]
             for id, rule in wanted.items():
@@ -232,24 +271,28 @@ class Standing:
 
     def derived(self, at: datetime) -> dict[str, Rule]:
         """Every entry that stands on chains, from scratch."""
-        return {rule.id: rule for principal in self.bags for rule in self._rules(principal, at)}
+        return {id: rule for principal in self.bags for id, rule in self._rules(principal, at).items()}
 
     def moments(self) -> Iterator[datetime]:
         """When something of what stands may fall by the clock alone."""
         for one in self.certificates.values():
             if one.validity.until is not None:
                 yield one.validity.until
-            if one.freshness is not None and (heard := self._heard(one)) is not None:
-                yield heard + timedelta(seconds=one.freshness)
+            if one.freshness is not None and (silent := self._silent_from(one.issuer, one.freshness)) is not None:
+                yield silent
         yield from (one.until for one in self.successions.values() if one.until is not None)
         for attested in self.identities.values():
             if attested.identity.validity.until is not None:
                 yield attested.identity.validity.until
 
-    def _rules(self, principal: str, at: datetime) -> Iterator[Rule]:
+    def _rules(self, principal: str, at: datetime) -> dict[str, Rule]:
+        """The entries of a principal, by id; none where what it has shown is past a limit by now."""
         bag = [self.certificates[key] for key in self.bags.get(principal, ())]
-        for chain in self._chains(principal, bag, at):
-            yield from (rule for rule in to_rules(principal, chain, self.principal_of) if _fits(rule))
+        try:
+            chains = self._chains(principal, bag, at)
+        except ChainInvalid:  # its own loss: what others have, and what is revoked, does not wait for it
+            return {}
+        return {rule.id: rule for chain in chains for rule in to_rules(principal, chain, self.principal_of)}
 
     def _chains(self, principal: str, bag: Iterable[Certificate], at: datetime) -> tuple[Reduced, ...]:
         return discover(
@@ -257,9 +300,10 @@ class Standing:
             self.key_of(principal),
             coordinator=self._coordinator(),
             now=at,
-            revoked=self._is_revoked,
-            known=lambda one: self._is_known(one, at),
+            revoked=self.is_revoked,
+            known=lambda one: self.is_known(one, at),
             same=self.same,
+            network=self.network or ANY,
         )
 
     def _gives(self, chain: Reduced, owns: Callable[[str, str], bool]) -> bool:
@@ -269,21 +313,23 @@ class Standing:
     def _coordinator(self) -> str:
         return self.coordinator or self.key_of(self.administrator)
 
-    def _is_revoked(self, one: Certificate | Identity) -> bool:
+    def is_revoked(self, one: Certificate | Identity) -> bool:
+        """Has its issuer taken a statement back, under any of its keys?"""
         return any(one.id in found.revoked for found in self._lists_of(one.issuer))
 
-    def _is_known(self, one: Certificate, at: datetime) -> bool | None:
+    def is_known(self, one: Certificate, at: datetime) -> bool | None:
         """Has its issuer been heard lately, and does the key that signed it still count? Unknown if not."""
-        succession = self.successions.get(one.issuer)
-        if succession is not None and succession.until is not None and succession.until <= at:
+        if not self.counts(one.issuer, at):
             return False
         if one.freshness is None:
             return True
-        heard = self._heard(one)
-        return None if heard is None or heard + timedelta(seconds=one.freshness) <= at else True
+        silent = self._silent_from(one.issuer, one.freshness)
+        return None if silent is None or silent <= at else True
 
-    def _heard(self, one: Certificate) -> datetime | None:
-        return max((found.issued for found in self._lists_of(one.issuer)), default=None)
+    def _silent_from(self, issuer: str, freshness: int) -> datetime | None:
+        """From when on an issuer has been silent for too long. A list is a sign of life until its own key ends."""
+        borne = timedelta(seconds=freshness)
+        return max((min(one.issued + borne, self._end_of(one.issuer)) for one in self._lists_of(issuer)), default=None)
 
     def _lists_of(self, issuer: str) -> Iterator[RevocationList]:
         if not self.successions:
@@ -299,7 +345,7 @@ class Standing:
 
     def _drop(self, at: datetime) -> None:
         """Let go of what ended or was revoked, and of the entries and attributes that rest on it."""
-        gone = {key for key, one in self.certificates.items() if one.validity.is_over(at) or self._is_revoked(one)}
+        gone = {key for key, one in self.certificates.items() if one.validity.is_over(at) or self.is_revoked(one)}
         if gone:
             held = [who for who, bag in self.bags.items() if gone.intersection(bag)]
             for who in held:
@@ -316,7 +362,7 @@ class Standing:
 
     def set_policy_rule(self, principal: str, rule: Condition | None) -> None:
         """The domain's own word on what must be wider than a principal's requirements."""
-        self.attested_rules.discard(principal)
+        self.attested_rules.pop(principal, None)
         self.policy_rules.pop(principal, None)
         if rule is not None:
             self.policy_rules[principal] = rule
@@ -337,22 +383,59 @@ class Standing:
                 f"`{brief(identity.issuer)}` is not an identity provider of this domain",
                 remedy="ask a provider of this domain for a guest statement",
             )
+        if not self.counts(identity.issuer, at):
+            raise ChainInvalid(
+                f"the statement `{brief(identity.id)}` is signed with a key of its provider that has ended",
+                remedy="ask for one that the new key signs",
+            )
         if not self.same(identity.subject, self.key_of(principal)):
             raise ChainInvalid(f"the statement `{brief(identity.id)}` is not about `{principal}`")
         if identity.validity.is_over(at):
             raise Expired(f"the identity statement `{brief(identity.id)}` is past its end", remedy="ask for a new one")
         if not identity.validity.holds(at):
             raise ChainInvalid(f"the identity statement `{brief(identity.id)}` is not good yet")
-        if self._is_revoked(identity):
+        if self.is_revoked(identity):
             raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
+        if any(
+            one.identity != identity and _began(one.identity) > _began(identity)
+            for one in self._said(principal, identity)
+        ):
+            raise StaleList(
+                f"`{brief(identity.issuer)}` has said something newer about `{principal}`", remedy="show its last word"
+            )
         made = Attested(principal, identity, frozenset(identity.attributes) - frozenset(own))
         self.identities[identity.key] = made
-        if identity.policy_rule is not None and (
-            principal in self.attested_rules or principal not in self.policy_rules
-        ):
-            self.policy_rules[principal] = identity.policy_rule
-            self.attested_rules.add(principal)
+        if identity.policy_rule is not None:
+            self._limit(AttestedRule(principal, identity.issuer, _began(identity), identity.policy_rule))
         return made
+
+    def _said(self, principal: str, identity: Identity) -> Iterator[Attested]:
+        """What stands that the provider of a statement has said of a principal."""
+        for one in self.identities.values():
+            if one.principal == principal and self.same(one.identity.issuer, identity.issuer):
+                yield one
+
+    def _limit(self, new: AttestedRule) -> None:
+        """A provider's rule takes the place of its last one; those of all providers hold together.
+
+        The domain's own rule stands before them, and one that began earlier brings nothing back.
+        """
+        who = new.principal
+        if who in self.policy_rules and who not in self.attested_rules:
+            return
+        known = self.attested_rules.get(who, ())
+        last = [one for one in known if self.same(one.provider, new.provider)]
+        if new in last or any(one.began > new.began for one in last):
+            return
+        every = sorted((new, *(one for one in known if one not in last)), key=lambda one: one.provider)
+        rules = {repr(one.rule): one.rule for one in every}.values()
+        if len(rules) > 1 and not fit_together(map(size, rules)):
+            raise BadExpression(
+                f"the policy rules that providers attest of `{who}` are too long to hold together",
+                remedy="ask a provider for a shorter one",
+            )
+        self.attested_rules[who] = tuple(every)
+        self.policy_rules[who] = all_of(*rules)
 
     def disown(self, principal: str, attribute: str) -> None:
         """The domain itself has spoken of an attribute: no statement takes that back when it ends."""
@@ -369,8 +452,8 @@ class Standing:
         gone = [
             one
             for one in self.identities.values()
-            if (at is not None and one.identity.validity.is_over(at))
-            or self._is_revoked(one.identity)
+            if (at is not None and (one.identity.validity.is_over(at) or not self.counts(one.identity.issuer, at)))
+            or self.is_revoked(one.identity)
             or not self.is_ours(one.identity.issuer)
         ]
         for one in gone:
@@ -378,18 +461,8 @@ class Standing:
         return gone
 
 
-def _text(one: Certificate) -> str:
-    """A text that only copies of a certificate share; Python takes 1 for true."""
-    return repr((one, [exact(authority) for authority in one.authority]))
-
-
-def _fits(rule: Rule) -> bool:
-    """Is the condition of a chain, which is that of all its links, still small enough to be matched?"""
-    try:
-        clauses(bind(condition_for(rule, {}), {}, {}), {})
-    except BadExpression:
-        return False
-    return True
+def _began(one: Identity) -> datetime:
+    return one.validity.start or LONG_AGO
 
 
 def admitted(state: State, at: datetime) -> dict[str, Rule]:

@@ -2,24 +2,24 @@
 
 Guarantees: all that is shown together is one batch, or nothing: one bad statement refuses the whole, with its reason. A
 key that nobody here knows becomes a principal, named by it, only if a chain gives it `connect`, or if a provider of
-this domain vouches for it and the domain is open. Showing the same again makes no version. A revocation list makes one
-only if it is news, or if a certificate would soon be unknown for want of a sign of life.
+this domain vouches for it and the domain is open. Showing the same again makes no version. A revocation list is taken
+up only if something rests on its issuer (`hearing`).
 Leaves out: signatures (`trust`), what follows from statements (`decide.standing`), and the list of this domain itself,
 which is made in `issuing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from headgate.decide.apply import apply
-from headgate.decide.standing import Standing
-from headgate.decide.views import may_connect
+from headgate.gateway.auth import CAME, lets_in
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
+from headgate.gateway.hearing import Pace, is_chosen, is_news, rests_on, takes_away
 from headgate.gateway.register import Register
 from headgate.gateway.standing_clock import alike
 from headgate.model.authority import Certificate, RevocationList
@@ -37,7 +37,6 @@ from headgate.model.errors import (
     ConnectDenied,
     HeadgateError,
     NotFound,
-    StaleList,
     TooMany,
     VersionConflict,
 )
@@ -49,8 +48,6 @@ from headgate.trust.statements import Verifier
 
 _TRIES: Final = 20
 """How often a batch is made anew while others keep changing the ledger."""
-
-_DID: Final = "did:key:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +72,7 @@ class Authority:
         audience: str,
         guests: int,
         clock: Callable[[], datetime],
+        issuers: Collection[str] = (),
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.own = own
@@ -85,6 +83,8 @@ class Authority:
         self._register = register
         self._guests = guests
         self._clock = clock
+        self._followed = frozenset({own, *issuers})
+        self._pace = Pace()
         self._refused = refused
 
     # -- bags -------------------------------------------------------------------------------------------------
@@ -114,13 +114,14 @@ class Authority:
         raise _busy()
 
     def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> Plan:
-        changes: list[Change] = [*self._successions(state, bag, now), *self._lists(state, bag, now)]
+        changes: list[Change] = list(self._successions(state, bag, now))
+        changes += self._lists(_applied(state, changes), bag, now)
         between = _applied(state, changes)
         principal = holder(between, did)
         if principal is None:
             if did in between.principals:
                 raise ConnectDenied(f"`{did}` goes on under another key", remedy="connect with that one")
-            self._check_room(state)
+            self.check_room(state)
             principal = did
             changes += [DeclarePrincipal(did), SetKey(did, did)]
         if bag.certificates:
@@ -141,12 +142,13 @@ class Authority:
             known = any(one.principal == who for one in after.identities.values())
             if not chain and not known:
                 raise _stranger(who)
-        if not may_connect(after, who):
+        if not lets_in(after, who):
             raise ConnectDenied(f"`{who}` may not connect", remedy="show a chain that gives it `connect`")
 
-    def _check_room(self, state: State) -> None:
-        guests = sum(1 for name in state.principals if name.startswith(_DID))
-        if guests >= self._guests:
+    def check_room(self, state: State, more: int = 1) -> None:
+        """Refuse if there are too many who came by themselves, with so many more."""
+        guests = sum(1 for name in state.principals if name.startswith(CAME))
+        if guests + more > self._guests:
             raise TooMany(f"{guests} principals came by themselves already", remedy="`authority.guests` is full")
 
     def _successions(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
@@ -160,16 +162,14 @@ class Authority:
                 yield Succeed(one, now)
 
     def _lists(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
-        """The lists that the bag needs or brings, where they are later than those of the ledger."""
-        found = {one.issuer: one for one in bag.lists if one.issuer in _keys(state, bag)}
-        for issuer in {one.issuer for one in _all(state, bag) if one.freshness is not None}:
-            last = self.last_list(issuer, now)
-            if last is not None and (issuer not in found or _rank(found[issuer]) < _rank(last)):
+        """The lists that the bag needs or brings, where they are news or the bag needs them as a sign of life."""
+        shown = bag.certificates
+        found = {one.issuer: one for one in bag.lists if rests_on(state, one.issuer, self._followed, shown)}
+        for issuer in {one.issuer for one in shown if one.freshness is not None}:
+            last, known = self.last_list(issuer, now), found.get(issuer) or state.lists.get(issuer)
+            if last is not None and (known is None or _rank(known) < _rank(last)):
                 found[issuer] = last
-        for issuer, one in found.items():
-            known = state.lists.get(issuer)
-            if known is None or _rank(known) < _rank(one) or one.number < known.number:  # an older one is refused
-                yield Revoke(one, now)
+        yield from (Revoke(one, now) for one in found.values() if is_news(state, one, now, shown))
 
     # -- lists ------------------------------------------------------------------------------------------------
 
@@ -185,30 +185,23 @@ class Authority:
         number, revoked = self._register.revocations()
         return RevocationList(self.own, number, now.replace(microsecond=0), revoked)
 
+    def check_heard(self, issuer: str, *, followed: bool = False) -> None:
+        """Refuse to listen to an issuer that nothing here rests on."""
+        if not followed and not rests_on(self._follower.state, issuer, self._followed):
+            raise NotFound(f"nothing here rests on `{brief(issuer)}`")
+
     def hear(self, found: RevocationList, *, followed: bool) -> bool:
         """Take up a list: of an issuer that is followed, or that something here rests on. True if it made a version."""
         with self._counting():
             for _ in range(_TRIES):
                 self._follower.refresh()
                 state, now = self._follower.state, self._clock()
-                if not followed and found.issuer not in _keys(state, Bag()):
-                    raise NotFound(f"nothing here rests on `{brief(found.issuer)}`")
-                if not self._is_news(state, found, now):
+                self.check_heard(found.issuer, followed=followed)
+                if not is_news(state, found, now):
                     return False
-                if self._committed(state, [Revoke(found, now)], "a revocation list was heard"):
+                if self._committed(state, [Revoke(found, now)], "a revocation list was heard", followed=followed):
                     return True
         raise _busy()
-
-    def _is_news(self, state: State, found: RevocationList, now: datetime) -> bool:
-        known = state.lists.get(found.issuer)
-        if known is None:
-            return True
-        if found.number < known.number or (found.number == known.number and found.revoked != known.revoked):
-            raise StaleList(
-                f"list {found.number} of `{found.issuer}` is not newer than list {known.number}, which is known",
-                remedy="send the newest list",
-            )
-        return found.number > known.number or (found.issued > known.issued and _runs_out(state, known, now))
 
     # -- committing -------------------------------------------------------------------------------------------
 
@@ -222,11 +215,25 @@ class Authority:
                 return self._follower.state
         raise _busy()
 
-    def _committed(self, state: State, changes: Sequence[Change], note: str) -> bool:
+    def type_since(self, name: str) -> datetime | None:
+        """When the type of a name became what it is."""
+        return self._domain.ledger.type_since(name)
+
+    def _committed(self, state: State, changes: Sequence[Change], note: str, *, followed: bool = False) -> bool:
+        """Commit changes, unless there is a newer version; lists of issuers that nobody chose come at a pace."""
+        paced = [
+            (one.list.issuer, one.at, takes_away(state, one.list))
+            for one in changes
+            if isinstance(one, Revoke) and not followed and not is_chosen(state, one.list.issuer, self._followed)
+        ]
+        for issuer, at, bites in paced:
+            self._pace.check(issuer, at, bites=bites)
         try:
             self._domain.commit(Batch(state.administrator, tuple(changes), note), expect=state.version)
         except VersionConflict:
             return False
+        for issuer, at, bites in paced:
+            self._pace.count(issuer, at, bites=bites)
         self._follower.refresh()
         return True
 
@@ -284,7 +291,7 @@ def _all(state: State, bag: Bag) -> Iterable[Certificate]:
 
 def _keys(state: State, bag: Bag) -> set[str]:
     """The keys that something rests on: of principals, providers and issuers, here or in the bag."""
-    found = {*state.keys.values(), *state.providers, *state.lists, *state.successions}
+    found = {*state.keys.values(), *state.providers, *state.successions}
     found |= {one.new for one in state.successions.values()}
     found |= {key for one in _all(state, bag) for key in (one.issuer, one.subject)}
     if state.coordinator is not None:
@@ -294,17 +301,6 @@ def _keys(state: State, bag: Bag) -> set[str]:
 
 def _rank(one: RevocationList) -> tuple[int, datetime]:
     return one.number, one.issued
-
-
-def _runs_out(state: State, known: RevocationList, now: datetime) -> bool:
-    """Is a certificate more than half way to being unknown, for want of a sign of life of its issuer?"""
-    stands = Standing(state)
-    return any(
-        one.freshness is not None
-        and stands.same(one.issuer, known.issuer)
-        and known.issued + timedelta(seconds=one.freshness / 2) <= now
-        for one in state.certificates.values()
-    )
 
 
 def _stranger(did: str) -> ConnectDenied:

@@ -39,6 +39,7 @@ from headgate.model.changes import (
     SetAttribute,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     SetPolicyRule,
     SetProvider,
     Withdraw,
@@ -101,6 +102,8 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
             yield SetPolicyRule(principal, None if rule_text is None else parse_condition(rule_text))
         case wire.SetCoordinatorOp(key):
             yield SetCoordinator(None if key is None else key_of(key))
+        case wire.SetNetworkOp(name):
+            yield SetNetwork(name)
         case wire.SetProviderOp(key, name, mapping):
             yield SetProvider(Provider(key_of(key), name, None if mapping is None else mapping_of(mapping)))
         case wire.RemoveProviderOp(key):

@@ -20,13 +20,14 @@ from headgate.gateway.operations import Operation, Parameter, answer
 from headgate.gateway.origin import origin_of
 from headgate.gateway.register import Issued
 from headgate.gateway.runtime import Gateway
+from headgate.model.authority import RevocationList
 from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.state import State
 from headgate.trust.bags import said_kind
 from headgate.trust.identities import TYPE as IDENTITY
 from headgate.trust.keys import PublicKey
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.revocations import said_issuer, verify_revocations
 
 MAX_LISTED: Final = 1_000
 """Statements listed in one answer."""
@@ -115,11 +116,16 @@ async def hear(request: Request, body: wire.ListRequest) -> Response:
     if gateway.brought.locked():
         raise TooBusy("other lists are being looked at", remedy="send it again in a moment")
     async with gateway.brought:
-        found = await gateway.run_blocking(lambda: verify_revocations(body.list, now=gateway.clock()))
-        news = await gateway.run_blocking(lambda: gateway.authority.hear(found, followed=gateway.follows(found.issuer)))
+        found, news = await gateway.run_blocking(_heard, gateway, body.list)
     if news:
         gateway.metrics.list_heard()
     return answer(wire.HeardAnswer(found.issuer, found.number, news))
+
+
+def _heard(gateway: Gateway, text: str) -> tuple[RevocationList, bool]:
+    gateway.authority.check_heard(said_issuer(text))  # a large list is read only if it might count
+    found = verify_revocations(text, now=gateway.clock())
+    return found, gateway.authority.hear(found, followed=False)
 
 
 async def status(request: Request, body: None) -> Response:  # noqa: ARG001

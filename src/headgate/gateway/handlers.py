@@ -148,7 +148,7 @@ async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> R
     if body.statement is not None:
         if body != wire.TypeRequest(statement=body.statement):
             raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
-        await gateway.run_blocking(gateway.signed_types.declare, name, body.statement)
+        await gateway.run_blocking(gateway.signed_types.declare, name, body.statement, caller.principal)
         return answer(await _signed(gateway, name), 201 if old is None else 200)
     new = type_of(name, body, old.owner if old is not None else caller.principal)
     if old is not None and _alike(old, new):

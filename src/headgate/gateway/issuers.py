@@ -110,14 +110,15 @@ class Issuers:
         """The domain's own sign of life, for those of its certificates that are used at home."""
         while True:
             try:
-                if self._authority.own in self._follower.state.lists:
-                    await self._run(self._hear_own)
+                await self._run(self._hear_own)
             except Exception as error:  # noqa: BLE001 - the next time may work
                 log.warning("not-heard", **_fault("own", error))
             await asyncio.sleep(self._heartbeat / 2)
 
     def _hear_own(self) -> None:
-        self._authority.hear(self._authority.own_list(self._clock()), followed=True)
+        """What was revoked here and did not come into force, as whoever took it back died, comes into force now."""
+        if self._authority.own in self._follower.state.lists or self._register.number() > 0:
+            self._authority.hear(self._authority.own_list(self._clock()), followed=True)
 
     async def _follow(self, issuer: IssuerSettings) -> None:
         pause = FIRST_PAUSE

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from headgate.decide.standing import Standing
 from headgate.gateway.authority import Authority, holder
 from headgate.gateway.logs import Log
 from headgate.gateway.register import Issued, Register
@@ -137,9 +138,8 @@ class Service:
 
     def home(self, state: State, did: str, statement: str) -> Provider:
         """The provider that vouches for a key at home, if its members are guests here."""
-        said = verify_identity(
-            statement, audience=self._authority.audience, now=self._clock(), verifier=self._authority.verifier
-        )
+        now, stands = self._clock(), Standing(state)
+        said = verify_identity(statement, audience=self._authority.audience, now=now, verifier=self._authority.verifier)
         if said.subject != did:
             raise ChainInvalid(f"the statement `{brief(said.id)}` is about another than `{did}`")
         found = state.providers.get(said.issuer)
@@ -147,8 +147,12 @@ class Service:
             raise ChainInvalid(
                 f"`{brief(said.issuer)}` is no provider of guests here", remedy="ask the administrator of the domain"
             )
-        known = state.lists.get(said.issuer)
-        if known is not None and said.id in known.revoked:
+        if not stands.counts(said.issuer, now):
+            raise ChainInvalid(
+                f"the statement `{brief(said.id)}` is signed with a key of its provider that has ended",
+                remedy="ask for one that the new key signs",
+            )
+        if stands.is_revoked(said):
             raise Revoked(f"the identity statement `{brief(said.id)}` was revoked")
         return found
 

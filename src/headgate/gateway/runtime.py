@@ -102,6 +102,7 @@ class Gateway:
             audience=config.domain.name,
             guests=config.authority.guests,
             clock=clock,
+            issuers=[one.key for one in config.issuers],
             refused=self.metrics.statement_refused,
         )
         self.service = Service(
@@ -255,10 +256,6 @@ class Gateway:
                 log.warning("statements-not-read", **fault(error))
 
     # -- what handlers ask ------------------------------------------------------------------------------------
-
-    def follows(self, issuer: str) -> bool:
-        """Is this an issuer of the settings, or the domain itself?"""
-        return issuer == self.authority.own or any(one.key == issuer for one in self.config.issuers)
 
     def new_name(self) -> str:
         """A name that nobody else has."""

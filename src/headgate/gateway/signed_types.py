@@ -3,19 +3,20 @@
 Guarantees: a definition is taken up only if it verifies by itself, from the domain that coordinates the network, and
 nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that nobody
 has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken. Parents that
-are not here come with it. The text is kept, and given back to whoever asks while the type is as it says.
+are not here come with it. A type that was retired comes back only by its owner in person, by the administrator, or by a
+definition that was signed since. The text is kept, and given back to whoever asks while the type is as it says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 from headgate.decide.standing import Standing
 from headgate.gateway.authority import Authority
 from headgate.gateway.register import Register
 from headgate.gateway.vouch import coordinator_of
-from headgate.model.authority import Certificate
+from headgate.model.authority import ANY, Certificate
 from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
 from headgate.model.errors import (
     AlreadyExists,
@@ -29,8 +30,8 @@ from headgate.model.errors import (
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
-from headgate.trust.statements import read_through
-from headgate.trust.typedefs import SignedType, read_type, verify_type
+from headgate.trust.statements import Read, read_through
+from headgate.trust.typedefs import Definition, SignedType, read_type, verify_type
 
 
 class SignedTypes:
@@ -40,11 +41,13 @@ class SignedTypes:
         self._authority = authority
         self._register = register
 
-    def declare(self, name: str, text: str) -> State:
-        """Take up a definition under its name; the state from then on."""
+    def declare(self, name: str, text: str, by: str | None = None) -> State:
+        """Take up a definition under its name, as a principal shows it; the state from then on."""
 
         def make(state: State, now: datetime) -> Sequence[Change]:
-            return tuple(self._changes(state, self._verified(state, name, text, now)))
+            found = self._verified(state, name, text, now)
+            signed = dict(_signed(read_through(self._authority.verifier, text, read_type)))
+            return tuple(self._changes(state, found, signed, by))
 
         state = self._authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
         self._register.keep_type(name, text)
@@ -69,47 +72,69 @@ class SignedTypes:
         root = coordinator_of(state)
         if root is None:
             raise NotFound("nobody coordinates the network of this domain", remedy="give the administrator a key")
+        stands = Standing(state)
         found = verify_type(
             text,
             coordinator=root,
             now=now,
             audience=self._authority.audience,
-            same=Standing(state).same,
+            network=state.network or ANY,
+            same=stands.same,
+            counts=lambda key: stands.counts(key, now),
             verifier=self._authority.verifier,
         )
         if found.name != name:
             raise BadStatement(f"the definition is of `{brief(found.name)}`", reason="wrong-name")
         for one in found.certificates:
-            _check_stands(state, one, now)
+            _check_stands(stands, one, now)
         return found
 
-    def _changes(self, state: State, found: SignedType) -> Iterator[Change]:
+    def _changes(
+        self, state: State, found: SignedType, signed: Mapping[str, datetime], by: str | None
+    ) -> Iterator[Change]:
         declared: set[str] = set()
         for one in _from_the_root(found):
             owner = Standing(state).principal_of(one.owner)
             if owner not in state.principals and owner != state.administrator and owner not in declared:
+                declared.add(owner)
+                self._authority.check_room(state, len(declared))
                 yield DeclarePrincipal(owner)
                 yield SetKey(owner, owner)
-                declared.add(owner)
             new = _event_type(one, owner)
             old = state.types.every.get(one.name)
             if old is None or _is_news(old, new, ancestor=one is not found):
+                if old is not None and old.retired and by not in (old.owner, state.administrator):
+                    self._check_since(one, signed[one.digest])
                 yield DeclareType(new)
 
-
-def _check_stands(state: State, one: Certificate, now: datetime) -> None:
-    """Refuse a certificate that was revoked, or whose issuer has been silent for longer than it said."""
-    same = Standing(state).same
-    lists = [each for each in state.lists.values() if same(each.issuer, one.issuer)]
-    if any(one.id in each.revoked for each in lists):
-        raise Revoked(f"the certificate `{brief(one.id)}` was revoked", remedy=f"ask `{brief(one.issuer)}` for another")
-    if one.freshness is not None:
-        heard = max((each.issued for each in lists), default=None)
-        if heard is None or heard + timedelta(seconds=one.freshness) <= now:
-            raise ChainInvalid(
-                f"the certificate `{brief(one.id)}` is unknown while nothing is heard from `{brief(one.issuer)}`",
-                remedy="bring its revocation list",
+    def _check_since(self, one: SignedType, signed: datetime) -> None:
+        """Refuse a definition from before its type was retired: whoever has kept it may show it."""
+        retired = self._authority.type_since(one.name)
+        if retired is None or signed <= retired:
+            raise BadStatement(
+                f"the type `{brief(one.name)}` was retired after this definition was signed",
+                reason="retired",
+                remedy="let its owner declare it again, or sign it anew",
             )
+
+
+def _signed(read: Read[Definition]) -> Iterator[tuple[str, datetime]]:
+    """When a definition and those that it carries were signed, each by its digest."""
+    line: Read[Definition] | None = read
+    while line is not None:
+        yield line.digest, line.issued
+        line = line.value.parent
+
+
+def _check_stands(stands: Standing, one: Certificate, now: datetime) -> None:
+    """Refuse a certificate that was revoked, or whose issuer has been silent for longer than it said."""
+    if stands.is_revoked(one):
+        raise Revoked(f"the certificate `{brief(one.id)}` was revoked", remedy=f"ask `{brief(one.issuer)}` for another")
+    if stands.is_known(one, now) is not True:
+        raise ChainInvalid(
+            f"the certificate `{brief(one.id)}` is unknown while nothing is heard from `{brief(one.issuer)}`",
+            remedy="bring its revocation list",
+        )
 
 
 def _from_the_root(found: SignedType) -> list[SignedType]:

@@ -1,13 +1,14 @@
 """What publishers send, on its way into the log: requests, and what became of their events.
 
 Guarantees: a submission can be put to any version of the ledger, again if need be; an event that was found to be sent
-before stays found, also where the right to publish it has ended since. Every event of it ends as accepted, duplicate or
-refused, in the order in which it was sent.
+before stays found, also where the right to publish it has ended since, or a policy rule now keeps it back. Every event
+of it ends as accepted, duplicate or refused, in the order in which it was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -15,16 +16,19 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headgate.model.errors import HeadgateError, PublishDenied
+from headgate.gateway.asking import NO_ANSWERS, Answers
+from headgate.model.conditions import Condition
+from headgate.model.errors import HeadgateError, PolicyRuleDenied, PublishDenied
 from headgate.model.events import Draft
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.pipeline.admission import Admission, Admitted, BeforeOf, Encoded, encode_many
 from headgate.pipeline.appends import Append, Repeat
-from headgate.pipeline.bulk import by_type, from_arrow
+from headgate.pipeline.bulk import by_type, from_arrow, requirements_in
 from headgate.pipeline.codec import Ints, from_blob
 from headgate.pipeline.logfile import LogFile
 from headgate.pipeline.recent import Texts, hash_keys, repeats_within
+from headgate.pipeline.requirements import NONE, Required, required
 
 QUICK_EVENTS: Final = 2_000
 """Events as columns that are decided and encoded in a few milliseconds."""
@@ -56,6 +60,10 @@ class Submission:
     cut: Callable[[Admission, datetime, BeforeOf | None], Parts]
     named: Callable[[int], tuple[str, str]]
     """The source and the id of the event at a place."""
+    requirements: Callable[[], Iterable[Condition | None]]
+    """What the events ask of receivers, each once; None where one asks for anyone."""
+    answers: Answers = NO_ANSWERS
+    """What the publisher's policy rule says of those, as far as it was asked."""
     quick: str | None = None
     """The type of events that are all of one, come as columns, and are few."""
     ready: tuple[State, Append] | None = None
@@ -92,8 +100,11 @@ class Submission:
         return None if ready is None else ready[1]
 
     def decide(self, admission: Admission, now: datetime, before: BeforeOf | None = None) -> None:
-        """Put every event to the rights of one version; `before` tells how much was published of late."""
-        self.parts, self.places = self.cut(admission, now, before)
+        """Put every event to the rights of one version; `before` tells how much was published of late.
+
+        `Unasked` where the publisher has a policy rule other than the one that `answers` are of.
+        """
+        self.parts, self.places = self.cut(admission.asking(self.answers.check), now, before)
         self.refusals = {
             int(places[row]): error
             for part, places in zip(self.parts, self.places, strict=True)
@@ -104,9 +115,9 @@ class Submission:
     def denied(self, time: int, window: int) -> tuple[list[int], Append] | None:
         """The events that the publisher may not publish now, and were not looked for in the log yet, if any.
 
-        Whoever got no answer sends again, and may have lost the right since.
+        Whoever got no answer sends again, and may have lost the right since, or be held to a narrower policy rule.
         """
-        places = [at for at, why in self.refusals.items() if isinstance(why, PublishDenied)]
+        places = [at for at, why in self.refusals.items() if isinstance(why, PublishDenied | PolicyRuleDenied)]
         places = [at for at in places if at not in self.looked_for]
         if not places:
             return None
@@ -190,6 +201,7 @@ def of_drafts(publisher: str, drafts: Sequence[Draft]) -> Submission:
         len(drafts),
         lambda admission, now, before: admission.admit_drafts(drafts, now, before),
         lambda at: (drafts[at].source, drafts[at].id),
+        lambda: _each(required([draft.requires for draft in drafts], {})),
     )
 
 
@@ -210,8 +222,20 @@ def of_table(publisher: str, table: pa.Table, default: str | None, origin: str |
         source = table.column("source")[at].as_py() if "source" in table.column_names else None
         return source or "", table.column("id")[at].as_py() or ""
 
+    def requirements() -> Iterator[Condition | None]:
+        for piece in pieces:
+            with suppress(HeadgateError):  # the writer meets it again, and answers
+                yield from _each(requirements_in(piece.table))
+
     quick = pieces[0].type if len(pieces) == 1 and table.num_rows <= QUICK_EVENTS else None
-    return Submission(publisher, table.num_rows, cut, named, quick)
+    return Submission(publisher, table.num_rows, cut, named, requirements, quick=quick)
+
+
+def _each(found: Required | None) -> Iterator[Condition | None]:
+    """Each distinct requirement of some events."""
+    if found is None or (found.codes == NONE).any():
+        yield None
+    yield from () if found is None else found.rules
 
 
 class _Held:

@@ -546,6 +546,12 @@ class SetCoordinatorOp(Request, tag_field="op", tag="set-coordinator"):
     key: Did | None
 
 
+class SetNetworkOp(Request, tag_field="op", tag="set-network"):
+    """The name of the network, or none: then authority over any network counts."""
+
+    name: Name | None
+
+
 class SetProviderOp(Request, tag_field="op", tag="set-provider"):
     """An identity provider: of this domain, or with a `mapping` the home of guests."""
 
@@ -593,6 +599,7 @@ ChangeOp: TypeAlias = (
     | WithdrawOp
     | SetPolicyRuleOp
     | SetCoordinatorOp
+    | SetNetworkOp
     | SetProviderOp
     | RemoveProviderOp
     | AddIssuingOp

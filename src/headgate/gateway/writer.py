@@ -2,7 +2,8 @@
 
 Guarantees (D6, D7): what is answered as accepted is durable and was admitted at the version it is stamped with. An
 event that a publisher sends again within the window, to whichever gateway, is stored once. Requests that wait together
-are written in one transaction. What is small is decided when it comes, and again when it is its turn if policy has
+are written in one transaction. What a policy rule says of requirements is found out before a request waits for the
+writer (`asking`). What is small is decided when it comes, and again when it is its turn if policy has
 changed in between; the times of a stream go forward as the clock does, and no event is given a time at which
 something that its version still holds has ended. The stream is held by a lease; the fencing
 token, not the lease, is what keeps another writer out. Memory is bounded: past `MAX_WAITING_EVENTS` requests are
@@ -21,6 +22,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from headgate.decide.rates import Rates
+from headgate.gateway.asking import Asking, Unasked
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.recount import recount
@@ -42,6 +44,8 @@ MAX_GROUP: Final = 256
 """Requests written in one transaction."""
 _TRIES: Final = 100
 """How often a request is decided anew while policy keeps changing under it."""
+_ASKS: Final = 5
+"""How often its publisher's policy rule is asked while that keeps changing."""
 
 Waiting: TypeAlias = tuple[Submission, asyncio.AbstractEventLoop, "asyncio.Future[Outcome]"]
 
@@ -74,6 +78,7 @@ class Writer:
         self._admission: Admission | None = None
         self._rates = Rates()
         self._counts = False
+        self._asking = Asking()
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -91,6 +96,7 @@ class Writer:
         with self._lock:  # nothing comes after it
             self._stopping = True
             self._queue.put(None)
+        self._asking.stop()
         if self._thread.is_alive():
             self._thread.join()
         if self._token is not None:
@@ -101,10 +107,28 @@ class Writer:
         """Store a submission; returns when it is durable."""
         if submission.size == 0:
             return Outcome(0, frozenset(), {})
-        with self._lock:
-            if self._stopping or (self._waiting and self._waiting + submission.size > MAX_WAITING_EVENTS):
-                raise _too_busy()
-            self._waiting += submission.size
+        for _ in range(_ASKS):
+            with self._lock:
+                if self._stopping or (self._waiting and self._waiting + submission.size > MAX_WAITING_EVENTS):
+                    raise _too_busy()
+                self._waiting += submission.size
+            try:
+                await self._ask(submission)
+            except BaseException:  # whatever it is, it no longer waits
+                with self._lock:
+                    self._waiting -= submission.size
+                raise
+            with suppress(Unasked):
+                return await self._stored(submission)
+        raise _late()
+
+    async def _ask(self, submission: Submission) -> None:
+        """Find out what the publisher's policy rule says, if it has one."""
+        state, publisher = self._follower.state, submission.publisher
+        if publisher in state.policy_rules and not submission.answers.is_for(state, publisher):
+            submission.answers = await self._asking.ask(state, publisher, submission.requirements)
+
+    async def _stored(self, submission: Submission) -> Outcome:
         self._prepare(submission)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
@@ -183,8 +207,7 @@ class Writer:
             left = {at: one for at, one in left.items() if at not in answers}
             if not left:
                 break
-        late = StaleVersion("the policy keeps changing under this request", remedy="send it again")
-        return [answers.get(at, late) for at in range(len(submissions))]
+        return [answers.get(at) or _late() for at in range(len(submissions))]
 
     def _once(self, left: dict[int, Submission], answers: dict[int, Outcome | BaseException]) -> None:
         """Decide and append what is left, as one write; what has to be done again stays without an answer."""
@@ -200,7 +223,7 @@ class Writer:
                 continue
             try:
                 one.decide(admission, now, counting.before)
-            except HeadgateError as error:
+            except (HeadgateError, Unasked) as error:
                 answers[at] = error
             else:
                 self._look_back(one, micros(now))
@@ -333,6 +356,10 @@ class _Counting:
         """What a request had accepted counts for those after it."""
         for name, count in one.counts() if admission.asks_rate else ():
             self._more[one.publisher, name] += count
+
+
+def _late() -> StaleVersion:
+    return StaleVersion("the policy keeps changing under this request", remedy="send it again")
 
 
 def _too_busy() -> TooBusy:

@@ -47,6 +47,7 @@ from headgate.model.changes import (
     SetConnect,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     SetOpen,
     SetPolicyRule,
     SetProvider,
@@ -141,9 +142,9 @@ class Touched:
                     self.predicates[name] = None
                 case Identify(name):
                     self.principals[name] = None
-                case Revoke() | Tick() | SetProvider() | RemoveProvider():
+                case Revoke() | Succeed() | Tick() | SetProvider() | RemoveProvider():
                     self.attests = True  # attributes may go with what attested them
-                case SetPolicyRule() | SetCoordinator() | Present() | Succeed() | AddIssuing() | RemoveIssuing():
+                case SetPolicyRule() | SetCoordinator() | SetNetwork() | Present() | AddIssuing() | RemoveIssuing():
                     pass
 
 
@@ -198,7 +199,11 @@ def _keys(state: State) -> Facts:
 
 def settings(state: State) -> Facts:
     """What holds for the domain as a whole, as rows."""
-    set_to = {"connect": "open" if state.connect_open else None, "coordinator": state.coordinator}
+    set_to = {
+        "connect": "open" if state.connect_open else None,
+        "coordinator": state.coordinator,
+        "network": state.network,
+    }
     return {(name,): {"name": name, "value": value} for name, value in set_to.items() if value is not None}
 
 

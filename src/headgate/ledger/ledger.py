@@ -159,6 +159,11 @@ class Ledger:
         with self._storage.reading() as connection:
             return queries.versions(connection, after, _latest(connection) if through is None else through)
 
+    def type_since(self, name: str) -> datetime | None:
+        """When a type became what it is, or was retired; None if there never was one of that name."""
+        with self._storage.reading() as connection:
+            return queries.type_since(connection, name)
+
     # -- changes --------------------------------------------------------------------------------------------
 
     def subscriptions(self, after: int, through: int) -> SubscriptionChanges:

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select
 
 from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import decoding
+from headgate.model.authority import AttestedRule
 from headgate.model.changes import Row
 from headgate.model.rights import Source, Subscription
 from headgate.model.state import State
@@ -75,7 +76,10 @@ def _beside(connection: Connection, state: State, version: int) -> State:
             elif table is schema.settings:
                 found = {row["name"]: row["value"] for row in rows}
                 state = replace(
-                    state, connect_open=found.get("connect") == "open", coordinator=found.get("coordinator")
+                    state,
+                    connect_open=found.get("connect") == "open",
+                    coordinator=found.get("coordinator"),
+                    network=found.get("network"),
                 )
             elif table is schema.statements:
                 state = _stands(state, rows)
@@ -95,6 +99,9 @@ def _stands(state: State, rows: Iterable[RowMapping]) -> State:
     by_kind: dict[str, dict[str, Any]] = {}
     for row in rows:
         by_kind.setdefault(row["kind"], {})[row["id"]] = statements.statement_of(row)
+    attested: dict[str, list[AttestedRule]] = {}
+    for one in sorted(by_kind.get(statements.POLICY_RULE, {}).values(), key=lambda one: str(one.provider)):
+        attested.setdefault(one.principal, []).append(one)
     return replace(
         state,
         certificates=by_kind.get(statements.CERTIFICATE, {}),
@@ -102,6 +109,7 @@ def _stands(state: State, rows: Iterable[RowMapping]) -> State:
         successions=by_kind.get(statements.SUCCESSION, {}),
         providers=by_kind.get(statements.PROVIDER, {}),
         identities=by_kind.get(statements.IDENTITY, {}),
+        attested_rules={who: tuple(every) for who, every in attested.items()},
         issuing=by_kind.get(statements.ISSUING, {}),
     )
 
@@ -143,7 +151,6 @@ def _policy(connection: Connection, version: int, administrator: str) -> State:
 
     ranked = sorted(rows(schema.rules), key=lambda row: int(row["rank"]))
     chains = tuple(codec.rule_of(row, Source.CHAIN) for row in rows(schema.admitted))
-    limits = list(rows(schema.policy_rules))
     found = State(
         version=version,
         administrator=administrator,
@@ -154,7 +161,6 @@ def _policy(connection: Connection, version: int, administrator: str) -> State:
         relations={name: frozenset(tuples) for name, tuples in relations.items()},
         open_names=frozenset(open_names),
         predicates={row["name"]: codec.predicate_of(row) for row in rows(schema.predicates)},
-        policy_rules={row["principal"]: codec.load_condition(row["where"]) for row in limits},
-        attested_rules=frozenset(row["principal"] for row in limits if row["attested"]),
+        policy_rules={row["principal"]: codec.load_condition(row["where"]) for row in rows(schema.policy_rules)},
     )
     return replace(_beside(connection, replace(found, version=0), version), version=version)

@@ -93,6 +93,17 @@ def versions(connection: Connection, after: int, through: int) -> list[VersionIn
     return infos
 
 
+def type_since(connection: Connection, name: str) -> datetime | None:
+    """When a type became what it is, or was retired; None if there never was one of that name."""
+    types, made = schema.types, schema.versions
+    found = connection.execute(
+        select(made.c.recorded_at)
+        .join(types, types.c.from_version == made.c.version)
+        .where(types.c.name == name, types.c.to_version.is_(None))
+    ).scalar()
+    return None if found is None else moment(found)
+
+
 def starting_points(connection: Connection, version: int | None, stream: str | None) -> list[StartingPoint]:
     """The recorded starting points of a version, of a stream, or all."""
     table = schema.starting_points

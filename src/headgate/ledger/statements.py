@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from headgate.ledger.codec import Columns, Stored, decoding, dump, dump_condition, from_json, load_condition, to_json
 from headgate.model.authority import (
     Attested,
+    AttestedRule,
     AttributeMap,
     Authority,
     Certificate,
@@ -29,13 +30,14 @@ from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.values import micros, moment
 
-Statement: TypeAlias = Certificate | RevocationList | Succession | Provider | Attested | Issuing
+Statement: TypeAlias = Certificate | RevocationList | Succession | Provider | Attested | AttestedRule | Issuing
 
 CERTIFICATE: Final = "certificate"
 LIST: Final = "list"
 SUCCESSION: Final = "succession"
 PROVIDER: Final = "provider"
 IDENTITY: Final = "identity"
+POLICY_RULE: Final = "policy rule"
 ISSUING: Final = "issuing"
 
 
@@ -47,6 +49,7 @@ def held(state: State) -> dict[tuple[str, str], Statement]:
         **{(SUCCESSION, key): one for key, one in state.successions.items()},
         **{(PROVIDER, key): one for key, one in state.providers.items()},
         **{(IDENTITY, key): one for key, one in state.identities.items()},
+        **{(POLICY_RULE, one.key): one for every in state.attested_rules.values() for one in every},
         **{(ISSUING, key): one for key, one in state.issuing.items()},
     }
 
@@ -72,6 +75,9 @@ def statement_of(row: Stored) -> Statement:
                 return _provider(found)
             case "identity":
                 return Attested(found["principal"], _identity(found), frozenset(found["applied"]))
+            case "policy rule":
+                rule = load_condition(found["rule"])
+                return AttestedRule(found["principal"], found["provider"], moment(found["began"]), rule)
             case "issuing":
                 authority = tuple(map(_authority, found["authority"]))
                 return Issuing(found["id"], found["who"], authority, found["seconds"], found["delegate"])
@@ -116,6 +122,13 @@ def _content(one: Statement) -> Mapping[str, object]:
                 "guest_of": identity.guest_of,
                 "origin": identity.origin,
                 **_validity_content(identity.validity),
+            }
+        case AttestedRule(principal, provider, began, limit):
+            return {
+                "principal": principal,
+                "provider": provider,
+                "began": micros(began),
+                "rule": dump_condition(limit),
             }
         case Issuing():
             return {

@@ -11,11 +11,19 @@ from dataclasses import dataclass
 
 from sqlalchemy import Table
 
-from headgate.lang.render import render_operand
+from headgate.lang.render import render_condition, render_operand
 from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import Stored, decoding
-from headgate.model.authority import Attested, Certificate, Issuing, Provider, RevocationList, Succession
-from headgate.model.conditions import Constant
+from headgate.model.authority import (
+    Attested,
+    AttestedRule,
+    Certificate,
+    Issuing,
+    Provider,
+    RevocationList,
+    Succession,
+)
+from headgate.model.conditions import Condition, Constant
 from headgate.model.rights import Effect
 from headgate.model.values import brief, moment
 
@@ -163,6 +171,8 @@ def _added(kind: str, row: Stored, text: str) -> str:
             return f"`{row['principal']}` proves itself with {text}"
         case "setting" if row["name"] == "coordinator":
             return f"the network is coordinated by {text}"
+        case "setting" if row["name"] == "network":
+            return f"the network is called `{text}`"
         case "setting":
             return "every principal may connect that no rule stops"
         case "advertisement":
@@ -197,6 +207,8 @@ def _removed(kind: str, row: Stored, text: str) -> str:
             return f"`{row['principal']}` has no key any more; it was {text}"
         case "setting" if row["name"] == "coordinator":
             return "this domain coordinates the network itself"
+        case "setting" if row["name"] == "network":
+            return f"the network has no name any more; it was `{text}`"
         case "setting":
             return "only principals that a rule lets in may connect"
         case "advertisement":
@@ -287,8 +299,14 @@ def _statement(row: Stored) -> str:
             return f"{trusted} `{name}`, {key}"
         case Attested(principal, identity, _):
             return f"`{identity.issuer}` attests {len(identity.attributes)} attributes of `{principal}`"
+        case AttestedRule(principal, provider, _, rule):
+            return f"`{provider}` attests that requirements of `{principal}` are narrower than `{_written(rule)}`"
         case Issuing(id, who, _, seconds, _):
             return f"issuing rule `{id}` for `{who}`, {seconds} s each time"
+
+
+def _written(condition: Condition) -> str:
+    return render_condition(condition).replace("\n", "\\n")
 
 
 def _forced(value: object) -> str:

@@ -201,6 +201,21 @@ class Attested:
 
 
 @dataclass(frozen=True, slots=True)
+class AttestedRule:
+    """A policy rule that a provider attested, and when the statement began that brought it."""
+
+    principal: str
+    provider: str
+    began: datetime
+    rule: Condition
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+        return f"{self.provider}#{self.principal}"
+
+
+@dataclass(frozen=True, slots=True)
 class Issuing:
     """The domain's own policy on certificates: members of `who` get this authority, each time for so many seconds."""
 

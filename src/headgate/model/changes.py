@@ -227,6 +227,13 @@ class SetCoordinator:
 
 
 @dataclass(frozen=True, slots=True)
+class SetNetwork:
+    """The name of the network: authority over another counts for nothing. Without one, any name does."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
     """A principal shows verified certificates; refused if none of them completes a chain at this time.
 
@@ -301,6 +308,7 @@ class RemoveIssuing:
 AuthorityChange: TypeAlias = (
     SetPolicyRule
     | SetCoordinator
+    | SetNetwork
     | Present
     | Revoke
     | Succeed

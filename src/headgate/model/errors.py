@@ -279,7 +279,7 @@ class BadStatement(HeadgateError):
 
 
 class StaleList(HeadgateError):
-    """A revocation list older than one already known."""
+    """A revocation list, succession or identity statement older than one already known."""
 
     code = "stale-list"
 

@@ -82,7 +82,7 @@ MAX_CHAIN_RIGHTS = 4_096
 """Rights that one chain gives, and that all chains of one principal give together."""
 
 MAX_CHAIN_STEPS = 20_000
-"""Pairs of rights compared, and links tried, in the search for one principal's chains."""
+"""Pairs of rights compared with all that they name, and links tried, in the search for one principal's chains."""
 
 MAX_STATEMENT_BYTES = 16_384
 """Bytes of one signed statement."""

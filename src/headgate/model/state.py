@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.model.authority import Attested, Certificate, Issuing, Provider, RevocationList, Succession
+from headgate.model.authority import (
+    Attested,
+    AttestedRule,
+    Certificate,
+    Issuing,
+    Provider,
+    RevocationList,
+    Succession,
+)
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.rights import Rule, Subscription
@@ -43,10 +51,15 @@ class State:
     """The last version at which a principal's unfetched deliveries were withdrawn."""
     policy_rules: Mapping[str, Condition] = field(default_factory=dict)
     """What must be wider than every requirement that a principal puts on its events (D11)."""
-    attested_rules: frozenset[str] = frozenset()
-    """The principals whose policy rule an identity statement brought; the domain's own word stands before it."""
+    attested_rules: Mapping[str, tuple[AttestedRule, ...]] = field(default_factory=dict)
+    """Where identity statements brought a principal's policy rule, those of each provider, which hold together.
+
+    The domain's own word stands before them: a principal of which it has spoken is not here.
+    """
     coordinator: str | None = None
     """The key of the domain that coordinates the network; without one, this domain's administrator does."""
+    network: str | None = None
+    """The name of the network; without one, a certificate counts whichever network it names."""
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
     """The presented certificates that are neither revoked nor expired, by key."""
     bags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

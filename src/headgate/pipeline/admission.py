@@ -3,16 +3,18 @@
 Guarantees: `Admission.admit` accepts, forces, nulls and refuses each event exactly as `decide.publish.admit` does, one
 after another, with the same errors. An `Admission` is for one version of the ledger; the entries of a publisher on a
 type are looked up and prepared once. A grant of everything under no condition costs nothing for each event, and a
-policy rule is put to each distinct requirement once. May be used from any thread.
+policy rule is put to each distinct requirement once; that may take a while, so whoever has no time for it says what is
+asked instead (`asking`). May be used from any thread.
 What a grant nulls is gone from the stored bytes, not only marked as null.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +58,10 @@ BeforeOf: TypeAlias = Callable[[str, str], int]
 """How many events of a type a publisher has had accepted of late: `decide.rates.Rates.before` at one time."""
 
 
+Held: TypeAlias = Callable[[State, str, Condition | None], None]
+"""Refuses a requirement that a publisher's policy rule is not wider than: as `decide.publish.check_policy_rule`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """What became of some columns: the rows accepted, the others with their refusal, and what is to be stored.
@@ -92,8 +98,15 @@ class Admission:
         self._layouts = layouts(state.types)
         self._prepared: dict[tuple[str, str], tuple[Entry, ...]] = {}
         self._order: dict[str, tuple[str, ...]] = {}
+        self._check: Held = check_policy_rule
         self.asks_rate = asks_rate(state)
         """Does any rule name `@rate`, so that events must be counted?"""
+
+    def asking(self, check: Held) -> Self:
+        """The same, where `check` knows what policy rules say of requirements."""
+        other = copy.copy(self)
+        other._check = check
+        return other
 
     def attributes(self, type_name: str) -> Mapping[str, Kind]:
         """The attributes of a type, or `unknown-type`."""
@@ -170,7 +183,7 @@ class Admission:
         for code in np.unique(codes[left]).tolist():
             asks = None if required is None or code == NONE else required.rules[code]
             try:
-                check_policy_rule(self.state, columns.publisher, asks)
+                self._check(self.state, columns.publisher, asks)
             except HeadgateError as error:
                 wrong[code] = error
                 narrow &= codes != code

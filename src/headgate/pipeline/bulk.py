@@ -40,7 +40,7 @@ from headgate.model.values import INT_MAX, INT_MIN, Kind, brief
 from headgate.pipeline.codec import Flags, Ints
 from headgate.pipeline.columns import MICROS_MAX, MICROS_MIN, Columns, all_finite, outside, too_long
 from headgate.pipeline.compare import flags
-from headgate.pipeline.requirements import required_texts
+from headgate.pipeline.requirements import Required, required_texts
 
 _MAX_MESSAGES: Final = 10_000
 """Schema, dictionary and record messages of one stream."""
@@ -167,6 +167,12 @@ def by_type(table: pa.Table, default: str | None = None) -> list[Part]:
         used = [n for n in mine.column_names if n in _ENVELOPE or mine.column(n).null_count < len(rows)]
         found.append(Part(str(name), mine.select(used), rows))
     return found
+
+
+def requirements_in(table: pa.Table) -> Required | None:
+    """What the events of a sound table ask of receivers; what is no requirement is left out."""
+    column = _text(table, "requires")
+    return None if column is None else required_texts(column, {})
 
 
 def from_arrow(

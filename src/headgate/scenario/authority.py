@@ -7,7 +7,8 @@ Leaves out: signatures, which files do not have: whoever is named as the issuer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -25,7 +26,7 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.changes import AddIssuing, SetCoordinator, SetProvider
+from headgate.model.changes import AddIssuing, SetCoordinator, SetNetwork, SetProvider
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadKey, TypeMismatch
 from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
@@ -41,6 +42,7 @@ OURSELVES: Final = "administrator"
 """The name of the domain's own principal in files; a principal that is declared under it comes first."""
 
 _EVERY: Final = "*"
+_BETWEEN: Final = "|"
 _AUTHORITY: Final = ("type", "owner", "network", "actions", "where", "attributes")
 CERTIFICATE_KEYS: Final = ("id", "issuer", "subject", "delegate", *_AUTHORITY, "authority", "valid", "freshness")
 IDENTITY_KEYS: Final = ("id", "issuer", "subject", "attributes", "guest", "policy_rule", "valid")
@@ -53,6 +55,8 @@ class Keys:
 
     def __init__(self, top: Mapping[str, Node], administrator: str) -> None:
         self.known: dict[str, str] = {}
+        self.declared = OURSELVES in (top["principals"].mapping() if "principals" in top else ())
+        """Is the domain's own principal declared, as any other?"""
         for name, node in top["principals"].mapping().items() if "principals" in top else ():
             key = node.mapping().get("key") if node.data is not None else None
             self.known[name] = name if key is None else key.text()
@@ -70,6 +74,19 @@ class Keys:
             node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`, or write `did:key:z6Mk...`")
 
 
+def coordinator(certificates: Iterable[Certificate], keys: Keys) -> str:
+    """Whose network it is, where the file does not say: ours, unless it is plain whose it is.
+
+    It is ours if the administrator is declared, or issues a certificate for a network; else that of the one issuer of
+    such certificates who is the subject of none.
+    """
+    over = [one for one in certificates if any(isinstance(each, NetworkAuthority) for each in one.authority)]
+    issuers, subjects = {one.issuer for one in over}, {one.subject for one in over}
+    if keys.declared or keys.own in issuers or len(first := issuers - subjects) != 1:
+        return keys.known[OURSELVES]
+    return next(iter(first))
+
+
 def read_time(node: Node) -> datetime:
     """A time on the scenario's clock: seconds, or ISO 8601 with a zone."""
     try:
@@ -85,12 +102,14 @@ def read_time(node: Node) -> datetime:
 
 
 def given(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
-    """The changes that `coordinator`, `providers` and `issuing` ask for."""
+    """The changes that `coordinator`, `network`, `providers` and `issuing` ask for."""
     changes: list[Placed] = []
     if "coordinator" in top:
         node = top["coordinator"]
         key = keys.read(node)
         changes.append((SetCoordinator(None if key == keys.own else key), node.place))
+    if "network" in top:
+        changes.append((SetNetwork(top["network"].text()), top["network"].place))
     if "providers" in top:
         providers = read_providers(top["providers"], keys)
         changes += [(SetProvider(one), node.place) for one, node in providers]
@@ -323,12 +342,15 @@ def read_condition(node: Node) -> Condition:
 
 
 def _actions(node: Node, possible: frozenset[Action]) -> frozenset[Action]:
-    """A word, a list of words, or `*`."""
+    """A word, words with `|` between them (as Capabilities writes them), a list of words, or `*`."""
     if node.data == _EVERY:
         return possible
     named = {action.value: action for action in sorted(possible, key=lambda action: action.value)}
+    many = node.data if isinstance(node.data, tuple) else (node,)
+    if isinstance(node.data, str):
+        many = tuple(replace(node, data=word.strip()) for word in node.data.split(_BETWEEN))
     found = set()
-    for one in node.data if isinstance(node.data, tuple) else (node,):
+    for one in many:
         if not isinstance(one.data, str) or one.data not in named:
             one.refuse(f"`{brief(one.plain())}` is not an action here", f"known actions: {', '.join(named)}, or `*`")
         found.add(named[one.data])

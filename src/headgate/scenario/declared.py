@@ -39,8 +39,8 @@ from headgate.scenario.yamlfile import Node, Place
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
-    "headgate", "title", "connect", "coordinator", "types", "principals", "groups", "relations", "open", "predicates",
-    "providers", "issuing", "policy",
+    "headgate", "title", "connect", "coordinator", "network", "types", "principals", "groups", "relations", "open",
+    "predicates", "providers", "issuing", "policy",
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 
@@ -56,11 +56,12 @@ _KINDS: Final = {kind.value: kind for kind in Kind}
 
 @contextmanager
 def placed(place: Place) -> Iterator[None]:
-    """What is refused inside is wrong in the file, at this place."""
+    """What is refused inside is wrong in the file, at this place, or where in it has been said already."""
     try:
         yield
     except (BadExpression, NotSupportedYet) as error:
-        raise error.at(str(place)) from None
+        known = error.place is not None and error.place.startswith(f"{place.file}:")
+        raise (error if known else error.at(str(place))) from None
     except BadScenario:
         raise
     except HeadgateError as error:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetProvider
+from headgate.model.authority import Certificate
+from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
-from headgate.scenario.authority import Keys, given, read_certificates, read_identities
+from headgate.scenario.authority import Keys, coordinator, given, read_certificates, read_identities
 from headgate.scenario.declared import (
     LATER,
     POLICY_KEYS,
@@ -26,6 +27,7 @@ from headgate.scenario.declared import (
     read_predicates,
 )
 from headgate.scenario.expect import read_expect
+from headgate.scenario.fitting import check_fit
 from headgate.scenario.register import Register
 from headgate.scenario.rules import RuleIds
 from headgate.scenario.steps import read_steps
@@ -46,22 +48,24 @@ def load(path: Path) -> Scenario:
     ids = RuleIds(root)
     registered, functions = read_predicates(top.get("predicates"), path.parent)
     keys = Keys(top, ADMINISTRATOR)
-    policy, state = _policy(top, registered, ids, keys)
-    steps, names = read_steps(top.get("steps"), state, ids, _register(top, keys, policy))
+    certificates = read_certificates(top.get("certificates"), keys)
+    policy, state = _policy(top, registered, ids, keys, coordinator(certificates.values(), keys))
+    steps, names = read_steps(top.get("steps"), state, ids, _register(top, keys, policy, certificates))
+    if "certificates" in top:
+        check_fit(top["certificates"], certificates.values(), names.types, state)
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
     return Scenario(path, title, policy, steps, expect, targets, functions)
 
 
-def _register(top: Mapping[str, Node], keys: Keys, policy: Batch) -> Register:
+def _register(top: Mapping[str, Node], keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> Register:
     """The statements of the file."""
-    certificates = read_certificates(top.get("certificates"), keys)
     providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
     return Register(keys, certificates, read_identities(top.get("identities"), keys, providers, certificates))
 
 
 def _policy(
-    top: Mapping[str, Node], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys
+    top: Mapping[str, Node], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
 ) -> tuple[Batch, State]:
     """The batch that makes version 1, and the state it makes."""
     changes: list[Placed] = []
@@ -69,4 +73,6 @@ def _policy(
     if connect_open(node, default=True):
         changes.append((SetConnect(True), next(iter(top.values())).place if node is None else node.place))
     changes += [*declared(top, registered, ids, ADMINISTRATOR), *given(top, keys)]
+    if "coordinator" not in top and root != keys.own:
+        changes.append((SetCoordinator(root), top["certificates" if "certificates" in top else "principals"].place))
     return applied(State(administrator=ADMINISTRATOR), changes, "policy")

@@ -39,7 +39,7 @@ MAX_FILES: Final = 1_000
 _ENDINGS: Final = (".yaml", ".yml")
 _NAMED: Final = ("types", "principals", "groups", "relations", "predicates")
 _LISTED: Final = ("open", "providers", "issuing", "policy")
-_ONCE: Final = ("connect", "coordinator")
+_ONCE: Final = ("connect", "coordinator", "network")
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,12 @@ class Register:
         return Revoke(made, self.clock)
 
     def advance(self, node: Node) -> tuple[datetime, ...]:
-        """Move the clock; the distinct times on the way at which something declared ends."""
+        """Move the clock, or leave it where it is; the distinct times on the way at which something declared ends."""
         to = read_time(node)
-        if to <= self.clock:
+        if to < self.clock:
             at = f"{(self.clock - EPOCH).total_seconds():g} ({render_timestamp(self.clock)})"
             node.refuse(
-                f"the clock stands at {at} already",
+                f"the clock stands at {at} already, and never goes back",
                 "write the time it moves to: seconds since the beginning of the story, or ISO 8601",
             )
         passed = sorted({at for at in self._ends() if self.clock < at <= to})

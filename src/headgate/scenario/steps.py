@@ -27,7 +27,7 @@ from headgate.model.events import Draft
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief
-from headgate.scenario.authority import read_time
+from headgate.scenario.authority import OURSELVES, read_time
 from headgate.scenario.declared import read_type
 from headgate.scenario.register import Register
 from headgate.scenario.rules import RuleIds, read_rules, where
@@ -171,6 +171,7 @@ class _Steps:
     def change(self, node: Node) -> ChangeStep:
         fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations"))
         by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
+        by = ADMINISTRATOR if by == OURSELVES else by
         removed = tuple(self._rule_id(one) for one in fields["remove"].sequence()) if "remove" in fields else ()
         changes: list[Change] = []
         if "groups" in fields:

@@ -9,10 +9,13 @@ Leaves out: what others call a key: names are local, and never leave the machine
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +25,7 @@ from headgate.model.errors import AlreadyExists, BadKey, NotFound, StorageFull
 from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_KEYS, MAX_ROTATIONS, MAX_STATEMENT_BYTES
 from headgate.model.values import brief
 from headgate.trust.keys import PrivateKey, PublicKey, Random, is_locked, read_secret
-from headgate.trust.successions import consent_to, issue_succession, verify_succession
+from headgate.trust.successions import amend_succession, consent_to, issue_succession, verify_succession
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?:~[1-9][0-9]{0,2})?\Z")
 _OTHERS_WRITE: Final = 0o022
@@ -100,6 +103,35 @@ class Keyring:
         following.replace(self._key(name))
         self._sync()
         return new.public, statement
+
+    def earlier(self, name: str) -> str:
+        """The name under which the last key that was rotated away is kept; one of an earlier key means that key."""
+        check_alias(name)
+        self.public(name)
+        current, is_old, _ = name.partition("~")
+        if self._key(current + _NEXT).exists():
+            raise self._misnamed(current)
+        for kept in (f"{name}~{number}" for number in range(MAX_ROTATIONS, 0, -1) if not is_old):
+            if self._succession(kept).exists():
+                return kept
+        if not self._succession(name).exists():
+            raise NotFound(f"no key follows `{name}`", remedy=f"`headgate keys rotate {name}` makes one")
+        return name
+
+    def end(self, name: str, now: datetime, until: datetime, passphrase: bytes | None = None) -> tuple[str, str]:
+        """Let an earlier key say until when it counts: the name it is kept under, and its new statement."""
+        kept = self.earlier(name)
+        with self._alone():
+            old = self.load(kept, passphrase)
+            text = self._read(self._succession(kept), MAX_STATEMENT_BYTES, kept).strip()
+            known = verify_succession(text)
+            if known.old != old.public.did:
+                raise BadKey(f"`{self._succession(kept)}` is about other keys", remedy="restore it")
+            if known.until != until:
+                text = amend_succession(old, text, until=until, now=now)
+                self._write(self._succession(kept), f"{text}\n")
+                self._sync()
+        return kept, text
 
     def _make_following(self, name: str, passphrase: bytes | None, random: Random) -> None:
         """Put the new key of a rotation in its place, whole; half a key of a rotation cut short is nobody's."""
@@ -238,6 +270,16 @@ class Keyring:
         handle = os.open(self.directory, os.O_RDONLY)
         try:
             os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One command at a time: no two statements of a key have one number."""
+        handle = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
         finally:
             os.close(handle)
 

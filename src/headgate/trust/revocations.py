@@ -7,6 +7,7 @@ Leaves out: keeping the newest list of each issuer, and what falls with a revoke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from datetime import datetime
 from typing import Final
@@ -16,9 +17,10 @@ from headgate.model.errors import StaleList
 from headgate.model.limits import MAX_LIST_BYTES, MAX_REVOKED
 from headgate.trust import claims as claim
 from headgate.trust.keys import PrivateKey
-from headgate.trust.statements import Form, Read, bad, check, open_statement, seconds_of, sign
+from headgate.trust.statements import Form, Read, bad, check, open_statement, said_payload, seconds_of, sign
 
 FORM: Final = Form("hg-revocation+jwt", frozenset({"iss", "number", "iat", "revoked"}), limit=MAX_LIST_BYTES)
+_ISSUER: Final = re.compile(rb'"iss"\s*:\s*"(did:key:z[1-9A-HJ-NP-Za-km-z]{1,100})"')
 
 
 def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[str], now: datetime) -> str:
@@ -26,6 +28,14 @@ def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[st
     text = sign(issuer, FORM, {"number": number, "iat": seconds_of(now), "revoked": sorted(revoked)})
     read_revocations(text)
     return text
+
+
+def said_issuer(text: str) -> str:
+    """Whose list a text says it is. Nothing is verified: it tells whether a large list is worth reading at all."""
+    found = _ISSUER.search(said_payload(text, FORM))
+    if found is None:
+        raise bad("missing-claim", "the list does not say `iss` as it is written")
+    return found[1].decode("ascii")
 
 
 def verify_revocations(

@@ -100,15 +100,8 @@ def open_statement(text: str, form: Form) -> Signed:
     The issuer is in the payload, so that is read before the signature can be checked; nothing but `iss` is used of it.
     """
     # 1. Size.
-    if len(text) > form.limit:
-        raise bad("too-large", f"the statement is longer than {form.limit} bytes", "split what it says")
     # 2. Three parts, each the one way to write its bytes.
-    parts = text.split(".", 3)
-    if len(parts) != 3:
-        raise bad(
-            "malformed", f"`{brief(text)}` is not a signed statement", "it has three parts with a dot between them"
-        )
-    header, payload, signature = (_decoded(part) for part in parts)
+    header, payload, signature = (_decoded(part) for part in _parts(text, form))
     # 3. Header: this kind of statement, this algorithm and nothing else.
     _check_header(_object(header, "header"), form)
     # 4. Payload: a JSON object in which nothing is said twice.
@@ -123,6 +116,22 @@ def open_statement(text: str, form: Form) -> Signed:
     if missing := sorted(form.required - claims.keys()):
         raise bad("missing-claim", f"the statement does not say `{missing[0]}`")
     return Signed(claims["iss"], claims, digest_of(text))
+
+
+def said_payload(text: str, form: Form) -> bytes:
+    """What a statement says, in bytes that nobody has vouched for."""
+    return _decoded(_parts(text, form)[1])
+
+
+def _parts(text: str, form: Form) -> list[str]:
+    if len(text) > form.limit:
+        raise bad("too-large", f"the statement is longer than {form.limit} bytes", "split what it says")
+    parts = text.split(".", 3)
+    if len(parts) != 3:
+        raise bad(
+            "malformed", f"`{brief(text)}` is not a signed statement", "it has three parts with a dot between them"
+        )
+    return parts
 
 
 def check(read: Read[T], *, audience: str | None, now: datetime | None) -> T:

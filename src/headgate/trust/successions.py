@@ -2,7 +2,7 @@
 
 Guarantees: the old key names the new one and signs, and the new key has agreed: nobody can make a stranger's key their
 own successor, and with it claim what the stranger holds. A later statement of the old key can say until when it counts;
-it can never name another successor.
+it can never name another successor, and never put off an end: one who has stolen a key that ended signs in vain.
 Leaves out: which keys are then one principal (`decide`). An old key that was stolen can still sign; let it end.
 """
 
@@ -51,10 +51,12 @@ def issue_succession(
 
 
 def amend_succession(old: PrivateKey, text: str, *, until: datetime | None, now: datetime) -> str:
-    """The same succession with the next number and another end."""
+    """The same succession with the next number and an earlier end, or its first."""
     known = read_succession(text).value
     consent = open_statement(text, FORM).claims["consent"]
-    return issue_succession(old, new=known.new, consent=consent, now=now, number=known.number + 1, until=until)
+    made = issue_succession(old, new=known.new, consent=consent, now=now, number=known.number + 1, until=until)
+    check_later(read_succession(made).value, known)
+    return made
 
 
 def consent_to(old: PublicKey, new: PrivateKey) -> str:
@@ -100,6 +102,8 @@ def check_later(found: Succession, known: Succession) -> None:
         raise bad("stale", f"the succession has number `{found.number}`, and `{known.number}` is known")
     if found.number == known.number and found.until != known.until:
         raise bad("stale", f"two successions with number `{found.number}` say different things")
+    if known.until is not None and (found.until is None or found.until > known.until):
+        raise bad("later-end", f"`{found.old}` has an end already, which is only ever brought forward")
 
 
 def _agreed(old: str, new: str, consent: str) -> bool:

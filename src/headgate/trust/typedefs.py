@@ -4,6 +4,7 @@ Guarantees: `verify_type` is the only way from text to a `SignedType`, and looks
 certificates that allow it, and the definition of its parent, which carries its own. The full name begins with the
 owner's key, and only that key can sign it, so no name can be squatted. A type without a parent, or with one of the same
 owner, needs `install` from the coordinating domain; one that extends another owner's type needs `extend` from there.
+Nothing of it is signed by a key of which the caller says that it counts no more.
 Leaves out: whether a certificate was revoked since; `certificates` of the result are all that it hangs on.
 
 The certificates come in order: the first from whoever allows it, the last to the owner.
@@ -11,7 +12,7 @@ The certificates come in order: the first from whoever allows it, the last to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import eq
@@ -132,12 +133,16 @@ def verify_type(
     audience: str | None = None,
     network: str = ANY,
     same: Same = eq,
+    counts: Callable[[str], bool] = lambda _: True,
     verifier: Verifier | None = None,
 ) -> SignedType:
-    """The event type of a text, if its owner signed it and was allowed to; `coordinator` owns the network."""
+    """The event type of a text, if its owner signed it and was allowed to; `coordinator` owns the network.
+
+    `counts` tells whether what a key signed still counts.
+    """
     # 1. to 6. are those of `open_statement`, for the definition, its certificates and its ancestors.
     read = read_through(verifier, text, read_type)
-    return _judged(read, _Ground(coordinator, now, audience, network, same))
+    return _judged(read, _Ground(coordinator, now, audience, network, same, counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,7 @@ class _Ground:
     audience: str | None
     network: str
     same: Same
+    counts: Callable[[str], bool]
 
 
 def _judged(read: Read[Definition], ground: _Ground) -> SignedType:
@@ -157,15 +163,23 @@ def _judged(read: Read[Definition], ground: _Ground) -> SignedType:
     # 8. The key in the name signed it.
     if not ground.same(found.signer, found.owner):
         raise bad("squatting", f"`{brief(found.name)}` is in the name of `{found.owner}`, who did not sign it")
+    _check_counts(found.signer, found.name, ground)
     # 9. Its parent is allowed too.
     parent = None if found.parent is None else _judged(found.parent, ground)
     # 10. The certificates are good now, and one chain, from whoever allows it to the owner.
     chain = tuple(check(one, audience=ground.audience, now=ground.now) for one in found.credentials)
+    for one in chain:
+        _check_counts(one.issuer, found.name, ground)
     foreign = parent is not None and not ground.same(parent.owner, found.owner)
     root = parent.owner if parent is not None and foreign else ground.coordinator
     if foreign or chain or not ground.same(found.owner, root):
         _check_allowed(found, parent if foreign else None, chain, root, ground)
     return SignedType(found.owner, found.name, found.attributes, parent, found.key, read.digest, chain)
+
+
+def _check_counts(key: str, name: str, ground: _Ground) -> None:
+    if not ground.counts(key):
+        raise bad("ended-key", f"`{brief(name)}` rests on what `{key}` signed, which counts no more", "sign it anew")
 
 
 def _check_allowed(

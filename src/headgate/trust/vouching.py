@@ -1,8 +1,9 @@
 """Is this broker one of the network? What a client asks of a gateway, as the gateway asks it of the client.
 
 Guarantees: a broker is let pass only if the coordinating domain is its own key, or a chain of the statements it shows
-leads from there to it and gives `connect`, by the very rules by which a gateway judges its clients. A list that is
-shown with them counts: what it revokes counts no more, and it is the sign of life of its issuer.
+leads from there to it and gives `connect` to be delegated on, by the very rules by which a gateway judges its clients.
+What a member has to connect with, and may not delegate on, makes no gateway of it. A list that is shown with them
+counts: what it revokes counts no more, and it is the sign of life of its issuer.
 Leaves out: that the broker holds its key, which the handshake proves.
 """
 
@@ -39,19 +40,22 @@ def check_broker(
     # 2. The coordinating domain itself needs nobody's word.
     if broker == coordinator:
         return bag
-    # 3. Otherwise a chain gives it `connect`, as a principal of the network whose owner is the coordinating domain.
+    # 3. Otherwise a chain, every link of which may be delegated on, gives it `connect`, as a principal of the network
+    #    whose owner is the coordinating domain.
+    leading = tuple(one for one in bag.certificates if one.delegate)
     state = State(coordinator=coordinator, principals={broker: {}})  # one without a key goes by its name
     changes: list[Change] = [
         *(Succeed(one, now) for one in bag.successions),
         *(Revoke(one, now) for one in bag.lists),
-        Present(broker, bag.certificates, now),
+        Present(broker, leading, now),
     ]
     try:
         judged = apply(state, Batch(state.administrator, tuple(changes)))
     except HeadgateError as error:
-        raise _untrusted(broker, error.message) from None
+        others = "" if len(leading) == len(bag.certificates) else ", and the rest may not be delegated on"
+        raise _untrusted(broker, f"{error.message}{others}") from None
     if not may_connect(judged, broker):
-        raise _untrusted(broker, "nothing that it shows gives it `connect`")
+        raise _untrusted(broker, "nothing that it shows gives it `connect` to be delegated on")
     return bag
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.lang import parse_condition
+from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, NetworkAuthority, TypeAuthority
 from headgate.model.rights import Action
 from headgate.trust.certificates import read_certificate
+from headgate.trust.identities import read_identity
 from headgate.trust.keyring import Keyring
 from headgate.trust.revocations import read_revocations
 from headgate.trust.typedefs import read_type
@@ -22,6 +25,8 @@ from headgate.trust.typedefs import read_type
 Run = Callable[..., Result]
 PLATE = "uk.gov.pito.Numberplate"
 PEOPLE = ("police", "pito", "met", "smith")
+S1, S2, S3, S4 = (f"s{number}{'A' * 21}" for number in (1, 2, 3, 4))
+"""Ids as certificates are given them."""
 
 
 @pytest.fixture
@@ -96,11 +101,78 @@ def test_values_keep_their_kinds(run: Run) -> None:
     assert authority.forced["d"] == "x, y"
 
 
+@pytest.mark.parametrize("may", [("--may", "*"), ("--actions", "*"), ("--actions", "publish|subscribe, extend")])
+def test_all_actions_and_the_other_name_of_the_option(run: Run, may: tuple[str, str]) -> None:
+    text = issue(run, "pito", "met", "all.jwt", "--type", "a.*", *may)
+    assert read_certificate(text).value.authority == (TypeAuthority(TYPE_ACTIONS, "a.*"),)
+
+
+def test_several_rights_in_one_certificate(run: Run, keys: Path) -> None:
+    given = ("--give", "connect, install network UK Police Network", "--give", "* uk.gov.pito.*", "--give", "* network")
+    narrow = "subscribe met/uk.Keeper (name, plate='a) b', n) where plate = 'it''s (' and n > 1"
+    text = issue(run, "pito", "met", "many.jwt", *given, "--give", narrow)
+    assert read_certificate(text).value.authority == (
+        NetworkAuthority(NETWORK_ACTIONS, "UK Police Network"),
+        TypeAuthority(TYPE_ACTIONS, "uk.gov.pito.*"),
+        NetworkAuthority(NETWORK_ACTIONS),
+        TypeAuthority(
+            frozenset({Action.SUBSCRIBE}),
+            "uk.Keeper",
+            did(keys, "met"),
+            ("name", "plate", "n"),
+            {"plate": "a) b"},
+            parse_condition("plate = 'it''s (' and n > 1"),
+        ),
+    )
+    both = issue(run, "pito", "met", "both.jwt", "--type", "a.B", "--may", "extend", "--give", "connect network n")
+    assert [type(one) for one in read_certificate(both).value.authority] == [TypeAuthority, NetworkAuthority]
+
+
+def test_a_certificate_may_begin_later(run: Run) -> None:
+    text = issue(
+        *(run, "pito", "met", "later.jwt", "--type", "a.B", "--may", "publish"),
+        *("--from", "2999-01-01T00:00:00Z", "--for", "1d"),
+    )
+    found = read_certificate(text).value.validity
+    assert (found.start, found.until) == (datetime(2999, 1, 1, tzinfo=UTC), datetime(2999, 1, 2, tzinfo=UTC))
+
+
+def test_one_that_never_ends_is_remarked_on(run: Run) -> None:
+    given = ("cert", "issue", "--as", "pito", "--to", "met", "--type", "a.B", "--may", "publish")
+    for more in ((), ("-o", "made.jwt")):
+        assert "it never ends, unless you revoke it" in run(*given, *more).stderr
+        assert "never ends" not in run(*given, "--for", "1h").stderr
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        ([], "either --type PATTERN or --network NAME"),
         (["--may", "publish"], "either --type PATTERN or --network NAME"),
+        (["--type", "a.B"], "say with --may"),
         (["--may", "publish", "--type", "a.B", "--network", "x"], "either --type"),
+        (["--may", "publish", "--type", "a.B", "--network", "x"], "several rights are given with --give"),
+        (["--may", "*,publish", "--type", "a.B"], "`*` is none of"),
+        (["--give", "publish"], "`publish` is neither `ACTIONS TYPE"),
+        (["--give", "a.B"], "is neither"),
+        (["--give", "publish a.B extra"], "is neither"),
+        (["--give", "publish a.B where"], "is neither"),
+        (["--give", "publish a.B (x"], "is neither"),
+        (["--give", "connect a.B"], "--give: `connect` is none of extend, publish, subscribe"),
+        (["--give", "publish network police"], "--give: `publish` is none of connect, install"),
+        (["--give", "publish a..B"], "--give: `a..B` is neither a type name nor a pattern"),
+        (["--give", "publish a.B (x, x)"], "--give names `x` twice"),
+        (["--give", "publish a.B where x = = 3"], "[bad-expression] --give"),
+        (["--give", "publish a.B", "--where", "true"], "either --type PATTERN or --network NAME"),
+        (["--give", "publish a.B"] * 17, "MAX_AUTHORITIES (16)"),
+        (["--may", "publish", "--type", "a.B", "--from", "soon"], "soon"),
+        (
+            [
+                *("--may", "publish", "--type", "a.B"),
+                *("--from", "2999-01-02T00:00:00Z", "--until", "2999-01-01T00:00:00Z"),
+            ],
+            "is not after `2999-01-02T00:00:00Z`",
+        ),
         (["--may", "connect", "--type", "a.B"], "`connect` is none of"),
         (["--may", "publish", "--network", "x"], "`publish` is none of"),
         (["--may", ",", "--type", "a.B"], "names one or more"),
@@ -217,6 +289,13 @@ def test_the_chain_is_found_and_drawn_with_what_is_cut(run: Run, chain: list[str
     assert f"{holds} where numberplate = 'AE05 XYZ'" in lines
 
 
+def test_a_signed_type_is_verified_by_another_command(run: Run, plate: str) -> None:
+    for command in ("verify", "reduce"):
+        result = run("cert", command, plate)
+        assert result.exit_code == (1 if command == "verify" else 2)
+        assert "`headgate type verify FILE --coordinator WHO`" in result.output
+
+
 def test_a_type_that_is_not_reached_is_an_answer_of_no(run: Run, chain: list[str]) -> None:
     assert run("cert", "verify", *chain, "--type", PLATE).exit_code == 0
     assert run("cert", "verify", *chain, "--type", f"pito/{PLATE}").exit_code == 0
@@ -263,7 +342,7 @@ def test_a_list_in_the_bag_counts_and_silence_is_unknown(run: Run, chain: list[s
     silent = run("cert", "verify", "fresh.jwt")
     assert silent.exit_code == 1
     assert "nothing is heard" in silent.output
-    assert run("cert", "revoke", "sOther", "--as", "pito", "--list", "list.jwt").exit_code == 0
+    assert run("cert", "revoke", S1, "--as", "pito", "--list", "list.jwt").exit_code == 0
     assert run("cert", "verify", "fresh.jwt", "list.jwt").exit_code == 0
     lost = read_certificate(Path("met.jwt").read_text().strip()).value.id
     assert run("cert", "revoke", lost, "--as", "pito", "--list", "list.jwt").exit_code == 0
@@ -323,44 +402,78 @@ def listed(path: str = "list.jwt") -> tuple[int, frozenset[str]]:
 
 
 def test_lists_are_numbered_and_only_grow(run: Run) -> None:
-    assert run("cert", "revoke", "s1", "--as", "met", "--list", "list.jwt").exit_code == 0
+    assert run("cert", "revoke", S1, "--as", "met", "--list", "list.jwt").exit_code == 0
     first = Path("list.jwt").read_text()
-    assert listed() == (1, {"s1"})
-    assert run("cert", "revoke", "s2", "s3", "--as", "met", "--list", "list.jwt").exit_code == 0
-    assert listed() == (2, {"s1", "s2", "s3"})
-    assert "Nothing new" in run("cert", "revoke", "s2", "--as", "met", "--list", "list.jwt").output
-    assert listed() == (2, {"s1", "s2", "s3"})
+    assert listed() == (1, {S1})
+    assert run("cert", "revoke", S2, S3, "--as", "met", "--list", "list.jwt").exit_code == 0
+    assert listed() == (2, {S1, S2, S3})
+    assert "Nothing new" in run("cert", "revoke", S2, "--as", "met", "--list", "list.jwt").output
+    assert listed() == (2, {S1, S2, S3})
 
     Path("list.jwt").write_text(first)  # an older copy is brought back
-    rolled = run("cert", "revoke", "s4", "--as", "met", "--list", "list.jwt")
+    rolled = run("cert", "revoke", S4, "--as", "met", "--list", "list.jwt")
     assert rolled.exit_code == 2
     assert "[stale-list]" in rolled.output
     assert Path("list.jwt").read_text() == first
 
     Path("list.jwt").unlink()  # a file that was lost does not begin again at 1
-    assert run("cert", "revoke", "s4", "--as", "met", "--list", "list.jwt").exit_code == 0
-    assert listed() == (3, {"s1", "s2", "s3", "s4"})
+    assert run("cert", "revoke", S4, "--as", "met", "--list", "list.jwt").exit_code == 0
+    assert listed() == (3, {S1, S2, S3, S4})
 
 
 def test_a_list_of_another_is_not_continued(run: Run) -> None:
-    assert run("cert", "revoke", "s1", "--as", "pito", "--list", "list.jwt").exit_code == 0
-    result = run("cert", "revoke", "s2", "--as", "met", "--list", "list.jwt")
+    assert run("cert", "revoke", S1, "--as", "pito", "--list", "list.jwt").exit_code == 0
+    result = run("cert", "revoke", S2, "--as", "met", "--list", "list.jwt")
     assert result.exit_code == 2
     assert "[bad-statement]" in result.output
-    assert listed() == (1, {"s1"})
+    assert listed() == (1, {S1})
 
 
-@pytest.mark.parametrize("args", [["s1", "--list", "l.jwt"], ["a b", "--as", "met", "--list", "l.jwt"]])
-def test_what_cannot_be_revoked(run: Run, args: list[str]) -> None:
-    assert run("cert", "revoke", *args).exit_code == 2
+@pytest.mark.parametrize("given", ["a b", "s7Q2b...", "warrant", "smith", "", "s" + "A" * 23, "did:key:z6Mk"])
+def test_what_is_no_id_is_not_revoked(run: Run, given: str) -> None:
+    for where in (("--as", "met", "--list", "l.jwt"), ("--as", "met", "--domain", "none")):
+        result = run("cert", "revoke", *where, "--", given)
+        assert result.exit_code == 2
+        assert f"`{given}` is neither a file nor the id of a statement" in result.output
     assert not Path("l.jwt").exists()
+    assert run("cert", "revoke", S1, "--list", "l.jwt").exit_code == 2, "nobody signs"
+
+
+def test_certificates_are_revoked_by_their_files(run: Run, keys: Path, chain: list[str]) -> None:
+    made = read_certificate(Path("smith.jwt").read_text().strip()).value
+    assert run("cert", "revoke", "smith.jwt", S1, "--as", "met", "--list", "list.jwt").exit_code == 0
+    assert listed() == (1, {made.id, S1})
+    gone = run("cert", "verify", *chain, "list.jwt")
+    assert (gone.exit_code, "[revoked]" in gone.output) == (1, True)
+    assert run("identity", "issue", "--as", "met", "--to", "smith", "-o", "who.jwt").exit_code == 0
+    assert run("cert", "revoke", "who.jwt", "--as", "met", "--list", "list.jwt").exit_code == 0
+    assert listed() == (2, {made.id, S1, read_identity(Path("who.jwt").read_text().strip()).value.id})
+
+
+def test_only_the_issuer_takes_a_certificate_back(run: Run, chain: list[str]) -> None:
+    Path("both.jwt").write_text(Path("smith.jwt").read_text() + Path("met.jwt").read_text())
+    for file, place in (("met.jwt", "met.jwt:1"), ("both.jwt", "both.jwt:2")):
+        result = run("cert", "revoke", file, "--as", "met", "--list", "list.jwt")
+        assert result.exit_code == 2
+        said = " ".join(result.output.split())
+        assert place in said
+        assert "was issued by pito" in said
+    for file in ("list.jwt", "gone.jwt", "keys/met.did"):
+        assert run("cert", "revoke", file, "--as", "met", "--list", "list.jwt").exit_code == 2
+    assert not Path("list.jwt").exists()
+
+
+def test_what_the_earlier_key_of_the_same_name_issued_is_ones_own(run: Run, chain: list[str]) -> None:
+    assert run("keys", "rotate", "met").exit_code == 0
+    assert run("cert", "revoke", "smith.jwt", "--as", "met", "--list", "list.jwt").exit_code == 0
+    assert run("cert", "revoke", "smith.jwt", "--as", "met~1", "--list", "old.jwt").exit_code == 0
 
 
 def test_the_list_is_shown(run: Run) -> None:
-    run("cert", "revoke", "s1", "--as", "met", "--list", "list.jwt")
+    run("cert", "revoke", S1, "--as", "met", "--list", "list.jwt")
     shown = " ".join(run("cert", "show", "list.jwt").output.split())
     assert "number 1" in shown
-    assert "revoked s1" in shown
+    assert f"revoked {S1}" in shown
 
 
 # -- types ----------------------------------------------------------------------------------------------------
@@ -395,6 +508,21 @@ def test_a_subtype_of_another_owner_carries_extend(run: Run, plate: str) -> None
     assert "extends" in run("type", "verify", "chase.jwt", "--coordinator", "police").output
     assert run(*sign, "-o", "bare.jwt").exit_code == 0
     assert run("type", "verify", "bare.jwt", "--coordinator", "police").exit_code == 1
+
+
+def test_signing_a_type_says_who_can_use_it(run: Run, plate: str) -> None:
+    install = ("type", "sign", "a.B", "--as", "pito", "--with", "install.jwt", "-o", "with.jwt")
+    assert "pito signs a.B, with 1 certificate\n" in run(*install).stderr
+    for more in ((), ("-o", "bare.jwt")):
+        bare = run("type", "sign", "a.B", "--as", "pito", *more)
+        assert bare.exit_code == 0
+        assert "only where pito coordinates the network can it be used" in bare.stderr
+    assert run("type", "verify", "bare.jwt", "--coordinator", "pito").exit_code == 0
+    assert run("type", "verify", "bare.jwt", "--coordinator", "police").exit_code == 1
+    foreign = run("type", "sign", "met.Chase", "--as", "met", "--extends", plate, "-o", "foreign.jwt")
+    assert "nobody can use it: give with `--with` the certificates by which pito lets met extend" in foreign.stderr
+    for name in ("pito", "met", "police"):
+        assert run("type", "verify", "foreign.jwt", "--coordinator", name).exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -156,12 +156,33 @@ def test_verifying_says_yes_no_or_cannot_tell(run: Run, ola: str) -> None:
     assert (late.exit_code, "[expired]" in late.output) == (1, True)
     assert run("identity", "verify", "gone.jwt").exit_code == 2
     assert run("identity", "verify", ola, "--rule", "price = 3").exit_code == 2
-    assert "nobody was named to believe" in run("identity", "verify", ola).output
+    nobody = run("identity", "verify", ola)
+    assert (nobody.exit_code, "nobody was named to believe" in nobody.output) == (1, True)
+    assert run("identity", "verify", ola, "--rule", "$nation = 'NO'").exit_code == 1
+
+
+def test_a_persons_statement_is_no_servers(run: Run, ola: str) -> None:
+    """Not in any of the reasons why it does not hold."""
+    run("identity", "vouch", "--as", "norway", "--to", "italy", "-o", "italy.jwt")
+    run("identity", "vouch", "--as", "italy", "--to", "norway", "-o", "norway.jwt")
+    foreign = run("identity", "verify", ola, "--provider", "italy")
+    assert "its provider is norway, not italy" in foreign.output
+    assert "`headgate identity vouch`" in foreign.output
+    for more in ((), ("italy.jwt",), ("norway.jwt", "--at", "2100-01-01T00:00:00Z")):
+        result = run("identity", "verify", ola, *more, "--provider", "italy")
+        assert result.exit_code == 1
+        assert "server" not in result.output
+    assert run("identity", "verify", ola, "norway.jwt", "--provider", "italy").exit_code == 0
 
 
 def test_the_answer_as_json(run: Run, ola: str) -> None:
-    told = json.loads(run("identity", "verify", ola, "--rule", "$nation = 'NO'", "--json").stdout)
-    assert (told["holds"], told["rule"]) == (True, True)
+    asked = ("identity", "verify", ola, "--rule", "$nation = 'NO'", "--json")
+    told = json.loads(run(*asked, "--provider", "norway").stdout)
+    assert (told["holds"], told["rule"], told["why"]) == (True, True, None)
+    nobody = run(*asked)
+    told = json.loads(nobody.stdout)
+    assert (nobody.exit_code, told["holds"], told["rule"]) == (1, False, True)
+    assert told["why"] == "nobody was named to believe"
     assert told["identity"]["attributes"]["nation"] == "NO"
     told = json.loads(run("identity", "verify", ola, "--provider", "italy", "--json").stdout)
     assert (told["holds"], told["code"]) == (False, "bad-statement")

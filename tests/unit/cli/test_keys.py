@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,66 @@ def test_a_rotation_prints_the_statement(keys: Path, tmp_path: Path) -> None:
     assert "ann~1.jwt" in printed(keys, "show", "ann~1")
 
 
+def test_a_rotation_says_what_the_name_means_now(keys: Path) -> None:
+    printed(keys, "new", "ann")
+    done = run(keys, "rotate", "ann")
+    assert done.stderr.startswith(f"ann now means the new key, {printed(keys, 'export', 'ann')}; the old one is ann~1")
+    assert "headgate keys end ann" in done.stderr
+    assert len(done.stdout.splitlines()) == 1, "the statement alone"
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [((), timedelta()), (("--in", "1h"), timedelta(hours=1)), (("--at", "2999-01-01T00:00:00Z"), None)],
+)
+def test_the_old_key_says_when_it_counts_no_more(keys: Path, options: tuple[str, ...], after: timedelta | None) -> None:
+    old = printed(keys, "new", "ann")
+    first = verify_succession(printed(keys, "rotate", "ann"))
+    begun = datetime.now(UTC).replace(microsecond=0)
+    done = run(keys, "end", "ann", *options)
+    assert done.exit_code == 0, done.output
+    found = verify_succession(done.stdout.strip(), known=first)
+    assert (found.old, found.new, found.number) == (old, printed(keys, "export", "ann"), 1)
+    assert found.until is not None
+    wanted = datetime(2999, 1, 1, tzinfo=UTC) if after is None else found.until
+    assert found.until == wanted
+    if after is not None:
+        assert begun + after <= found.until <= datetime.now(UTC) + after
+    assert done.stderr.startswith("ann~1 counts until ")
+
+
+def test_what_rests_on_a_key_that_has_ended_counts_no_more(keys: Path, tmp_path: Path) -> None:
+    for name in ("pito", "met", "smith"):
+        printed(keys, "new", name)
+    env = {"COLUMNS": "200", "NO_COLOR": "1", "HEADGATE_KEYS": str(keys)}
+
+    def cert(*args: str) -> Result:
+        return CliRunner(env=env).invoke(app, ["cert", *args])
+
+    files = [tmp_path / "met.jwt", tmp_path / "smith.jwt", tmp_path / "word.jwt"]
+    given = ("--type", "a.*", "--may", "subscribe", "--for", "1d", "-o")
+    assert cert("issue", "--as", "pito", "--to", "met", "--delegate", *given, str(files[0])).exit_code == 0
+    assert cert("issue", "--as", "met", "--to", "smith", *given, str(files[1])).exit_code == 0
+    files[2].write_text(printed(keys, "rotate", "met"))
+    verify = ("verify", *map(str, files), "--holder", "smith")
+    assert cert(*verify).exit_code == 0
+    files[2].write_text(printed(keys, "end", "met"))
+    assert cert(*verify).exit_code == 1
+
+
+def test_ends_that_cannot_be_are_refused(keys: Path, tmp_path: Path) -> None:
+    word = tmp_path / "word"
+    word.write_text("correct horse")
+    word.chmod(0o600)
+    printed(keys, "new", "ann", "--passphrase-file", str(word))
+    assert "no key follows `ann`" in run(keys, "end", "ann").output
+    printed(keys, "rotate", "ann", "--passphrase-file", str(word))
+    assert "exclude each other" in run(keys, "end", "ann", "--in", "1h", "--at", "2999-01-01T00:00:00Z").output
+    assert run(keys, "end", "ann", "--at", "tomorrow").exit_code == 2
+    assert "--passphrase-file" in run(keys, "end", "ann").output
+    assert run(keys, "end", "ann", "--passphrase-file", str(word)).exit_code == 0
+
+
 @pytest.mark.parametrize("name", ["../ann", "a/b", "", ".ann", "ann~1"])
 def test_a_name_that_is_none_is_refused(keys: Path, name: str) -> None:
     refused = run(keys, "new", "--", name)
@@ -116,7 +177,7 @@ def test_a_name_that_is_none_is_refused(keys: Path, name: str) -> None:
 
 
 def test_what_is_not_there_is_named(keys: Path) -> None:
-    for command in ("show", "export", "rotate"):
+    for command in ("show", "export", "rotate", "end"):
         refused = run(keys, command, "ann")
         assert refused.exit_code == 2
         assert "not-found" in refused.output

@@ -140,10 +140,16 @@ def more(files: Path, *rules: str) -> None:
         file.writelines(f"  - {rule}\n" for rule in rules)
 
 
+ABOUT = (
+    "about the rules and the chains that stand now, whatever attributes principals come to have; "
+    "not certificates that nobody has shown"
+)
+
+
 def test_a_policy_in_which_every_rule_counts(files: Path) -> None:
     result = run("policy", "check", str(files))
     assert result.exit_code == 0, result.output
-    assert words(result) == "nothing found in 2 rules"
+    assert words(result) == f"nothing found in 2 rules {ABOUT}"
 
 
 def test_rules_that_never_count_and_rules_that_nobody_would_miss(files: Path) -> None:
@@ -171,11 +177,12 @@ def test_rules_that_never_count_and_rules_that_nobody_would_miss(files: Path) ->
     found = json.loads(run("policy", "check", str(files), "--json").output)
     assert [one["rule"] for one in found["findings"]] == ["cheap", "odd", "empty", "none", "idle", "early"]
     assert found["findings"][0] == {"rule": "cheap", "fault": "shadowed", "because": ["reads"]}
+    assert f"about {found['about']}" == ABOUT
 
 
 def test_who_can_see_an_attribute(files: Path) -> None:
     nobody = run("policy", "check", str(files), "--can-see", "shop.Sale.card")
-    assert (nobody.exit_code, words(nobody)) == (0, "no: nobody can ever see `card` of `shop.Sale`")
+    assert (nobody.exit_code, words(nobody)) == (0, f"no: nobody can ever see `card` of `shop.Sale` {ABOUT}")
     outsider = run("policy", "check", str(files), "--can-see", "shop.Sale.price", "--outside", "analysts")
     assert outsider.exit_code == 0
     assert "nobody outside `analysts`" in words(outsider)
@@ -184,6 +191,21 @@ def test_who_can_see_an_attribute(files: Path) -> None:
     said = words(seen)
     assert "yes: `ann` sees `price` of `shop.Sale` by the rule `reads` (where price < 100), for example of" in said
     assert "card null hidden" in said
+
+
+def test_attributes_may_come_by_identity_statements(files: Path) -> None:
+    """Whoever is attested what a rule asks for sees what it gives."""
+    more(files, "{id: cleared, who: cid, may: subscribe, type: shop.Sale, where: \"$clearance = 'secret'\"}")
+    assert run("policy", "check", str(files)).exit_code == 0
+    asked = ("policy", "check", str(files), "--can-see", "shop.Sale.card", "--outside", "analysts")
+    seen = run(*asked)
+    assert seen.exit_code == 1
+    said = words(seen)
+    assert "yes: `cid` sees `card` of `shop.Sale` by the rule `cleared`" in said
+    assert "once it has clearance = 'secret', for example of" in said
+    assert said.endswith(ABOUT)
+    answer = json.loads(run(*asked, "--json").output)
+    assert (answer["verdict"], answer["attributes"]) == ("yes", {"clearance": "secret"})
 
 
 def test_a_subtype_can_give_an_attribute_away(files: Path) -> None:

@@ -35,7 +35,7 @@ def expected(
     return replace(Expected.of(dids[0], dids[1], rule), clock=lambda: at)
 
 
-def link(issuer: PrivateKey, subject: PrivateKey, *, delegate: bool = False, audience: tuple[str, ...] = ()) -> str:
+def link(issuer: PrivateKey, subject: PrivateKey, *, delegate: bool = True, audience: tuple[str, ...] = ()) -> str:
     return issue_certificate(
         issuer,
         subject=subject.public.did,
@@ -63,13 +63,14 @@ def test_who_expects_nothing_looks_at_nothing() -> None:
 
 def test_a_chain_from_the_coordinator_is_needed() -> None:
     wanted = expected(ROOT)
-    chain = [link(ROOT, DOMAIN, delegate=True), link(DOMAIN, BROKER)]
+    chain = [link(ROOT, DOMAIN), link(DOMAIN, BROKER)]
     wanted.check(BROKER.public.did, chain)
     wanted.check(ROOT.public.did, [])
     refused(wanted)
     refused(wanted, chain[1])
-    refused(wanted, link(ROOT, DOMAIN), chain[1])  # which the domain may not pass on
-    refused(wanted, link(DOMAIN, BROKER), link(HOME, DOMAIN, delegate=True))
+    refused(wanted, link(ROOT, DOMAIN, delegate=False), chain[1])  # which the domain may not pass on
+    refused(wanted, link(DOMAIN, BROKER), link(HOME, DOMAIN))
+    assert "delegated on" in refused(wanted, chain[0], link(DOMAIN, BROKER, delegate=False))  # a member's
     refused(wanted, *chain, "nonsense")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
 from headgate.decide.apply import apply
+from headgate.decide.requirements import match
 from headgate.decide.standing import next_moment
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Certificate, Identity, Issuing, Provider, Succession, Validity
@@ -27,6 +30,7 @@ from headgate.model.changes import (
     Succeed,
     Tick,
 )
+from headgate.model.conditions import AllOf, all_of
 from headgate.model.errors import (
     BadExpression,
     ChainInvalid,
@@ -34,6 +38,7 @@ from headgate.model.errors import (
     GovernDenied,
     HeadgateError,
     Revoked,
+    StaleList,
     UnknownName,
 )
 from headgate.model.rights import Subscription
@@ -161,6 +166,17 @@ def test_a_provider_may_go_on_under_another_key() -> None:
     assert of(then(state, says("j", issuer=DIDS[0], age=5, now=2))) == {"age": 5}
 
 
+def test_a_provider_speaks_with_no_key_that_has_ended() -> None:
+    state = world(OURS, says("i", age=4), Succeed(Succession(PITO, DIDS[0], 0, at(10)), at(1)))
+    assert of(state) == {"age": 4}
+    assert next_moment(state, at(1)) == at(10)
+    assert of(then(state, tick(10))) == {}
+    assert of(then(state, Succeed(Succession(PITO, DIDS[0], 1, at(5)), at(6)))) == {}
+    with pytest.raises(ChainInvalid, match="has ended"):
+        then(state, says("j", age=5, now=10))
+    assert of(then(state, tick(10), says("j", issuer=DIDS[0], age=5, now=11))) == {"age": 5}
+
+
 def test_a_subject_is_known_by_its_key() -> None:
     state = world(OURS, SetKey(SMITH, DIDS[0]))
     with pytest.raises(ChainInvalid):
@@ -170,7 +186,7 @@ def test_a_subject_is_known_by_its_key() -> None:
 
 def test_a_principal_that_goes_takes_what_was_said_of_it() -> None:
     state = world(OURS, says("i", age=4, rule="$clearance = 'secret'"), RemovePrincipal(SMITH))
-    assert (dict(state.identities), dict(state.policy_rules), state.attested_rules) == ({}, {}, frozenset())
+    assert (dict(state.identities), dict(state.policy_rules), dict(state.attested_rules)) == ({}, {}, {})
     assert of(then(state, DeclarePrincipal(SMITH), tick(100))) == {}
 
 
@@ -179,7 +195,7 @@ def test_a_principal_that_goes_takes_what_was_said_of_it() -> None:
 
 def test_a_policy_rule_outlasts_the_statement_that_brought_it() -> None:
     state = world(OURS, says("i", rule="$clearance = 'secret'"), tick(100))
-    assert (dict(state.policy_rules), state.attested_rules) == ({SMITH: SECRET}, {SMITH})
+    assert (dict(state.policy_rules), set(state.attested_rules)) == ({SMITH: SECRET}, {SMITH})
     for change in (RemoveProvider(PITO), revoked(PITO, 1, "i")):
         assert then(world(OURS, says("i", rule="$clearance = 'secret'")), change).policy_rules == {SMITH: SECRET}
     assert then(state, says("j", until=200, now=101)).policy_rules == {SMITH: SECRET}
@@ -188,10 +204,57 @@ def test_a_policy_rule_outlasts_the_statement_that_brought_it() -> None:
 
 def test_the_domains_own_policy_rule_stands() -> None:
     state = world(OURS, SetPolicyRule(SMITH, OPEN), says("i", rule="$clearance = 'secret'"))
-    assert (dict(state.policy_rules), state.attested_rules) == ({SMITH: OPEN}, frozenset())
+    assert (dict(state.policy_rules), dict(state.attested_rules)) == ({SMITH: OPEN}, {})
     own = then(world(OURS, says("i", rule="$clearance = 'secret'")), SetPolicyRule(SMITH, OPEN))
-    assert (dict(own.policy_rules), own.attested_rules) == ({SMITH: OPEN}, frozenset())
+    assert (dict(own.policy_rules), dict(own.attested_rules)) == ({SMITH: OPEN}, {})
     assert then(own, SetPolicyRule(SMITH, None)).policy_rules == {}
+
+
+def test_no_provider_lifts_the_rule_of_another() -> None:
+    also = SetProvider(Provider(MET, "met"))
+    first = says("i", rule="$clearance = 'secret'", clearance="secret")
+    second = says("m", issuer=MET, rule="$a = 1 or not $a = 1")
+    for order in ((first, second), (second, first)):
+        state = world(OURS, also, *order)
+        assert match(state.policy_rules[SMITH], {"clearance": "open", "a": 1}) is False
+        assert match(state.policy_rules[SMITH], {"clearance": "secret", "a": 1}) is True
+        assert state.policy_rules[SMITH] == all_of(parse_condition("$a = 1 or not $a = 1"), SECRET)
+    for change in (revoked(PITO, 1, "i"), RemoveProvider(PITO), tick(100)):
+        assert match(then(state, change).policy_rules[SMITH], {"clearance": "open", "a": 1}) is False
+    # Each provider may say otherwise for its own part, under whichever of its keys.
+    moved = then(state, Succeed(Succession(PITO, DIDS[0]), at(1)))
+    anew = then(moved, says("j", issuer=DIDS[0], rule="$clearance = 'open'", now=2))
+    assert {one.provider for one in anew.attested_rules[SMITH]} == {DIDS[0], MET}
+    assert match(anew.policy_rules[SMITH], {"clearance": "open", "a": 1}) is True
+    assert then(anew, SetPolicyRule(SMITH, None)).attested_rules == {}
+
+
+def test_an_older_statement_brings_nothing_back() -> None:
+    lax = says("old", start=0, rule="$a = 1 or $b = 1", clearance="top", now=12)
+    strict = says("new", start=10, until=50, rule="$a = 1", clearance="none", now=11)
+    state = world(OURS, says("old", start=0, rule="$a = 1 or $b = 1", clearance="top", now=1), strict)
+    with pytest.raises(StaleList):
+        then(state, lax)
+    assert then(state, strict).identities == state.identities  # the very same again
+    # Once the newer one is over, the older speaks of attributes again, but the rule does not get wider.
+    later = then(state, tick(50), replace(lax, at=at(60)))
+    assert of(later) == {"clearance": "top"}
+    assert later.policy_rules == {SMITH: parse_condition("$a = 1")}
+    assert then(later, says("next", start=61, rule="$b = 1", now=61)).policy_rules == {SMITH: parse_condition("$b = 1")}
+
+
+def test_statements_of_two_providers_do_not_date_each_other() -> None:
+    state = world(OURS, SetProvider(Provider(MET, "met")), says("i", start=5, age=4, now=6))
+    assert of(then(state, says("m", issuer=MET, start=1, rank=2, now=7))) == {"age": 4, "rank": 2}
+
+
+def test_rules_that_are_too_long_together_are_refused() -> None:
+    def wordy(name: str) -> str:
+        return f"${name} in {{{', '.join(map(str, range(100_000, 100_700)))}}}"
+
+    state = world(OURS, SetProvider(Provider(MET, "met")), says("i", rule=wordy("a")))
+    with pytest.raises(BadExpression, match="too long"):
+        then(state, says("m", issuer=MET, rule=wordy("b")))
 
 
 @pytest.mark.parametrize("text", ["lane = 1", "@time > timestamp '2026-01-01T00:00:00Z'", "$a in group g", "R($a)"])
@@ -250,7 +313,12 @@ def test_statements_never_touch_what_is_the_domains_own(story: tuple[list[Certif
             given = {name for one in state.identities.values() if one.principal == principal for name in one.applied}
             assert given.isdisjoint(values)
             assert found.keys() == values.keys() | given
-        assert state.attested_rules <= state.policy_rules.keys()
+        assert state.attested_rules.keys() <= state.policy_rules.keys()
+        for principal, rules in state.attested_rules.items():
+            limit = state.policy_rules[principal]
+            parts = limit.args if isinstance(limit, AllOf) else (limit,)
+            assert set(parts) == {one.rule for one in rules}
+            assert len({one.provider for one in rules}) == len(rules)
     for principal, values in own.items():
         if principal in state.principals:
             assert dict(then(state, Tick(at(10_000))).principals[principal]).items() >= values.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -40,7 +40,7 @@ from headgate.model.authority import (
 from headgate.model.conditions import Attribute, Compare, Condition, Constant, InSet, all_of
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, PublishDenied, Revoked
 from headgate.model.events import Draft, Event
-from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH
+from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH, MAX_CLAUSE_ATOMS, MAX_EXPRESSION_CHARS
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
@@ -159,7 +159,9 @@ def test_attributes_intersect_in_the_order_of_the_later_link() -> None:
     assert shared(None, None) is None
     assert shared(None, ("n",)) == shared(("n",), None) == ("n",)
     assert shared(("n", "s", "f"), ("f", "n")) == ("f", "n")
-    assert shared(("n",), ("s",)) == ()
+    assert shared(None, ()) == shared((), None) == ()
+    assert meet(types(attributes=("n",)), types(attributes=("s",))) is None
+    assert meet(types(attributes=("n",)), types(attributes=())) is None
 
 
 def test_forced_values_add_up_unless_they_conflict() -> None:
@@ -237,6 +239,46 @@ def test_rights_do_not_multiply_without_end() -> None:
 
     with pytest.raises(ChainInvalid, match="MAX_CHAIN_RIGHTS"):
         reduce([cert(f"c{n}", f"k{n}", f"k{n + 1}", *conditions(n)) for n in range(2)])
+
+
+def many(tag: str, n: int) -> Condition:
+    """A condition of so many parts."""
+    return all_of(*(Compare("=", Attribute(f"{tag}{at}"), Constant(at)) for at in range(n)))
+
+
+def test_what_grows_past_a_clause_is_cut() -> None:
+    half = MAX_CLAUSE_ATOMS // 2
+    a, b, one_more = many("a", half), many("b", half), many("c", 1)
+    assert meet(types(where=a), types(where=b)) == types(where=all_of(a, b))
+    assert meet(types(where=all_of(a, b)), types(where=one_more)) is None
+    assert meet(types(where=a), types(where=all_of(a, one_more))) == types(where=all_of(a, one_more))
+    # Whichever way they are put together; what else the links give stays.
+    line = [
+        cert(f"c{at}", f"k{at}", f"k{at + 1}", types(where=w), types("b.*")) for at, w in enumerate((a, b, one_more))
+    ]
+    first, second, third = map(as_reduced, line)
+    left, right = combine(first, second), combine(second, third)
+    assert left is not None
+    assert right is not None
+    assert shape(combine(left, third)) == shape(combine(first, right)) == shape(reduce(line))
+    whole = reduce(line)
+    assert whole is not None
+    assert {one.type for one in whole.authority if isinstance(one, TypeAuthority)} == {"b.*"}
+
+
+def test_a_link_that_is_too_large_gives_nothing() -> None:
+    large = cert("a", "o", "smith", types(where=many("a", MAX_CLAUSE_ATOMS + 1)))
+    assert as_reduced(large).authority == ()
+    assert reduce([large]) is None
+    assert found([large]) == ()
+    assert "MAX_CLAUSE_ATOMS" in refusal([large]).message
+    assert len(found([cert("a", "o", "smith", types(where=many("a", MAX_CLAUSE_ATOMS)))])) == 1
+
+
+def test_what_adds_up_to_no_expression_is_cut() -> None:
+    first, second = (InSet(Attribute(name), ("x" * (MAX_EXPRESSION_CHARS // 2),)) for name in "ab")
+    assert meet(types(where=first), types(where=first)) == types(where=first)
+    assert meet(types(where=first), types(where=second)) is None
 
 
 @given(lines())
@@ -344,8 +386,8 @@ def views(line: Sequence[Certificate], event: Event, catalog: Catalog) -> tuple[
 def test_a_chain_shows_what_every_link_alone_would_show(line: list[Certificate], event: Event) -> None:
     shown, each = views(line, event, FLAT)
     seen = [one.attributes for one in each if one is not None]
-    expected = frozenset.intersection(*seen) if len(seen) == len(line) else None
-    assert (None if shown is None else shown.attributes) == expected
+    expected = frozenset.intersection(*seen) if len(seen) == len(line) else frozenset()
+    assert (frozenset() if shown is None else shown.attributes) == expected  # of nothing there need be no view
 
 
 @given(lines(rights(wheres(nulls=False)), sound=True), events(DEEP))
@@ -397,7 +439,8 @@ def expected_of(links: Sequence[TypeAuthority], sent: Event) -> dict[str, Value]
     clash = any(len({one.forced[n] for one in links if n in one.forced}) > 1 for n in VALUES)
     patterns = [one.type for one in links]
     named = all(p in ("*", sent.type) or (p[-1] == "*" and sent.type.startswith(p[:-1])) for p in patterns)
-    if clash or not named or FLAT[sent.type].owner != "o1":
+    apart = len(lists := [set(one.attributes) for one in links if one.attributes is not None]) > 1
+    if clash or not named or FLAT[sent.type].owner != "o1" or (apart and not set.intersection(*lists)):
         return None
     changed = replace(sent, values=values)
     return values if all(truth(one.where, changed, World(State())) is True for one in links) else None
@@ -605,6 +648,39 @@ def test_a_mesh_is_refused_whole(root: str, limit: str) -> None:
     assert limit in error.message
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda n: types(owner="pito", where=many(f"x{n % 2}.", 20)),
+        lambda n: types(owner="pito", where=InSet(Attribute(f"x{n}"), tuple(range(200)))),
+        lambda n: types(owner="pito", attributes=tuple(f"a{at}" for at in range(100))),
+        lambda n: types(owner="pito", forced={f"a{at}": at for at in range(100)}),
+    ],
+    ids=["parts", "a-long-part", "attributes", "forced"],
+)
+def test_what_is_put_together_counts_by_its_size(given: Callable[[int], TypeAuthority]) -> None:
+    bag = mesh("nobody", 2, 10)  # without anything to put together, few enough paths to follow
+    assert found(bag) == ()
+    large = [replace(one, authority=(given(at),)) for at, one in enumerate(bag)]
+    with pytest.raises(ChainInvalid, match="MAX_CHAIN_STEPS"):
+        found(large)
+    assert "MAX_CHAIN_STEPS" in refusal(large).message
+
+
+def test_a_part_is_written_out_once() -> None:
+    written: list[int] = []
+
+    class Loud(int):
+        def __repr__(self) -> str:
+            written.append(int(self))
+            return f"{int(self)}"
+
+    parts = [InSet(Attribute("n"), (Loud(n),)) for n in range(3)]
+    bag = [replace(one, authority=(types(owner="pito", where=all_of(*parts)),)) for one in mesh("nobody", 2, 4)]
+    assert found(bag) == ()
+    assert sorted(written) == [0, 0, 1, 1, 2, 2]  # for its text, and for its size
+
+
 def test_a_mesh_that_gives_nothing_is_left_early() -> None:
     bag = [replace(one, authority=(types(f"{one.issuer.split('.')[0]}.*"),)) for one in mesh("pito")]
     assert len(found(bag)) == 4
@@ -667,6 +743,15 @@ def test_a_refusal_names_what_is_missing(bag: list[Certificate], said: str) -> N
     assert isinstance(error, ChainInvalid)
     assert said in error.message
     assert error.remedy
+
+
+def test_a_refusal_names_a_network_that_is_another() -> None:
+    bag = [cert("n", "pito", "smith", NetworkAuthority(CONNECT, "other"))]
+    assert len(found(bag)) == 1
+    assert found(bag, network="police") == ()
+    error = refusal(bag, network="police")
+    assert "`n` is for the network `other`" in error.message
+    assert error.remedy == "ask for one for `police`"
 
 
 def test_what_stopped_the_longest_chain_is_told() -> None:

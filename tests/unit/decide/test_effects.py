@@ -35,7 +35,7 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Action, Effect, Rule
+from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
@@ -345,3 +345,21 @@ def test_principals_of_one_profile_have_the_same_entries(story) -> None:
     for profile, names in profiles.members.items():
         for action in (Action.SUBSCRIBE, Action.PUBLISH, Action.GOVERN):
             assert all(entries(state, name, action) == profiles.rules(profile, action) for name in names)
+
+
+def test_entries_of_chains_that_are_too_large_to_look_at_are_told_as_they_are_written() -> None:
+    texts = [f"item contains '{m}.{n}'" for m in range(3) for n in range(20)]
+    large = " and ".join(f"({' or '.join(texts[20 * m : 20 * m + 20])})" for m in range(3))
+    bare = apply(State(), Batch(ADMINISTRATOR, BASE))
+
+    def chained(where: str, action: Action = Action.SUBSCRIBE) -> State:
+        entry = Rule("c", "ann", frozenset({action}), "a.Sale", parse_condition(where), None, source=Source.CHAIN)
+        return replace(bare, rules=(replace(entry, author="shop"),))
+
+    now, wider = chained(large), chained(f"{large} or price > 3")
+    assert effects(now, now, render_condition) == []
+    gain = one(effects(bare, now, render_condition))
+    assert (gain.turn, gain.before, gain.after) == (Turn.GAINS, None, render_condition(parse_condition(large)))
+    assert one(effects(now, wider, render_condition)).turn is Turn.OTHERWISE
+    sends = one(effects(bare, chained(large, Action.PUBLISH), render_condition))
+    assert (sends.turn, sends.action) == (Turn.GAINS, Action.PUBLISH)

@@ -8,6 +8,7 @@ from headgate.decide.normal import clauses
 from headgate.decide.prove import in_order, may_hold, opaque, over_event, without_others
 from headgate.lang import parse_condition, render_condition
 from headgate.model.conditions import FALSE, TRUE, Condition, all_of, any_of
+from headgate.model.limits import MAX_CHAIN_RIGHTS
 from headgate.model.rights import Effect
 from headgate.model.values import Kind
 
@@ -49,6 +50,15 @@ def test_what_is_too_large_may_hold() -> None:
     assert not may_hold(impossible, KINDS)
     assert not may_hold(FALSE, KINDS)
     assert may_hold(opaque("r"), KINDS)
+
+
+def test_as_many_entries_as_chains_may_give_are_looked_at_together() -> None:
+    entries: list[tuple[Effect, Condition]] = [
+        (Effect.GRANT, P(f"a = {n} and b contains '{n}'")) for n in range(MAX_CHAIN_RIGHTS)
+    ]
+    found = in_order(entries)
+    assert found is not None
+    assert may_hold(found, KINDS)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -27,7 +28,7 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import GovernDenied, NotFound, UnknownName, UnknownType
 from headgate.model.events import Event
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
@@ -317,3 +318,29 @@ def test_a_proof_holds_for_every_event(rules: list[Rule], where: str, other: str
         if answers[0].condition is not None:
             world = World(known.now, known.now.principals["fan"])
             assert (truth(answers[0].condition, event, world) is True) == (seen is not None)
+
+
+# -- entries of chains, whose conditions nobody checked against a type --------------------------------------------
+
+
+def chained(*conditions: str, **rest: object) -> Books:
+    """Books in which fan has entries that chains gave it, however large the conditions."""
+    known = books(subscription=Subscription("s", "fan", NEWS))
+    found = [rule(f"c{n}", where, source=Source.CHAIN, author="agency", **rest) for n, where in enumerate(conditions)]
+    now = replace(known.now, rules=(*known.now.rules, *found))
+    return Books(now, [State(), now].__getitem__, lambda _: {})
+
+
+LARGE = " and ".join("(" + " or ".join(f"headline contains '{m}.{n}'" for n in range(20)) + ")" for m in range(3))
+
+
+@pytest.mark.parametrize("where", [LARGE, f"minute = 'one' or {LARGE}"])
+def test_an_entry_of_a_chain_that_is_too_large_to_look_at_is_kept_whole(where: str) -> None:
+    known = chained(where)
+    found = reach(restrict(ADMIN, "s", known.now.subscriptions["s"], 1, known))
+    assert (found.reason, found.attributes, found.hidden) == (None, ("headline", "minute"), ())
+    assert found.condition == parse_condition(where)
+    known = chained(where, "minute = 1 and minute = 2", actions=SENDS)
+    assert restrict_publish(ADMIN, "fan", NEWS, 1, known).reason is None
+    known = chained("minute = 1 and minute = 2", actions=SENDS)
+    assert restrict_publish(ADMIN, "fan", NEWS, 1, known).reason is Reason.NEVER_TRUE

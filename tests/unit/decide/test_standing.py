@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 
 from headgate.decide.apply import apply
-from headgate.decide.standing import admitted, next_moment
+from headgate.decide.standing import Standing, admitted, next_moment
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import NETWORK_ACTIONS, Certificate, NetworkAuthority, RevocationList, Succession
 from headgate.model.changes import (
@@ -16,6 +18,7 @@ from headgate.model.changes import (
     Revoke,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     Succeed,
     Tick,
 )
@@ -158,7 +161,8 @@ def test_a_bag_has_an_end() -> None:
 
 def test_nobody_else_says_what_was_shown() -> None:
     state = world()
-    for change in (present(SMITH, SMITH_HAS, MET_HAS), revoked(MET, 1, "b"), tick(1), SetCoordinator(MET)):
+    mine = present(SMITH, SMITH_HAS, MET_HAS), revoked(MET, 1, "b"), tick(1), SetCoordinator(MET), SetNetwork("mine")
+    for change in mine:
         with pytest.raises(GovernDenied):
             apply(state, Batch(MET, (change,)))
     assert isinstance(refusal(state, present("nobody", SMITH_HAS, MET_HAS)), UnknownName)
@@ -174,6 +178,37 @@ def test_the_network_is_the_coordinators_to_give() -> None:
     assert isinstance(refusal(moved, present(SMITH, joins, lets_in)), ChainInvalid)
     both = NetworkAuthority(NETWORK_ACTIONS)
     assert may_connect(then(moved, present(SMITH, cert("p", PITO, SMITH, both))), SMITH)
+
+
+def test_a_network_has_a_name_where_it_is_given_one() -> None:
+    here, there = (NetworkAuthority(frozenset({Action.CONNECT}), name) for name in ("here", "there"))
+    unnamed = world(SetCoordinator(PITO))
+    assert may_connect(then(unnamed, present(SMITH, cert("t", PITO, SMITH, there))), SMITH)
+    state = then(unnamed, SetNetwork("here"))
+    error = refusal(state, present(SMITH, cert("t", PITO, SMITH, there)))
+    assert isinstance(error, ChainInvalid)
+    assert "the network `there`" in error.message
+    for authority in (here, CONNECTS):
+        assert may_connect(then(state, present(SMITH, cert("h", PITO, SMITH, authority))), SMITH)
+    joins = cert("n", PITO, MET, CONNECTS, delegate=True)
+    assert isinstance(refusal(state, present(SMITH, joins, cert("m", MET, SMITH, there))), ChainInvalid)
+    assert may_connect(then(state, present(SMITH, joins, cert("m", MET, SMITH, here))), SMITH)
+
+
+def test_another_name_of_the_network_takes_what_was_shown_for_one() -> None:
+    there = NetworkAuthority(frozenset({Action.CONNECT}), "there")
+    state = world(
+        SetCoordinator(PITO),
+        present(SMITH, cert("t", PITO, SMITH, there)),
+        present(CCTV, MET_HAS, cert("c", PITO, CCTV, over())),
+    )
+    named = then(state, SetNetwork("here"))
+    assert not may_connect(named, SMITH)
+    assert holders(named) == {CCTV}
+    assert then(named, SetNetwork("here")).bags == named.bags
+    assert may_connect(then(named, SetNetwork(None), present(SMITH, cert("t", PITO, SMITH, there))), SMITH)
+    for name in ("*", "", "a\nb"):
+        assert isinstance(refusal(state, SetNetwork(name)), BadDefinition)
 
 
 # -- revoking -------------------------------------------------------------------------------------------------
@@ -219,6 +254,53 @@ def test_a_list_that_is_not_newer_is_refused(number: int, ids: tuple[str, ...]) 
 def test_a_list_heard_late_does_not_make_an_issuer_older() -> None:
     state = world(revoked(PITO, 1, issued=9), revoked(PITO, 2, "x", issued=3, now=9))
     assert state.lists[PITO] == RevocationList(PITO, 2, at(9), frozenset({"x"}))
+
+
+# -- limits ---------------------------------------------------------------------------------------------------
+
+
+HARMLESS = cert("ok", CCS, SMITH, over("ccs.*"))
+
+
+def ladder(width: int = 4, layers: int = 6) -> list[Certificate]:
+    """Each key of a layer certifies each of the next, and those of the last `pito`: more chains than are followed."""
+    rows = [*([f"k{layer}.{n}" for n in range(width)] for layer in range(layers)), [PITO]]
+    pairs = [(a, b) for upper, lower in pairwise(rows) for a in upper for b in lower]
+    return [cert(f"j{n}", a, b, over("*"), delegate=True) for n, (a, b) in enumerate(pairs)]
+
+
+def laden() -> State:
+    """`smith` has shown something harmless and a ladder to `pito`, which is not heard; `cctv` has a right of `pito`."""
+    mine = cert("mine", PITO, SMITH, over("*"), freshness=60)
+    return world(present(CCTV, cert("held", PITO, CCTV, over())), present(SMITH, HARMLESS, mine, *ladder()))
+
+
+def test_a_bag_that_comes_to_be_too_much_stops_no_revocation() -> None:
+    state = laden()
+    assert holders(state) == {CCTV, SMITH}
+    after = then(state, revoked(PITO, 1, "held"))
+    assert chains(after) == []  # what was revoked falls, and whoever has shown too much has nothing
+    assert admitted(after, at(0)) == {}
+    later = then(after, tick(60))
+    assert holders(later) == {SMITH}  # `pito` is silent, and what is left is not too much
+    assert {rule.id for rule in chains(later)} == admitted(later, at(60)).keys()
+
+
+def test_a_bag_that_comes_to_be_too_much_stops_no_clock_and_no_key() -> None:
+    ends = cert("ends", PITO, CCTV, over(), until=5)
+    state = then(laden(), present(CCTV, ends), revoked(PITO, 1), revoked(PITO, 2, "held"))
+    assert holders(state) == {CCTV}
+    assert holders(then(state, tick(5))) == set()
+    follows = then(state, Succeed(Succession(MET, DIDS[0]), at(1)))
+    assert holders(follows) == {CCTV}
+
+
+def test_what_is_too_much_is_refused_when_it_is_shown() -> None:
+    state = world(revoked(PITO, 1))
+    mine = cert("mine", PITO, SMITH, over("*"), freshness=60)
+    error = refusal(state, present(SMITH, HARMLESS, mine, *ladder()))
+    assert isinstance(error, ChainInvalid)
+    assert "MAX_CHAINS" in error.message
 
 
 # -- the clock ------------------------------------------------------------------------------------------------
@@ -293,6 +375,39 @@ def test_until_the_principal_says_otherwise() -> None:
     assert holders(then(ended, present(SMITH, shown[0], cert("n", DIDS[1], SMITH, over()), now=10))) == {SMITH}
 
 
+@pytest.mark.parametrize("until", [None, 10], ids=["endless", "later"])
+def test_an_end_is_only_ever_brought_forward(until: int | None) -> None:
+    ends = Succession(DIDS[0], DIDS[1], 0, at(9))
+    state = world(SetKey(MET, DIDS[0]), Succeed(ends, at(1)))
+    for when in (2, 20):
+        put_off = Succeed(Succession(DIDS[0], DIDS[1], 1, None if until is None else at(until)), at(when))
+        assert isinstance(refusal(state, put_off), BadDefinition)
+    sooner = then(state, Succeed(Succession(DIDS[0], DIDS[1], 1, at(9)), at(2)))
+    assert then(sooner, Succeed(Succession(DIDS[0], DIDS[1], 2, at(5)), at(3))).successions[DIDS[0]].until == at(5)
+
+
+def test_a_key_that_ended_signs_nothing_that_counts() -> None:
+    stands = Standing(world(Succeed(Succession(DIDS[0], DIDS[1], 0, at(9)), at(1))))
+    assert [stands.counts(DIDS[0], at(when)) for when in (0, 8, 9, 99)] == [True, True, False, False]
+    assert stands.counts(DIDS[1], at(99))
+    assert stands.counts(PITO, at(99))
+
+
+def test_a_key_that_ended_is_no_sign_of_life() -> None:
+    shown = cert("c", DIDS[1], SMITH, over(), freshness=50)
+    keyed = world(SetKey(PITO, DIDS[0]), Succeed(Succession(DIDS[0], DIDS[1], 0, at(9)), at(1)))
+    state = then(keyed, revoked(DIDS[0], 1, issued=2), present(SMITH, shown, now=3))
+    assert holders(state) == {SMITH}
+    assert next_moment(state, at(3)) == at(9)
+    silent = then(state, tick(9))
+    assert holders(silent) == set()
+    assert holders(then(silent, revoked(DIDS[0], 2, issued=20))) == set()
+    heard = then(silent, revoked(DIDS[1], 1, issued=20))
+    assert holders(heard) == {SMITH}
+    assert next_moment(heard, at(20)) == at(70)
+    assert holders(then(heard, tick(69))) == {SMITH}
+
+
 def test_a_successor_revokes_what_the_old_key_signed() -> None:
     state = world(present(SMITH, MET_HAS, SMITH_HAS), Succeed(Succession(MET, DIDS[0]), at(1)))
     assert rights(then(state, revoked(DIDS[0], 1, "b"))) == []
@@ -345,7 +460,7 @@ def test_what_is_admitted_is_what_can_be_derived(story: tuple[list[Certificate],
         kept = [rule for rule in chains(before) if rule.id in have]
         assert chains(state)[: len(kept)] == kept
         (change,) = batch.changes
-        takes = isinstance(change, (Tick, SetKey, SetCoordinator, RemovePrincipal))
+        takes = isinstance(change, (Tick, SetKey, SetCoordinator, SetNetwork, RemovePrincipal))
         if takes or (isinstance(change, Revoke) and not _heals(before, change)):
             assert have.keys() <= {rule.id for rule in chains(before)}
         assert {key for bag in state.bags.values() for key in bag} == set(state.certificates)

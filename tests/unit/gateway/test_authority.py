@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from headgate.gateway.hearing import LISTS_PER_ISSUER
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Issuing, Provider, Validity
 from headgate.model.changes import (
@@ -16,6 +17,7 @@ from headgate.model.changes import (
     AddMember,
     AddRule,
     DeclareGroup,
+    RemovePrincipal,
     SetAttribute,
     SetConnect,
     SetPolicyRule,
@@ -231,6 +233,58 @@ def test_freshness_needs_the_issuers_list_and_it_may_come_in_the_bag(shop: Serve
     assert refusal(visitor.connect(link, fresh))[1] == "chain-invalid"
     assert refusal(visitor.connect(link, fresh, revocations(issuer, 1, ago=3700)))[1] == "chain-invalid"
     assert visitor.connect(link, fresh, revocations(issuer, 1)).status_code == 201
+
+
+def test_the_list_of_a_key_that_issued_nothing_is_not_listened_to(shop: Served, root: PrivateKey) -> None:
+    issuer, visitor = PrivateKey.generate(), Visitor(shop)
+    link = certificate(root, issuer, network(), delegate=True)
+    assert visitor.connect(link, certificate(issuer, visitor.key, id="badge")).status_code == 201
+    version = state(shop).version
+    for key in (shop.keys["anna"], visitor.key, PrivateKey.generate()):
+        text = revocations(key, 1, "x")
+        forged = text[:-4] + ("AAAA" if text[-4:] != "AAAA" else "BBBB")
+        for sent in (text, forged):  # whoever does not count is not verified either
+            assert refusal(shop.http.post("/v1/revocations", json={"list": sent}))[:2] == (404, "not-found")
+    assert shop.http.post("/v1/revocations", json={"list": revocations(issuer, 5, "badge")}).json()["news"]
+    assert state(shop).version == version + 1
+    shop.commit(RemovePrincipal(visitor.did))
+    late = shop.http.post("/v1/revocations", json={"list": revocations(issuer, 6)})
+    assert refusal(late)[:2] == (404, "not-found"), "nothing rests on it any more"
+    assert state(shop).lists[issuer.public.did].number == 5, "and an older list would be refused"
+
+
+def test_the_lists_of_an_issuer_that_nobody_chose_make_so_many_versions(shop: Served, root: PrivateKey) -> None:
+    issuer, visitor = PrivateKey.generate(), Visitor(shop)
+    link = certificate(root, issuer, network(), delegate=True)
+    shown = certificate(issuer, visitor.key)
+    assert visitor.connect(link, shown).status_code == 201
+    version = state(shop).version
+
+    def bring(key: PrivateKey, number: int) -> int:
+        return shop.http.post("/v1/revocations", json={"list": revocations(key, number, f"x{number}")}).status_code
+
+    assert [bring(issuer, n) for n in range(LISTS_PER_ISSUER + 1)] == [200] * LISTS_PER_ISSUER + [503]
+    assert refusal(visitor.show(shown, revocations(issuer, 99)))[:2] == (503, "too-busy")
+    assert state(shop).version == version + LISTS_PER_ISSUER
+    mine = state(shop).lists.get(root.public.did)
+    first = 1 if mine is None else mine.number + 1
+    assert {bring(root, first + n) for n in range(LISTS_PER_ISSUER + 1)} == {200}, "the domain's own key is heard"
+
+
+def test_showing_the_same_again_makes_no_version_while_its_sign_of_life_is_young(shop: Served) -> None:
+    bob, gateway = Visitor(shop, shop.keys["bob"]), shop.gateway
+    bob.connect()
+    shown = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=3600), gateway.shown[0]
+    assert bob.show(*shown).status_code == 200
+    version = state(shop).version
+    for _ in range(2):
+        time.sleep(1.1)  # the list that would be shown was issued later
+        assert bob.show(*shown).json()["version"] == version
+    brief = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=2)
+    known = state(shop).lists[gateway.broker.public.did].issued
+    time.sleep(max(0.0, (known + timedelta(seconds=2.1) - datetime.now(UTC)).total_seconds()))
+    assert bob.show(brief, gateway.shown[0]).status_code == 200, "here it was needed"
+    assert state(shop).lists[gateway.broker.public.did].issued > known
 
 
 def test_a_principal_goes_on_under_a_new_key(shop: Served, root: PrivateKey) -> None:

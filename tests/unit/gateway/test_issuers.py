@@ -175,3 +175,15 @@ def test_a_list_of_another_key_is_not_taken_for_the_issuers(tmp_path: Path) -> N
             eventually(lambda: now() > begun + timedelta(seconds=2))
             assert state(ours).lists == {}
             assert ours.gateway.register.heard_at() == {}
+
+
+def test_what_was_revoked_by_whoever_died_comes_into_force_at_the_next_heartbeat(tmp_path: Path) -> None:
+    with met(tmp_path / "met") as served:
+        own, version = broker(served).public.did, state(served).version
+        begun = now()
+        eventually(lambda: now() > begun + timedelta(seconds=2))
+        assert (state(served).version, own in state(served).lists) == (version, False), "nothing was revoked"
+        served.gateway.register.revoke("half-revoked", now())  # and then it died
+        eventually(lambda: own in state(served).lists)
+        assert state(served).lists[own].revoked == {"half-revoked"}
+        assert state(served).version == version + 1

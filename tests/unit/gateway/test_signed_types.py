@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from headgate.model.changes import RetireType
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Kind
 from headgate.trust.keys import PrivateKey
@@ -115,6 +118,69 @@ def test_what_is_not_allowed_altered_or_squatting_is_refused(shop: Served, root:
     status, told_ = put(shop, "a.Type", good, owner="anna")
     assert (status, told_["code"]) == (400, "bad-request")
     assert owner.public.did not in state(shop).principals
+
+
+def test_a_retired_type_does_not_come_back_because_someone_kept_its_definition(shop: Served, root: PrivateKey) -> None:
+    owner, other = Visitor(shop), PrivateKey.generate()
+    assert owner.connect(certificate(root, owner.key)).status_code == 201
+    install = certificate(root, owner.key, network("install"))
+    name = "old.Seen"
+    text = issue_type(owner.key, name=name, attributes=PLATE, now=now(), credentials=[install])
+    assert put(shop, name, text)[0] == 201
+    extend = certificate(owner.key, other, types("old.*", "extend"))
+    heir = issue_type(other, name="old.Heir", attributes={}, now=now(), credentials=[extend], parent=text)
+
+    shop.commit(RetireType(name))
+    assert refused(shop, name, text) == ("bad-statement", "retired")
+    assert refused(shop, "old.Heir", heir) == ("bad-statement", "retired")
+    grown = issue_type(owner.key, name=name, attributes={**PLATE, "x": Kind.INT}, now=now(), credentials=[install])
+    assert refused(shop, name, grown) == ("bad-statement", "retired")
+    assert name not in state(shop).types
+
+    # Its owner in person, and the administrator, may show what was signed before.
+    assert owner.ask("PUT", f"/v1/types/{name}", {"statement": text}).status_code == 201
+    shop.commit(RetireType(name))
+    admin = Visitor(shop, root)
+    assert admin.connect().status_code == 201
+    assert admin.ask("PUT", f"/v1/types/{name}", {"statement": text}).status_code == 201
+
+    # Anyone may show what its owner has signed since.
+    shop.commit(RetireType(name))
+    time.sleep(2)  # a signature says its time in whole seconds
+    since = issue_type(owner.key, name=name, attributes=PLATE, now=now(), credentials=[install])
+    assert refused(shop, name, text) == ("bad-statement", "retired")
+    assert put(shop, name, since)[0] == 201
+    assert put(shop, "old.Heir", heir)[0] == 201
+
+
+def test_an_owner_that_nobody_let_in_does_not_connect_because_the_domain_is_open(
+    shop: Served, root: PrivateKey
+) -> None:
+    owner = Visitor(shop)
+    install = certificate(root, owner.key, network("install"))
+    text = issue_type(owner.key, name="by.Stranger", attributes=PLATE, now=now(), credentials=[install])
+    assert put(shop, "by.Stranger", text)[0] == 201
+    assert state(shop).connect_open
+    denied = owner.connect()
+    assert (denied.status_code, denied.json()["code"]) == (403, "connect-denied")
+    shown = owner.connect(certificate(root, owner.key, types(SALE, "publish")))
+    assert (shown.status_code, shown.json()["code"]) == (403, "connect-denied")
+    assert owner.connect(certificate(root, owner.key)).status_code == 201
+
+
+def test_owners_count_among_those_who_came_by_themselves(tmp_path: Path) -> None:
+    with serving(tmp_path / "domain", authority__guests="1") as served:
+        root, pito, met = PrivateKey.load(served.gateway.files.admin_key), PrivateKey.generate(), PrivateKey.generate()
+        install = certificate(root, pito, network("install"))
+        parent = issue_type(pito, name="uk.Seen", attributes=PLATE, now=now(), credentials=[install])
+        extend = certificate(pito, met, types("uk.*", "extend"))
+        heir = issue_type(met, name="met.Seen", attributes={}, now=now(), credentials=[extend], parent=parent)
+        before = state(served).version
+        status, told = put(served, "met.Seen", heir)
+        assert (status, told["code"]) == (429, "too-many")
+        assert state(served).version == before, "two owners came with it"
+        assert put(served, "uk.Seen", parent)[0] == 201
+        assert put(served, "met.Seen", heir)[0] == 429
 
 
 def test_a_definition_is_not_given_back_once_the_type_is_another(shop: Served, root: PrivateKey) -> None:

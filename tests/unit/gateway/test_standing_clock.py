@@ -15,7 +15,15 @@ from headgate.gateway.follow import Follower
 from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.submissions import Outcome, of_drafts, of_table
 from headgate.gateway.writer import Writer
-from headgate.model.authority import Certificate, Identity, Provider, RevocationList, TypeAuthority, Validity
+from headgate.model.authority import (
+    Certificate,
+    Identity,
+    Provider,
+    RevocationList,
+    Succession,
+    TypeAuthority,
+    Validity,
+)
 from headgate.model.changes import (
     Advertise,
     Batch,
@@ -26,6 +34,7 @@ from headgate.model.changes import (
     Present,
     Revoke,
     SetProvider,
+    Succeed,
 )
 from headgate.model.events import Draft
 from headgate.model.rights import Action
@@ -214,4 +223,82 @@ def test_a_moment_at_which_nothing_falls_makes_no_version(domain: Domain) -> Non
     assert not again.settle()
     assert not again.settle()
     assert domain.ledger.version == before
+    follower.close()
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def given(id: str, until: float) -> Certificate:
+    return Certificate(id, "issuer", "till", (PUBLISH,), False, Validity(BEGIN, at(until)))
+
+
+@pytest.mark.parametrize("what", ["certificate", "identity"])
+def test_what_a_clock_behind_ours_brings_in_after_its_end_falls_at_once(domain: Domain, what: str) -> None:
+    certified(domain, at(1000))
+    follower, clock = Follower(domain), Clock()
+    standing = StandingClock(domain, follower, clock)
+    clock.now = at(30)
+    standing.settle()
+    if what == "certificate":
+        commit(domain, Present("till", (given("short", 20),), BEGIN))
+    else:
+        commit(domain, SetProvider(Provider("idp", "idp")))
+        commit(domain, Identify("till", Identity("i", "idp", "till", {"rank": 3}, Validity(BEGIN, at(20))), BEGIN))
+    follower.refresh()
+    clock.now = at(31)
+    assert standing.due(follower.state, clock.now)
+    before = domain.ledger.version
+    assert standing.settle()
+    assert domain.ledger.version == before + 1
+    found = domain.ledger.state()
+    assert ([one.id for one in found.certificates.values()], found.identities) == (["c"], {})
+    assert not standing.due(follower.state, clock.now)
+    follower.close()
+
+
+def test_a_right_that_comes_with_a_silent_issuer_by_a_clock_behind_ours_falls_at_once(domain: Domain) -> None:
+    certified(domain, None, freshness=10)
+    follower, clock = Follower(domain), Clock()
+    standing = StandingClock(domain, follower, clock)
+    clock.now = at(30)
+    assert standing.settle()
+    assert not standing.due(follower.state, clock.now)
+    commit(domain, Revoke(RevocationList("issuer", 2, at(5)), at(6)))
+    assert rights(domain) == 1
+    follower.refresh()
+    assert standing.due(follower.state, clock.now)
+    assert standing.settle()
+    assert rights(domain) == 0
+    assert not standing.due(follower.state, clock.now)
+    follower.close()
+
+
+def test_a_clock_behind_ours_does_not_give_back_what_fell(domain: Domain) -> None:
+    certified(domain, None, freshness=30)
+    commit(domain, Succeed(Succession("old", "new", 0, at(5)), BEGIN))
+    followers, clocks = (Follower(domain), Follower(domain)), (Clock(), Clock())
+    clocks[0].now, clocks[1].now = at(31), at(10)
+    ours, theirs = (StandingClock(domain, follower, clock) for follower, clock in zip(followers, clocks, strict=True))
+    assert ours.settle()
+    followers[1].refresh()
+    before = domain.ledger.version
+    assert theirs.due(followers[1].state, clocks[1].now), "a key ended, and nobody here has looked"
+    assert not theirs.settle()
+    assert (domain.ledger.version, rights(domain)) == (before, 0)
+    for follower in followers:
+        follower.close()
+
+
+def test_a_version_about_something_else_needs_no_new_look(domain: Domain) -> None:
+    certified(domain, None, freshness=30)
+    follower, clock = Follower(domain), Clock()
+    standing = StandingClock(domain, follower, clock)
+    clock.now = at(31)
+    assert standing.settle()
+    commit(domain, DeclarePrincipal("somebody"))
+    follower.refresh()
+    assert not standing.due(follower.state, clock.now)
+    assert standing.next(follower.state) is None
     follower.close()

@@ -69,7 +69,7 @@ def test_what_is_not_good_any_more_is_not_shown(files: Files) -> None:
 
 def test_the_signs_of_life_that_a_chain_needs_are_shown_with_it(files: Files) -> None:
     root, broker = PrivateKey.generate(), PrivateKey.load(files.broker_key)
-    chain = certificate(root, broker, freshness=60)
+    chain = certificate(root, broker, freshness=60, delegate=True)
     register = Register(files.data / "authority.db")
     assert signs_of_life([chain], register, "example", now()) == ()
     text = revocations(root, 1)
@@ -83,7 +83,7 @@ def test_the_signs_of_life_that_a_chain_needs_are_shown_with_it(files: Files) ->
 def test_a_client_verifies_the_gateways_chain_as_the_gateway_verifies_the_clients() -> None:
     root, domain, broker, other = (PrivateKey.generate() for _ in range(4))
     first = certificate(root, domain, network("connect", "install"), delegate=True, id="first")
-    second = certificate(domain, broker, network("connect"))
+    second = certificate(domain, broker, network("connect"), delegate=True)
 
     def trusted(*texts: str, by: PrivateKey = root, whom: PrivateKey = broker) -> bool:
         found = {"broker": whom.public.did, "coordinator": by.public.did, "now": now(), "audience": "example"}
@@ -101,13 +101,13 @@ def test_a_client_verifies_the_gateways_chain_as_the_gateway_verifies_the_client
     assert not trusted(second)
     assert not trusted(first, second, by=other)
     assert not trusted(first, second, whom=other)
-    assert not trusted(first, certificate(domain, broker, types("*", "publish")))
-    assert not trusted(first, certificate(domain, broker, network("install")))
-    assert not trusted(first, certificate(domain, broker, seconds=5, ago=10))
+    assert not trusted(first, certificate(domain, broker, types("*", "publish"), delegate=True))
+    assert not trusted(first, certificate(domain, broker, network("install"), delegate=True))
+    assert not trusted(first, certificate(domain, broker, seconds=5, ago=10, delegate=True))
     assert not trusted(certificate(root, domain, delegate=False), second)
     assert not trusted(first, second, revocations(root, 1, "first"))
     assert not trusted(first, second, "nonsense")
-    brief = certificate(domain, broker, freshness=60)
+    brief = certificate(domain, broker, freshness=60, delegate=True)
     assert not trusted(first, brief)
     assert not trusted(first, brief, revocations(domain, 1, ago=70))
     assert trusted(first, brief, revocations(domain, 1))
@@ -115,6 +115,18 @@ def test_a_client_verifies_the_gateways_chain_as_the_gateway_verifies_the_client
     word = issue_succession(root, new=new.public.did, consent=consent_to(root.public, new), now=now())
     assert not trusted(first, second, by=new)
     assert trusted(first, second, word, by=new)
+
+
+def test_a_member_of_the_network_is_no_gateway_of_it() -> None:
+    root, domain, member = (PrivateKey.generate() for _ in range(3))
+    joined = certificate(root, domain, network("connect", "install"), delegate=True)
+    badge = certificate(domain, member, network("connect"))
+    shop = certificate(domain, member, types("*", "publish"), delegate=True)
+    for texts in ((certificate(root, member),), (joined, badge), (joined, badge, shop)):
+        with pytest.raises(BrokerNotTrusted, match="delegated on"):
+            check_broker(texts, broker=member.public.did, coordinator=root.public.did, now=now())
+    made = certificate(domain, member, network("connect"), delegate=True)
+    check_broker((joined, made), broker=member.public.did, coordinator=root.public.did, now=now())
 
 
 def test_a_bag_is_sorted_and_holds_crossings_too() -> None:

@@ -11,18 +11,28 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headgate.gateway.asking import Unasked, find
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.submissions import Outcome, of_drafts, of_table
 from headgate.gateway.writer import Writer
 from headgate.lang import parse_condition
-from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, Unadvertise
-from headgate.model.errors import PublishDenied, StreamHeld, TooBusy, TypeMismatch, UnknownType
+from headgate.model.changes import (
+    AddRule,
+    Batch,
+    DeclarePrincipal,
+    DeclareType,
+    RemoveRule,
+    SetPolicyRule,
+    Unadvertise,
+)
+from headgate.model.errors import PolicyRuleDenied, PublishDenied, StreamHeld, TooBusy, TypeMismatch, UnknownType
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
+from headgate.pipeline.admission import Admission
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -294,3 +304,83 @@ def test_an_advertisement_of_the_parent_is_enough_and_one_taken_back_is_made_aga
     asyncio.run(run())
     assert ("till", "shop.Order") in domain.ledger.state().advertisements
     assert [e.version for e in domain.events()] == [2, 2, 4]
+
+
+# -- policy rules -----------------------------------------------------------------------------------------------
+
+
+def limited(domain: Domain, rule: str | None) -> None:
+    changed = SetPolicyRule("till", None if rule is None else parse_condition(rule))
+    domain.commit(Batch(ADMINISTRATOR, (changed,)))
+
+
+def asking_for(requires: str | None, *ids: str) -> list[Draft]:
+    rule = None if requires is None else parse_condition(requires)
+    return [Draft(id, "till", "shop.Order", {"item": "lamp", "price": 5.0}, "s", rule) for id in ids]
+
+
+def test_each_event_is_held_to_its_publishers_policy_rule(domain: Domain) -> None:
+    limited(domain, "$nation = 'NO' or $nation = 'IT'")
+
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            drafts = [
+                *asking_for("$nation = 'NO'", "a"),
+                *asking_for(None, "b"),
+                *asking_for("$nation = 'FR'", "c"),
+                *asking_for("$nation = 'IT' and $rank > 3", "d"),
+            ]
+            table = arrows("e", "f", "g").append_column(
+                "requires", pa.array(["$nation = 'NO'", None, "$nation = 'FR'"], pa.string())
+            )
+            return [await send(writer, drafts), await writer.publish(of_table("till", table, "shop.Order"))]
+
+    for outcome, wrong in zip(asyncio.run(run()), ({1, 2}, {1, 2}), strict=True):
+        assert outcome.refusals.keys() == wrong
+        assert {type(error) for error in outcome.refusals.values()} == {PolicyRuleDenied}
+    assert [id for _, _, id in stored(domain)] == ["a", "d", "e"]
+
+
+def test_no_question_about_a_policy_rule_is_looked_into_when_it_is_the_writers_turn(domain: Domain) -> None:
+    limited(domain, "$nation = 'NO'")
+    submission = of_drafts("till", asking_for("$nation = 'NO'", "a"))
+    admission = Admission(domain.ledger.state(), {})
+    with pytest.raises(Unasked):
+        submission.decide(admission, NOW)
+    submission.answers = find(admission.state, "till", submission.requirements)
+    submission.decide(admission, NOW)
+    assert submission.refusals == {}
+
+
+def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> None:
+    limited(domain, "$nation = 'NO' or $nation = 'IT'")
+
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            before = writer.state
+            one, two = (of_drafts("till", asking_for("$nation = 'IT'", id)) for id in "ab")
+            for submission in (one, two):
+                submission.answers = find(before, "till", submission.requirements)
+            limited(domain, "$nation = 'NO'")
+            found = [await writer.publish(one)]
+            limited(domain, "$nation = 'IT'")
+            return [*found, await writer.publish(two)]
+
+    narrow, wide = asyncio.run(run())
+    assert [type(error) for error in narrow.refusals.values()] == [PolicyRuleDenied]
+    assert wide.refusals == {}
+    assert [id for _, _, id in stored(domain)] == ["b"]
+
+
+def test_an_event_stored_before_is_found_again_also_where_a_policy_rule_keeps_it_back_now(domain: Domain) -> None:
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            found = [await send(writer, asking_for(None, "a"))]
+            limited(domain, "$nation = 'NO'")
+            return [*found, await send(writer, asking_for(None, "a", "b"))]
+
+    first, again = asyncio.run(run())
+    assert first.accepted == 1
+    assert again.duplicates == {0}
+    assert {at: type(error) for at, error in again.refusals.items()} == {1: PolicyRuleDenied}
+    assert [id for _, _, id in stored(domain)] == ["a"]

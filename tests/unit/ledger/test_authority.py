@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from headgate.model.changes import (
     Identify,
     SetCoordinator,
     SetKey,
+    SetNetwork,
     SetPolicyRule,
     SetProvider,
     Succeed,
 )
+from headgate.model.errors import StaleList
 from headgate.model.rights import Rule
 from headgate.model.state import ADMINISTRATOR, State
 from strategies.authority import (
@@ -61,11 +64,23 @@ def exact(state: State) -> list[str]:
     """All that statements bring, spelled out, so that `1`, `1.0` and `True` differ and order counts."""
     lines = [spelled(rule) for rule in chains(state)]
     lines += sorted(f"{name} {sorted(map(repr, of.items()))}" for name, of in state.principals.items())
-    lines += sorted(f"{who} {rule!r} {who in state.attested_rules}" for who, rule in state.policy_rules.items())
+    lines += sorted(f"{who} {rule!r} {state.attested_rules.get(who)}" for who, rule in state.policy_rules.items())
     lines += sorted(map(repr, state.bags.items()))
     for kind in (state.certificates, state.lists, state.successions, state.providers, state.identities, state.issuing):
-        lines += sorted(f"{key} {one!r}" for key, one in kind.items())
-    return [*lines, f"coordinator {state.coordinator}", *sorted(map(repr, state.keys.items()))]
+        lines += sorted(f"{key} {plain(one)}" for key, one in kind.items())
+    return [*lines, f"coordinator {state.coordinator} {state.network}", *sorted(map(repr, state.keys.items()))]
+
+
+def plain(value: object) -> str:
+    """A value spelled out, its sets in order."""
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(plain, value)))}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(plain, value))})"
+    if is_dataclass(value):
+        inner = (f"{one.name}={plain(getattr(value, one.name))}" for one in fields(value))
+        return f"{type(value).__name__}({', '.join(inner)})"
+    return repr(value)
 
 
 def spelled(rule: Rule) -> str:
@@ -167,6 +182,48 @@ def test_what_statements_change_in_words(path: Path) -> None:
             "`smith` has no policy rule any more; it was `$a = 1`",
             "this domain coordinates the network itself",
         ]
+        assert said(SetNetwork("police")) == ["the network is called `police`"]
+        assert said(SetNetwork(None)) == ["the network has no name any more; it was `police`"]
+
+
+def test_the_rule_of_each_provider_is_kept(path: Path) -> None:
+    def says(id: str, issuer: str, rule: str, start: float) -> Identify:
+        valid = Validity(at(start), at(90))
+        return Identify(SMITH, Identity(id, issuer, SMITH, {}, valid, parse_condition(rule)), at(20))
+
+    with Ledger.create(path, clock=ticking()) as ledger:
+        ledger.commit(Batch(ADMINISTRATOR, WORLD))
+        home, away = SetProvider(Provider(PITO, "home")), SetProvider(Provider(CCS, "away"))
+        ledger.commit(Batch(ADMINISTRATOR, (home, away, says("i", PITO, "$a = 1", 5))))
+        version = ledger.commit(Batch(ADMINISTRATOR, (says("j", CCS, "$b = 2", 1),)))
+        assert [one.words for one in ledger.difference(version - 1, version)] == [
+            "policy rule `smith` changed: `$a = 1`; now: `$b = 2 and $a = 1`",
+            "`ccs` attests 0 attributes of `smith`",
+            "`ccs` attests that requirements of `smith` are narrower than `$b = 2`",
+        ]
+        kept = ledger.state().attested_rules[SMITH]
+        assert [(one.provider, one.began) for one in kept] == [(CCS, at(1)), (PITO, at(5))]
+    with Ledger.open(path) as again:
+        assert again.state().attested_rules == {SMITH: kept}
+        with pytest.raises(StaleList):
+            again.commit(Batch(ADMINISTRATOR, (says("k", PITO, "$a = 1 or $c = 1", 4),)))
+
+
+def test_what_chains_add_up_to_can_be_kept(path: Path) -> None:
+    """A condition that no expression says would stop every batch that brings it, such as another's revocation."""
+
+    def wordy(name: str) -> str:
+        return f"{name} in {{{', '.join(map(str, range(100_000, 100_700)))}}}"
+
+    above = cert("a", PITO, MET, over(where=wordy("lane")), over("uk.*", SEES), delegate=True)
+    below = cert("b", MET, SMITH, over(where=wordy("location")), over("uk.*", SEES), freshness=60)
+    whole = cert("c", PITO, SMITH, over("*", SEES))
+    with Ledger.create(path) as ledger:
+        ledger.commit(Batch(ADMINISTRATOR, (*WORLD, present(SMITH, above, below, whole))))
+        ledger.commit(Batch(ADMINISTRATOR, (revoked(MET, 1),)))
+        held = {rule.id: rule for rule in chains(ledger.state())}
+        assert held == admitted(ledger.state(), at(0))
+        assert {rule.type for rule in held.values() if rule.author == PITO} == {"*", "uk.*", PLATE}
 
 
 def bearing(state: State, principal: str) -> list[str]:

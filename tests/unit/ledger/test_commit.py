@@ -19,6 +19,7 @@ from headgate.model.changes import (
     RemoveMember,
     RemoveRow,
     RemoveRule,
+    RetireType,
     SetAttribute,
     Subscribe,
     Unsubscribe,
@@ -69,6 +70,19 @@ def test_a_batch_that_changes_nothing_makes_a_version(ledger: Ledger, commit: Co
     assert (second.time - first.time).total_seconds() == 1
     assert first.time.microsecond == 1
     assert ledger.policy_versions(0, 2) == []
+
+
+def test_since_when_a_type_is_what_it_is(ledger: Ledger, commit: Commit, furnished: int) -> None:
+    declared = ledger.type_since("news.Story")
+    assert declared == ledger.versions()[0].time
+    assert ledger.type_since("news.Other") is None
+    commit(DeclarePrincipal("dan"))
+    assert ledger.type_since("news.Story") == declared
+    retired = commit(RetireType("news.Story"))
+    assert furnished < retired
+    assert ledger.type_since("news.Story") == ledger.versions()[-1].time
+    commit(DeclarePrincipal("eve"))
+    assert ledger.type_since("news.Story") == ledger.versions(retired - 1, retired)[0].time
 
 
 @pytest.mark.parametrize("note", ["\x00 nul", "\ud800 lone surrogate", "line\nbreak", "🦀"])

@@ -206,6 +206,7 @@ def test_a_type_that_would_be_another_is_refused_with_its_place(tmp_path: Path, 
 
 AUTHORITY = """\
 coordinator: COORDINATOR
+network: police
 principals: {p: {policy_rule: "$level > 1"}, o: {}}
 groups: {g: [p]}
 providers: [{name: us, as: administrator}, {name: them, as: COORDINATOR, mapping: {rank: level}}]
@@ -219,12 +220,13 @@ def test_authority_is_planned_and_then_there_is_nothing_left_to_plan(tmp_path: P
     now = apply(State(), Batch(ADMINISTRATOR, (SetKey(ADMINISTRATOR, KEY),)))
     desired = policy(tmp_path, a=text, b="issuing: [{id: net, who: p, network: n, actions: '*', seconds: 60}]")
     after = plan_policy(now, desired).after
-    assert after.coordinator == OTHER_KEY
+    assert (after.coordinator, after.network) == (OTHER_KEY, "police")
     assert after.policy_rules == {"p": parse_condition("$level > 1")}
     assert {key: one.name for key, one in after.providers.items()} == {KEY: "us", OTHER_KEY: "them"}
     assert {id: one.who for id, one in after.issuing.items()} == {"day": "g", "net": "p"}
     assert plan_policy(after, desired).empty
     bare = plan_policy(after, policy(tmp_path, a="principals: {p: {}, o: {}}", b="headgate: 1")).after
+    assert bare.network is None
     assert (bare.coordinator, dict(bare.policy_rules), dict(bare.providers), dict(bare.issuing)) == (None, {}, {}, {})
 
 
@@ -233,6 +235,7 @@ def test_authority_is_planned_and_then_there_is_nothing_left_to_plan(tmp_path: P
     [
         ({"a": "coordinator: x"}, "a.yaml:1: key `coordinator`: no principal `x`"),
         ({"a": f"coordinator: '{KEY}'", "b": f"coordinator: '{KEY}'"}, "b.yaml:1: key `coordinator`: `coordinator` is"),
+        ({"a": "network: a", "b": "network: b"}, "b.yaml:1: key `network`: `network` is given twice"),
         ({"a": "providers: [{name: n, as: x}]"}, "a.yaml:1: key `providers[0].as`: no principal `x`"),
         (
             {"a": "providers: [{name: n, as: administrator}]", "b": f"providers: [{{name: n, as: '{OTHER_KEY}'}}]"},

@@ -130,6 +130,8 @@ def of_successions() -> Iterator[Case]:
     news = partial(verify_succession, now=NOW, known=known)
     yield Case("succession: older", "stale", NEXT.signed(number=0), news)
     yield Case("succession: another under its number", "stale", NEXT.signed(until=OUT), news)
+    yield Case("succession: a later end", "later-end", NEXT.signed(number=2, until=NEXT.claims["until"] + 1), news)
+    yield Case("succession: without its end", "later-end", NEXT.signed(number=2, until=OUT), news)
     second = NEXT.signed(number=2, sub=did(MET), consent=consent_to(PITO.public, MET))
     yield Case("succession: a second successor", "second-successor", second, news)
     other = replace(NEXT, claims={**NEXT.claims, "iss": did(MET), "consent": consent_to(MET.public, TFL)}, signer=MET)

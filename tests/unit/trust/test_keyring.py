@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from datetime import UTC, datetime
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model.authority import Succession
-from headgate.model.errors import AlreadyExists, BadKey, NotFound
+from headgate.model.errors import AlreadyExists, BadKey, BadStatement, NotFound
 from headgate.trust.keyring import Keyring, check_alias
 from headgate.trust.keys import PrivateKey
 from headgate.trust.successions import verify_succession
@@ -204,3 +205,62 @@ def test_a_key_in_the_middle_of_a_rotation_says_so(keyring: Keyring) -> None:
     assert refused.value.remedy == "`headgate keys rotate ann`"
     new, _ = keyring.rotate("ann", NOW)
     assert new == following.public
+
+
+def test_an_earlier_key_says_until_when_it_counts(keyring: Keyring) -> None:
+    old = keyring.new("ann")
+    with pytest.raises(NotFound) as refused:
+        keyring.end("ann", NOW, NOW)
+    assert refused.value.remedy == "`headgate keys rotate ann` makes one"
+    new, first = keyring.rotate("ann", NOW)
+    soon, later = NOW + timedelta(hours=1), NOW + timedelta(days=1)
+    kept, statement = keyring.end("ann", NOW, later)
+    assert kept == "ann~1"
+    found = verify_succession(statement, known=verify_succession(first))
+    assert found == Succession(old.did, new.did, 1, later)
+    assert keyring.end("ann~1", NOW, later) == (kept, statement), "nothing new is said"
+    _, again = keyring.end("ann~1", NOW, soon)
+    assert verify_succession(again, known=found) == Succession(old.did, new.did, 2, soon)
+    assert (keyring.directory / "ann~1.jwt").read_text().strip() == again
+
+
+def test_the_last_of_several_earlier_keys_is_meant(keyring: Keyring) -> None:
+    for _ in range(12):
+        keyring.new("ann") if not keyring.names() else keyring.rotate("ann", NOW)
+    assert keyring.earlier("ann") == "ann~11"
+    assert keyring.earlier("ann~3") == "ann~3"
+    second = keyring.public("ann~2").did
+    assert verify_succession(keyring.end("ann~2", NOW, NOW)[1]).old == second
+
+
+def test_no_key_ends_in_the_middle_of_a_rotation(keyring: Keyring) -> None:
+    keyring.new("ann")
+    keyring.rotate("ann", NOW)
+    PrivateKey.generate().save(keyring.directory / "ann~next.key")
+    for name in ("ann", "ann~1"):
+        with pytest.raises(BadKey, match="was cut short"):
+            keyring.end(name, NOW, NOW)
+
+
+def test_a_statement_about_other_keys_is_not_amended(keyring: Keyring) -> None:
+    for name in ("ann", "bob"):
+        keyring.new(name)
+        keyring.rotate(name, NOW)
+    (keyring.directory / "bob~1.jwt").replace(keyring.directory / "ann~1.jwt")
+    with pytest.raises(BadKey, match="is about other keys"):
+        keyring.end("ann", NOW, NOW)
+
+
+def test_ends_at_once_have_numbers_of_their_own(keyring: Keyring) -> None:
+    keyring.new("ann")
+    keyring.rotate("ann", NOW)
+
+    def end(hours: int) -> int | None:
+        try:
+            return verify_succession(keyring.end("ann", NOW, NOW + timedelta(hours=hours))[1]).number
+        except BadStatement:  # another was quicker, and brought the end forward further
+            return None
+
+    with ThreadPoolExecutor(6) as several:
+        said = [one for one in several.map(end, range(12, 0, -1)) if one is not None]
+    assert sorted(said) == list(range(1, len(said) + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -45,8 +45,9 @@ def test_a_later_list_or_a_sign_of_life_is_news() -> None:
 # -- successions ----------------------------------------------------------------------------------------------
 
 
-def succession() -> str:
-    return issue_succession(PITO, new=did(MET), consent=consent_to(PITO.public, MET), now=NOW)
+def succession(number: int = 0, until: datetime | None = None) -> str:
+    consent = consent_to(PITO.public, MET)
+    return issue_succession(PITO, new=did(MET), consent=consent, now=NOW, number=number, until=until)
 
 
 def test_the_old_key_names_the_new_one() -> None:
@@ -60,10 +61,24 @@ def test_the_old_key_can_say_otherwise_later() -> None:
     second = amend_succession(PITO, first, until=until, now=NOW)
     found = verify_succession(second, known=known)
     assert found == Succession(did(PITO), did(MET), 1, until)
-    again = amend_succession(PITO, second, until=None, now=NOW)
-    assert verify_succession(again, known=found) == Succession(did(PITO), did(MET), 2, None)
+    again = amend_succession(PITO, second, until=NOW, now=NOW)
+    assert verify_succession(again, known=found) == Succession(did(PITO), did(MET), 2, NOW)
     with pytest.raises(BadStatement, match="number `0`"):
         verify_succession(first, known=found)
+
+
+@pytest.mark.parametrize("later", [None, NOW + timedelta(days=2)], ids=["endless", "later"])
+def test_an_end_is_only_ever_brought_forward(later: datetime | None) -> None:
+    ends = succession(until=NOW + timedelta(days=1))
+    known = verify_succession(ends)
+    put_off = succession(number=1, until=later)  # whoever has stolen the old key can still sign this
+    with pytest.raises(BadStatement) as refused:
+        verify_succession(put_off, now=NOW, known=known)
+    assert refused.value.reason == "later-end"
+    with pytest.raises(BadStatement) as refused:
+        amend_succession(PITO, ends, until=later, now=NOW)
+    assert refused.value.reason == "later-end"
+    assert verify_succession(succession(number=1, until=NOW), known=known).until == NOW
 
 
 def test_nobody_follows_without_agreeing() -> None:

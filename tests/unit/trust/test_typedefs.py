@@ -50,6 +50,18 @@ def test_another_owner_installs_by_a_chain_from_there() -> None:
     assert refused.value.reason == "wrong-root"
 
 
+@pytest.mark.parametrize("ended", [PITO, MET, SMITH], ids=["coordinator", "link", "owner"])
+def test_nothing_of_it_is_signed_by_a_key_that_has_ended(ended: PrivateKey) -> None:
+    chain = [give(PITO, MET, Action.INSTALL, delegate=True), give(MET, SMITH, Action.INSTALL)]
+    text = issue_type(SMITH, name="uk.smith.T", attributes={}, credentials=chain, now=NOW)
+    heir = issue_type(SMITH, name="uk.smith.U", attributes={}, credentials=chain, parent=text, now=NOW)
+    for signed in (text, heir):
+        assert verify(signed, counts=lambda _: True).owner == did(SMITH)
+        with pytest.raises(BadStatement) as refused:
+            verify(signed, counts=lambda key: key != did(ended))
+        assert refused.value.reason == "ended-key"
+
+
 def line() -> tuple[str, str, str]:
     """PITO's type, the Met's below it, and one of the Met's own below that."""
     plate = issue_type(PITO, name="uk.gov.pito.Numberplate", attributes=PLATE, now=NOW)

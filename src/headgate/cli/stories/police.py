@@ -107,9 +107,8 @@ def _issued_by_pito(world: _World) -> SignedType:
 
 def _issued_by_the_met(world: _World) -> None:
     met, owner = world.met, world.pito.did("pito")
-    met.certify(
-        "blanket", "met", met.did("broker"), NetworkAuthority(NETWORK_ACTIONS), TypeAuthority(_PUBLISH | _SUBSCRIBE)
-    )
+    everything = NetworkAuthority(NETWORK_ACTIONS), TypeAuthority(_PUBLISH | _SUBSCRIBE)
+    met.certify("blanket", "met", met.did("broker"), *everything, delegate=True)
     sighting = TypeAuthority(_PUBLISH, _TYPE, owner, tuple(_ATTRIBUTES), {"location": "Victoria"})
     met.certify("camera", "met", met.did("camera-victoria"), _CONNECT, sighting)
     met.certify("badge", "met", met.did("smith"), _CONNECT)
