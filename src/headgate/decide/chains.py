@@ -322,7 +322,7 @@ def _refused(why: _Why, one: Certificate, fault: str, after: str) -> tuple[str, 
         case _Why.CYCLE:
             return f"leads back to `{issuer}`", "leave it out"
         case _:
-            return fault, f"ask `{issuer}` for one that is in force"
+            return fault, f"ask `{issuer}` for another"
 
 
 def _bounded(bag: Iterable[Certificate]) -> tuple[Certificate, ...]:

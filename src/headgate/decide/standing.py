@@ -397,7 +397,7 @@ class Standing:
         if self.is_revoked(identity):
             raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
         if any(
-            one.identity != identity and _began(one.identity) > _began(identity)
+            one.identity != identity and began(one.identity) > began(identity)
             for one in self._said(principal, identity)
         ):
             raise StaleList(
@@ -406,7 +406,7 @@ class Standing:
         made = Attested(principal, identity, frozenset(identity.attributes) - frozenset(own))
         self.identities[identity.key] = made
         if identity.policy_rule is not None:
-            self._limit(AttestedRule(principal, identity.issuer, _began(identity), identity.policy_rule))
+            self._limit(AttestedRule(principal, identity.issuer, began(identity), identity.policy_rule))
         return made
 
     def _said(self, principal: str, identity: Identity) -> Iterator[Attested]:
@@ -461,7 +461,8 @@ class Standing:
         return gone
 
 
-def _began(one: Identity) -> datetime:
+def began(one: Identity) -> datetime:
+    """When an identity statement began to be good."""
     return one.validity.start or LONG_AGO
 
 

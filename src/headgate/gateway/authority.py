@@ -16,13 +16,14 @@ from datetime import datetime
 from typing import Final
 
 from headgate.decide.apply import apply
+from headgate.decide.standing import began
 from headgate.gateway.auth import CAME, lets_in
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.hearing import Pace, is_chosen, is_news, rests_on, takes_away
 from headgate.gateway.register import Register
 from headgate.gateway.standing_clock import alike
-from headgate.model.authority import Certificate, RevocationList
+from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
     Batch,
     Change,
@@ -126,9 +127,7 @@ class Authority:
             changes += [DeclarePrincipal(did), SetKey(did, did)]
         if bag.certificates:
             changes.append(Present(principal, bag.certificates, now))
-        for one in bag.identities:
-            if one.key not in between.identities:
-                changes.append(Identify(principal, one, now))
+        changes += [Identify(principal, one, now) for one in _last_words(between, principal, bag.identities)]
         return Plan(principal, tuple(changes), _applied(state, changes))
 
     def _welcome(self, plan: Plan) -> None:
@@ -282,6 +281,18 @@ def holder(state: State, did: str) -> str | None:
 
 def _applied(state: State, changes: Sequence[Change]) -> State:
     return apply(state, Batch(state.administrator, tuple(changes))) if changes else state
+
+
+def _last_words(state: State, principal: str, shown: Sequence[Identity]) -> list[Identity]:
+    """What is news of the statements shown: of each provider its last, unless it has said something later already.
+
+    Whoever fetched one on each of two machines shows the older on one of them, and that is no fault.
+    """
+    said = [one.identity for one in state.identities.values() if one.principal == principal]
+    last: dict[str, Identity] = {}
+    for one in sorted((*said, *shown), key=began):
+        last[one.issuer] = one
+    return [one for one in last.values() if one.key not in state.identities]
 
 
 def _all(state: State, bag: Bag) -> Iterable[Certificate]:
