@@ -117,7 +117,7 @@ class Standing:
         """A principal goes on under a new key."""
         old, new = succession.old, succession.new
         known = self.successions.get(old)
-        if known is not None and succession.number <= known.number:
+        if known is not None and succession.number <= known.number and not succession.ends_before(known):
             raise StaleList(f"`{old}` has said something newer about its successor", remedy="send its last word")
         if known is not None and known.new != new:
             raise BadDefinition(f"`{old}` is succeeded by `{known.new}` already", remedy="let that key be succeeded")
@@ -136,7 +136,8 @@ class Standing:
             if (name := self.holders.pop(old, None)) is not None:
                 self.keys[name] = new
                 self.holders[new] = name
-        self.successions[old] = succession
+        number = max(succession.number, 0 if known is None else known.number)
+        self.successions[old] = replace(succession, number=number)
         self._newest.clear()
         self.settle(self.bags, at)
 

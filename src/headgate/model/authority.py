@@ -130,6 +130,13 @@ class Succession:
         if self.old == self.new:
             raise BadDefinition(f"`{brief(self.old)}` cannot succeed itself")
 
+    def ends_before(self, other: Succession) -> bool:
+        """Does it bring the end of the old key forward? That counts whatever its number.
+
+        Else whoever has stolen the key could use up the numbers, and its owner could not end it.
+        """
+        return self.until is not None and (other.until is None or self.until < other.until)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:

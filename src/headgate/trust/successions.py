@@ -98,6 +98,8 @@ def check_later(found: Succession, known: Succession) -> None:
         raise bad("wrong-issuer", f"the succession is of `{found.old}`, not of `{known.old}`")
     if found.new != known.new:
         raise bad("second-successor", f"`{found.old}` has a successor already, `{known.new}`", "rotate that one")
+    if found.ends_before(known):
+        return
     if found.number < known.number:
         raise bad("stale", f"the succession has number `{found.number}`, and `{known.number}` is known")
     if found.number == known.number and found.until != known.until:

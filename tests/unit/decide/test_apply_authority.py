@@ -324,6 +324,16 @@ def test_statements_never_touch_what_is_the_domains_own(story: tuple[list[Certif
             assert dict(then(state, Tick(at(10_000))).principals[principal]).items() >= values.items()
 
 
+def test_an_end_counts_whatever_its_number() -> None:
+    """A thief who uses up the numbers does not keep the owner from ending the key."""
+    stolen = Succession(PITO, "pito'", number=2**62)
+    state = then(world(), Succeed(Succession(PITO, "pito'"), at(0)), Succeed(stolen, at(1)))
+    ended = then(state, Succeed(Succession(PITO, "pito'", number=1, until=at(2)), at(3)))
+    assert ended.successions[PITO] == Succession(PITO, "pito'", number=2**62, until=at(2))
+    with pytest.raises(StaleList):
+        then(ended, Succeed(Succession(PITO, "pito'", number=2, until=at(2)), at(3)))
+
+
 def test_an_administrator_is_nobody_to_be_attested() -> None:
     with pytest.raises(UnknownName):
         then(world(OURS), Identify(ADMINISTRATOR, Identity("i", PITO, ADMINISTRATOR, {}, Validity()), at(0)))
