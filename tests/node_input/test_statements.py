@@ -17,7 +17,7 @@ from strategies.presenting import certificate, revocations
 from unit.trust.test_corpus import CASES
 
 SALE = "shop.Sale"
-_ELSEWHERE = ("stale-list", "stale", "wrong-issuer", "second-successor", "not-yet-valid")
+_ELSEWHERE = ("stale-list", "stale", "wrong-issuer", "second-successor", "later-end", "not-yet-valid")
 HARMLESS = {("/v1/statements", reason) for reason in _ELSEWHERE}
 """What is bad only beside something else that is known, or at another time."""
 
