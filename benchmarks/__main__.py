@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import chains, gateway, gryphon, latency_node, matching, measure, nats, requirements, streaming, wider
+from benchmarks import (
+    cascade,
+    chains,
+    event_policy,
+    gateway,
+    gryphon,
+    latency_node,
+    matching,
+    measure,
+    nats,
+    requirements,
+    streaming,
+    validation,
+    wider,
+)
 from headgate.pipeline.session import spark
 
 SPARK = {
@@ -12,11 +26,12 @@ SPARK = {
     "latency": streaming.latency,
     "types": streaming.types,
     "requirements": requirements.run,
+    "event-policy": event_policy.run,
 }
 """Benchmarks of Spark jobs in this process."""
 NODE = {"gateway": gateway.run, "single": nats.single, "received": latency_node.run, "gryphon": gryphon.run}
 """Benchmarks of a node, whose pipeline is a process of its own."""
-PLAIN = {"chains": chains.run, "wider": wider.run}
+PLAIN = {"cascade": cascade.run, "chains": chains.run, "validation": validation.run, "wider": wider.run}
 """Benchmarks that need neither."""
 
 

@@ -139,6 +139,17 @@ def test_the_matcher_agrees_with_decide(story: Story, data: st.DataObject) -> No
         assert nothing_is_hidden_in(blob)
 
 
+@examples(250)
+@given(worlds(roles=True, predicates=False, steps=7), st.data())
+def test_the_matcher_agrees_with_decide_on_roles_and_event_policy(story: Story, data: st.DataObject) -> None:
+    played = play(story)
+    expected = reference_deliveries(played.ledger, played.log.events)
+    written = run(played, data.draw(cuts(played)))
+    assert delivered(played, written) == expected
+    again = run(played, whole(played))
+    assert written == again
+
+
 def nothing_is_hidden_in(blob: DeliveryBlob) -> bool:
     """Are the bytes those of what can be read, and no more? A null must not cover a value."""
     if blob.blob is None:

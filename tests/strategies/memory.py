@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headgate.decide.apply import apply
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
@@ -21,6 +20,7 @@ from headgate.model.state import State
 from headgate.model.values import Value, micros, moment
 from headgate.pipeline.codec import LogBatch, encode
 from headgate.pipeline.layout import layouts
+from headgate.roles.transition import transition
 from strategies.predicates import function_of
 from strategies.worlds import Commit, Publish, Story, allowed
 
@@ -56,8 +56,9 @@ class MemoryLedger:
 
     def commit(self, batch: Batch) -> int:
         """The next version, or an error and nothing."""
-        self.states.append(apply(self.now, batch))
-        self.batches.append(batch)
+        made = transition(self.now, batch)
+        self.states.append(made.after)
+        self.batches.append(made.batch)
         return self.version
 
     def commit_allowed(self, batch: Batch) -> bool:

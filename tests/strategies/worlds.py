@@ -3,6 +3,7 @@
 Guarantees: values come from small pools, so that rules and filters often hit; types grow, end and come back; owners
 give rights by certificates, which are shown, revoked and run out. With a `prefix` every type, principal, group,
 relation, predicate, rule, certificate, subscription and stream carries it, so that many stories fit in one ledger.
+With `roles` there are memberships, rules for roles, and event policy with representatives.
 The setup is always accepted. Leaves out: whether a later change is allowed or a draft accepted. Some are not, and
 whoever plays the story skips them.
 """
@@ -17,7 +18,6 @@ from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from headgate.decide.apply import apply
 from headgate.model.authority import Certificate, RevocationList, TypeAuthority, Validity
 from headgate.model.changes import (
     AddMember,
@@ -67,6 +67,8 @@ from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, plain
+from headgate.roles.transition import next_state
+from strategies import policies
 from strategies.conditions import COMMON, EXTREME, conditions, values
 from strategies.predicates import ARITIES, registration
 
@@ -167,6 +169,7 @@ class Names:
     requirements: tuple[Condition, ...] = ()
     """A few rules over the attributes of subjects, which events, subscriptions and policy rules share."""
     certificates: tuple[Certificate, ...] = ()
+    roles: bool = False
 
     def gains(self, type_name: str) -> tuple[tuple[str, Kind], ...]:
         """What a type and its ancestors may gain."""
@@ -187,9 +190,9 @@ class Names:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps: int = 9) -> Story:
+def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps: int = 9, roles: bool = False) -> Story:
     """A story. With `predicates=False` no generic predicate is registered."""
-    names = draw(_names(prefix, predicates))
+    names = replace(draw(_names(prefix, predicates)), roles=roles)
     names = replace(names, requirements=tuple(draw(_requirement()) for _ in range(draw(st.integers(1, 3)))))
     names = replace(names, certificates=draw(_certificates(names)))
     declared = allowed(State(), Batch(ADMINISTRATOR, tuple(draw(_declarations(names)))))
@@ -202,9 +205,10 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
         *(AddRule(r) for r in (*rules, *generous)),
         *limited,
         *shown,
+        *(draw(_roles(names)) if roles else ()),
         *(Subscribe(s) for s in wanted),
     )
-    opened = allowed(apply(State(), declared), Batch(ADMINISTRATOR, opening))
+    opened = allowed(next_state(State(), declared), Batch(ADMINISTRATOR, opening))
     happened: list[Step] = []
     for number in range(draw(st.integers(min(3, steps), steps))):
         if number == 0 or draw(st.integers(0, 2)) == 0:
@@ -219,7 +223,7 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
 def allowed(state: State, batch: Batch) -> Batch:
     """The batch without the changes that are refused."""
     try:
-        apply(state, batch)
+        next_state(state, batch)
     except HeadgateError:
         pass
     else:
@@ -227,7 +231,7 @@ def allowed(state: State, batch: Batch) -> Batch:
     kept: list[Change] = []
     for change in batch.changes:
         try:
-            apply(state, Batch(batch.author, (*kept, change)))
+            next_state(state, Batch(batch.author, (*kept, change)))
         except HeadgateError:
             continue
         kept.append(change)
@@ -620,6 +624,35 @@ def _pointed(
 _CLOCK: Final = ClockPart("timeofday", Meta("time"), "Asia/Kathmandu")
 
 
+# -- roles --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _roles(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
+    """Some who hold roles, and an event policy for them."""
+    found: list[Change] = [policies.far()]
+    found += [draw(policies.granted(names)) for _ in range(draw(st.integers(2, 6)))]
+    found += [draw(policies.represented(names)) for _ in range(draw(st.integers(0, 1)))]
+    found.append(draw(policies.event_policy(names)))
+    found += [draw(_told(names)) for _ in range(draw(st.integers(0, 3)))]
+    return tuple(found)
+
+
+@st.composite
+def _told(draw: st.DrawFn, names: Names) -> Change:
+    """A rule that lets whoever holds a role see something, perhaps what is about itself."""
+    type_name = draw(st.sampled_from(names.types)).name
+    focus = names.focus(type_name)
+    where: Condition = TRUE
+    if focus and draw(st.integers(0, 3)):
+        op = draw(st.sampled_from(("=", "=", "=", "!=", "<=")))
+        where = Compare(op, Attribute(draw(st.sampled_from(focus))[0]), Subject(draw(st.sampled_from(SUBJECTS))))
+    effect = Effect.GRANT if draw(st.integers(0, 5)) else Effect.FORBID
+    told = frozenset({Action.SUBSCRIBE})
+    rule = Rule(f"{names.prefix}t{draw(st.integers(0, 3))}", "all", told, type_name, where, effect=effect)
+    return AddRule(draw(policies.role_rule(names, rule)), draw(st.booleans()))
+
+
 # -- rules and subscriptions --------------------------------------------------------------------------------------
 
 
@@ -641,7 +674,7 @@ def _rule(draw: st.DrawFn, names: Names) -> Rule:
         name = draw(st.sampled_from(attributes))
         forced[name] = draw(_raw(dict(focus)[name]))
     where = draw(_condition(names, focus, is_filter=False)) if draw(st.integers(0, 4)) > 1 else TRUE
-    return Rule(
+    made = Rule(
         f"{names.prefix}r{draw(st.integers(0, 4))}",
         draw(st.sampled_from([*names.principals, *names.groups])),
         actions,
@@ -651,6 +684,10 @@ def _rule(draw: st.DrawFn, names: Names) -> Rule:
         forced,
         effect,
     )
+    if not names.roles or draw(st.booleans()):
+        return made
+    simple = replace(made, where=TRUE) if draw(st.integers(0, 2)) == 0 else made
+    return draw(policies.role_rule(names, simple))
 
 
 @st.composite
@@ -662,6 +699,8 @@ def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
         if draw(st.integers(0, 5)):
             may_publish, may_subscribe = frozenset({Action.PUBLISH}), frozenset({Action.SUBSCRIBE})
             found.append(Rule(f"{names.prefix}y{number}", principal, may_publish, everything))
+            if names.roles and draw(st.integers(0, 2)):
+                continue  # let event policy have its say
             taken_as = draw(st.sampled_from((everything, everything, names.types[0].name, names.types[-1].name)))
             found.append(Rule(f"{names.prefix}z{number}", principal, may_subscribe, taken_as))
     return found
@@ -671,7 +710,8 @@ def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
 def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
     type_name = draw(st.sampled_from(names.types)).name
     focus = (*names.focus(type_name), *names.gains(type_name)[: draw(st.sampled_from((0, 0, 0, 3)))])
-    where = draw(_condition(names, focus, is_filter=True)) if draw(st.integers(0, 5)) else TRUE
+    often = 1 if names.roles else 5  # event policy is seen best where nothing is filtered
+    where = draw(_condition(names, focus, is_filter=True)) if draw(st.integers(0, often)) else TRUE
     return Subscription(
         f"{names.prefix}s{draw(st.integers(0, 5))}",
         draw(st.sampled_from(names.principals)),
@@ -679,6 +719,7 @@ def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
         where,
         requires=draw(_required(names, 4)),
         origin=draw(st.sampled_from((None, *ORIGINS))),
+        counted=draw(policies.counted(names)) if names.roles else None,
         **draw(_beginning(names)),
     )
 
@@ -715,7 +756,9 @@ def _looking_back(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
     who = draw(st.sampled_from(names.principals))
     since = draw(_beginning(names)) | {"history": True}
     wanted = Subscription(f"{names.prefix}h{draw(st.integers(0, 9))}", who, names.types[0].name, TRUE, **since)
-    narrowed = replace(rule, who=who, actions=frozenset({Action.SUBSCRIBE}))
+    narrowed = replace(rule, who=who, role=None, actions=frozenset({Action.SUBSCRIBE}))
+    if names.roles and draw(st.booleans()):
+        return draw(policies.granted(names)), draw(policies.event_policy(names)), Subscribe(wanted)
     return AddRule(narrowed, draw(st.booleans())), Subscribe(wanted)
 
 
@@ -748,6 +791,8 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
     makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute", "grow", "retire", "limit"]
     if names.certificates:
         makers += ["show", "show", "show", "revoke", "tick"]
+    if names.roles:
+        makers += ["grant", "grant", "grant", "turn", "turn", "policy", "represent", "tell"]
     if draw(st.integers(0, 9)) == 0:
         makers.append("remove")
     if names.groups:
@@ -774,6 +819,16 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
             return RetireType(draw(st.sampled_from(names.types)).name)
         case "limit":
             return draw(_limit(names))
+        case "grant":
+            return draw(policies.granted(names))
+        case "tell":
+            return draw(_told(names))
+        case "turn":
+            return draw(policies.turned(names))
+        case "policy":
+            return draw(policies.event_policy(names))
+        case "represent":
+            return draw(policies.represented(names))
         case "show":
             return draw(_showing(names))
         case "revoke":

@@ -24,7 +24,7 @@ from headgate.model.values import Kind, conform
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-GROUPS = ("policy", "keys", "cert", "identity", "type")
+GROUPS = tuple(main.GROUPS)
 """Commands that have commands of their own."""
 COMMANDS = (*main.COMMANDS, *GROUPS)
 

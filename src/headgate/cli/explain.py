@@ -19,6 +19,7 @@ from headgate.cli.shown import (
     print_json,
     say,
     show_condition,
+    show_held,
     show_part,
     show_truth,
     show_value,
@@ -26,6 +27,7 @@ from headgate.cli.shown import (
 )
 from headgate.decide.ask import is_told_all
 from headgate.decide.explain import explain as explained
+from headgate.decide.explain_roles import Judged
 from headgate.decide.explanation import (
     Asked,
     Demand,
@@ -40,9 +42,11 @@ from headgate.decide.explanation import (
     Why,
 )
 from headgate.gateway import Domain
+from headgate.lang.render_roles import render_argument, render_constraint, render_entry, render_role
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
 from headgate.model.rights import Effect
+from headgate.model.rolefiles import ALWAYS
 from headgate.model.values import render_timestamp
 from headgate.pipeline.codec import decode, from_blob
 from headgate.pipeline.layout import layouts
@@ -142,6 +146,8 @@ def _show(answer: Explanation) -> None:
     else:
         would = f"as {answer.principal} would see it at control version {answer.version}"
         say(f"{would} (it was published at {answer.event_version})")
+    if answer.counted is not None:
+        say(f"counting for event policy: {names(answer.counted) or 'no credential'}")
     if not answer.visible:
         say(("no view: ", "bold red"), _no_view(answer))
     out.print()
@@ -203,9 +209,20 @@ def _show_tried(view: ViewAt, answer: Explanation) -> None:
         return
     shown = table("entry", "effect", "condition", "outcome")
     for one in view.tried:
-        effect = one.effect.value if one.who is None else f"{one.effect.value} to {one.who}"
-        shown.add_row(*cells(one.rule, effect, show_condition(one.condition), _outcome(one)))
+        shown.add_row(*cells(one.rule, _to(one), _asks(one), _outcome(one)))
     out.print(shown)
+
+
+def _to(one: Tried) -> str:
+    """What an entry does, and to whom."""
+    if one.role is not None:
+        return f"{one.effect.value} to {render_role(one.role)}"
+    return one.effect.value if one.who in (None, "") else f"{one.effect.value} to {one.who}"
+
+
+def _asks(one: Tried) -> str:
+    """What an entry asks of the event, and of whoever it speaks to."""
+    return show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
 
 
 def _outcome(one: Tried) -> str:
@@ -218,9 +235,23 @@ def _outcome(one: Tried) -> str:
         said = "does not match"
     if not one.told:
         return said
-    lines = [show_part(part) for part in one.parts if part.values]
+    lines = [] if one.membership is None else [show_held(one.membership)]
+    lines += [] if one.judged is None else _credentials(one.judged)
+    lines += [show_part(part) for part in one.parts if part.values]
     unknown = " (an unknown forbid forbids)" if one.matched and one.truth is None else ""
     return "\n".join([f"{show_truth(one.truth)}: {said}{unknown}", *lines])
+
+
+def _credentials(judged: Judged) -> list[str]:
+    """What an entry of the event policy saw of the event, and what was shown for it."""
+    seen = ", ".join(f"{name} is {render_argument(v)}" for name, v in judged.parameters)
+    lines = [f"of the event: {seen}"] if seen else []
+    if judged.missing:
+        return [*lines, *(f"nothing that counts is `{render_role(ref)}`" for ref in judged.missing)]
+    lines += map(show_held, judged.credentials)
+    if judged.entry.constraint != ALWAYS:
+        lines.append(f"`{render_constraint(judged.entry.constraint)}` is {show_truth(judged.constraint)}")
+    return lines
 
 
 def _show_unmet(unmet: Unmet, who: str) -> None:

@@ -68,6 +68,7 @@ GROUPS = {
     "identity": Later(
         "headgate.cli.identity:app", "Attest who is who: attributes and policy rules of members, guests and servers."
     ),
+    "acl": Later("headgate.cli.acl:app", "Turn access control lists into rules and back, and see what a list gives."),
     "type": Later("headgate.cli.typedef:app", "Sign event types as their owner, and verify signed ones."),
 }
 """Commands that have commands of their own."""

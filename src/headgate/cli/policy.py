@@ -7,7 +7,7 @@ made for, or nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,15 +17,17 @@ from rich.text import Text
 
 from headgate.cli import policy_check
 from headgate.cli.common import data_directory, err, out, shows_errors
-from headgate.cli.shown import cells, check_text, names, print_json, say, table
+from headgate.cli.shown import cells, check_text, names, print_json, say, show_open, table
 from headgate.decide.advice import Advice, Concern, advise
 from headgate.decide.effects import Affected, Gain, Turn, effects
 from headgate.decide.plan import Plan
 from headgate.gateway import Domain
 from headgate.gateway.config import Files
 from headgate.lang.render import render_condition
+from headgate.lang.render_roles import render_membership, render_role
 from headgate.ledger import Difference, Ledger, StartingPoint
 from headgate.ledger.preview import preview
+from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
 from headgate.model.errors import VersionConflict
 from headgate.model.rights import Action
@@ -70,6 +72,17 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """A membership or an election that ends, and why."""
+
+    id: str
+    who: str
+    role: str
+    reason: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """A plan with all that is said about it."""
 
@@ -77,6 +90,7 @@ class Shown:
     changes: tuple[Difference, ...]
     effects: tuple[Affected, ...]
     warnings: tuple[Warned, ...]
+    ended: tuple[Ended, ...] = ()
 
 
 def plan(
@@ -88,8 +102,9 @@ def plan(
     """Show what a policy directory would change: who gains and who loses what, and then the changes themselves.
 
     The files (`*.yaml`, in order of their names, also one directory down) have the keys of scenario files without
-    `certificates`, `identities`, `steps` and `expect`. The directory is the whole policy: what it does not say would
-    end, except for what signed statements brought.
+    `certificates`, `identities`, `steps` and `expect`, and `peers`. Rolefiles may stand in files `Service.roles`, event
+    policy in files `*.erdl`. The directory is the whole policy: what it does not say would end, except for what signed
+    statements brought, and roles that follow from the rolefiles as they become.
 
     For example:
 
@@ -180,12 +195,27 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
 
 def describe(made: Plan) -> Shown:
     """Everything there is to say about a plan."""
-    found = () if made.empty else tuple(effects(made.before, made.after, render_condition))
+    found = () if made.empty else tuple(effects(made.before, made.after, show_open))
     warned = tuple(
         Warned(one.concern, one.names, _concern_words(one, made.before, made.after)) for one in advise(made.after)
     )
-    changes = () if made.empty else tuple(preview(made.before, made.after, made.batch))
-    return Shown(made.expect, changes, found, warned)
+    changes = () if made.empty else tuple(preview(made.before, made.after, made.recorded))
+    return Shown(made.expect, changes, found, warned, tuple(_ended(made)))
+
+
+def _ended(made: Plan) -> Iterator[Ended]:
+    """The memberships and elections that would end, and why."""
+    roles = made.before.roles
+    for ending in made.ended:
+        one, election = roles.memberships.get(ending.id), roles.elections.get(ending.id)
+        if one is not None:
+            role = render_membership(one.service, one.instance, one.role, one.args)
+            words = f"`{one.holder}` loses `{role}` ({one.id}): {ending.reason}"
+            yield Ended(ending.id, one.holder, role, ending.reason, words)
+        elif election is not None:
+            role = f"{election.service}.{election.role}"
+            words = f"`{election.elector}` no longer elects to `{role}` ({election.id}): {ending.reason}"
+            yield Ended(ending.id, election.elector, role, ending.reason, words)
 
 
 def whom(who: Sequence[str], *states: State) -> str:
@@ -240,6 +270,14 @@ def _concern_words(one: Advice, *states: State) -> str:
             return f"{people} {'have' if many else 'has'} no key, and cannot connect"
         case Concern.NOT_LET_IN:
             return f"{people} {'have' if many else 'has'} a key, but no rule lets {'them' if many else 'it'} connect"
+        case Concern.NO_ROLE:
+            return f"{rules} {'ask' if many else 'asks'} for `{_role(one)}`, and no service here has such a role"
+        case Concern.AVOIDABLE:
+            return f"{rules} forbids by `{_role(one)}`, and whoever holds that need not count it for a subscription"
+
+
+def _role(one: Advice) -> str:
+    return "" if one.role is None else render_role(one.role)
 
 
 # -- on the screen --------------------------------------------------------------------------------------------
@@ -253,6 +291,10 @@ def _show(shown: Shown, made: Plan) -> None:
     else:
         say(("Who gains and who loses", "bold"), f" (from version {shown.version} to {shown.version + 1})")
         _show_effects(shown.effects, made)
+        if shown.ended:
+            say()
+            say(("Roles that end", "bold"))
+            _show_lines(one.words for one in shown.ended)
         say()
         say(("Changes", "bold"))
         _show_lines(one.words for one in shown.changes)
@@ -265,6 +307,8 @@ def _show(shown: Shown, made: Plan) -> None:
 def _show_effects(found: Sequence[Affected], made: Plan) -> None:
     if not found:
         say("  nobody: every principal may do and see what it could before")
+        if _speaks_of_roles(made):
+            say("  rules for roles and event policy count for whoever comes to hold the roles they ask for")
         return
     made_table = table("", "", "")
     left = _MOST
@@ -280,6 +324,12 @@ def _show_effects(found: Sequence[Affected], made: Plan) -> None:
     more = sum(len(one.gains) for one in found) - _MOST
     if more > 0:
         say(f"  and {more:,} more; `--json` has them all")
+
+
+def _speaks_of_roles(made: Plan) -> bool:
+    """May someone who comes to hold a role gain or lose by the plan?"""
+    added = (one.rule.role is not None for one in made.batch.changes if isinstance(one, AddRule))
+    return any(added) or any(isinstance(one, SetEventPolicy | SetRolefile) for one in made.batch.changes)
 
 
 def _show_lines(lines: Iterable[str]) -> None:

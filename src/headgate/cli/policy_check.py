@@ -17,15 +17,16 @@ from rich.text import Text
 
 from headgate.cli.common import data_directory, open_domain, out
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_constant, table
-from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy, with_attributes
+from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy, example_state
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.gateway.config import Files
+from headgate.lang.render_roles import render_role
 from headgate.ledger import Ledger
 from headgate.model.conditions import TRUE
 from headgate.model.errors import UnknownName
 from headgate.model.limits import WIDER_SECONDS
-from headgate.model.rights import Effect, Rule
+from headgate.model.rights import Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Value, brief, same
 from headgate.pipeline.jobs import Paths
@@ -35,8 +36,8 @@ _MOST: Final = 50
 """Lines shown; `--json` has them all."""
 
 _ABOUT: Final = (
-    "the rules and the chains that stand now, whatever attributes principals come to have; "
-    "not certificates that nobody has shown"
+    "the rules, the event policy and the chains that stand now, whatever attributes and roles principals come to have; "
+    "not certificates that nobody has shown, nor whether a rolefile lets anyone enter a role"
 )
 """What is proven, and what is not looked at."""
 
@@ -88,8 +89,9 @@ def check(
     A rule never counts if its condition can never be true, or if rules before it decide all that it speaks of. It is
     not needed if everything would stay as it is without it. All rules that are named could be removed together.
 
-    It is about the rules and the chains that stand now, for principals with any attributes, as identity statements may
-    bring them. It does not look at certificates that nobody has shown.
+    It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
+    identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor
+    at whether a rolefile lets anyone enter a role.
 
     For example:
 
@@ -223,9 +225,10 @@ def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
     assert event is not None
     assert rule is not None
     assert who is not None
-    once = _once(policy.state.principals[who], answer.attributes)
-    say(("yes", "bold red"), f": `{who}` sees {what} by the rule `{rule.id}`{_where(rule)}{once}, for example of")
-    seen = view(with_attributes(policy.state, who, answer.attributes), who, event, policy.predicates, event.origin)
+    once = _once(policy.state.principals[who], answer)
+    by = f"`{rule.id}` of the event policy" if rule.source is Source.POLICY else f"the rule `{rule.id}`{_where(rule)}"
+    say(("yes", "bold red"), f": `{who}` sees {what} by {by}{once}, for example of")
+    seen = view(example_state(policy.state, answer), who, event, policy.predicates, event.origin)
     visible = frozenset() if seen is None else seen.attributes
     say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
     shown = table("", "", "")
@@ -236,11 +239,13 @@ def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
     out.print(shown)
 
 
-def _once(now: Mapping[str, Value], then: Mapping[str, Value]) -> str:
-    """The attributes that someone must come to have, or to lose; nothing if it sees it as it is."""
+def _once(now: Mapping[str, Value], answer: Sight) -> str:
+    """What someone must come to have or to lose, and to hold; nothing if it sees it as it is."""
+    then = answer.attributes
+    held = f", once it holds {' and '.join(f'`{render_role(one)}`' for one in answer.roles)}" if answer.roles else ""
     gained = [f"{name} = {show_constant(v)}" for name, v in then.items() if name not in now or not same(now[name], v)]
     lost = [f"no {name}" for name in now if name not in then]
-    return f", once it has {', '.join([*gained, *lost])}" if gained or lost else ""
+    return (f", once it has {', '.join([*gained, *lost])}" if gained or lost else "") + held
 
 
 def _where(rule: Rule) -> str:

@@ -10,7 +10,17 @@ from rich.text import Text
 
 from headgate.cli.books import AskerOption
 from headgate.cli.common import DomainOption, open_domain, out
-from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_value, table
+from headgate.cli.shown import (
+    cells,
+    check_text,
+    names,
+    print_json,
+    say,
+    show_condition,
+    show_held,
+    show_value,
+    table,
+)
 from headgate.decide.restrict import (
     Entry,
     PublishEntry,
@@ -22,11 +32,13 @@ from headgate.decide.restrict import (
     restrict_publish,
 )
 from headgate.gateway import Domain
+from headgate.lang.render_roles import render_entry
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.rights import Effect, Subscription
 
 _REASONS = {
     Reason.NO_GRANT: "no grant reaches it",
+    Reason.CREDENTIALS: "event policy asks for credentials that do not count",
     Reason.FORBIDDEN: "a forbid always comes first",
     Reason.NEVER_TRUE: "no grant's condition can ever be true",
     Reason.FILTER: "the filter contradicts itself",
@@ -94,6 +106,8 @@ def _show(answer: Restriction) -> None:
         f" of {answer.principal} at control version {answer.version}{past}",
     )
     say(f"asked for: {answer.type} where {show_condition(answer.where)}")
+    if answer.counted:
+        say("counts for event policy: ", "; ".join(map(show_held, answer.counted)))
     say("can be satisfied: ", _verdict(answer))
     if answer.never:
         say(f"asked for in the filter, but never visible: {names(answer.never)}")
@@ -108,10 +122,16 @@ def _show(answer: Restriction) -> None:
             say((f"entries on {one.name}, in order", "bold underline"))
             listed = table("entry", "effect", "attributes", "condition")
             for entry in one.entries:
-                listed.add_row(
-                    *cells(entry.rule, entry.effect.value, _covers(entry, one), show_condition(entry.condition))
-                )
+                listed.add_row(*cells(entry.rule, entry.effect.value, _covers(entry, one), _asks(entry)))
             out.print(listed)
+
+
+def _asks(entry: Entry) -> str:
+    """What an entry asks of the event, and through which membership it counts."""
+    if entry.policy is not None:
+        return render_entry(entry.policy)
+    held = "" if entry.membership is None else f"\n{show_held(entry.membership)}"
+    return f"{show_condition(entry.condition)}{held}"
 
 
 def _verdict(answer: Restriction) -> Text:
@@ -141,7 +161,9 @@ def _unless(answer: Restriction) -> Iterator[str]:
             case _:
                 pass
     yield from found
-    if any(entry.condition is None for entry in entries):
+    if any(entry.condition is None and entry.policy is not None for entry in entries):
+        yield "what the event policy looks up"
+    if any(entry.condition is None and entry.policy is None for entry in entries):
         yield "conditions that are not disclosed"
 
 
@@ -156,6 +178,8 @@ def _when(one: TypeReach) -> str:
         return "you do not govern or audit this type"
     if one.reason is not None:
         return f"never: {_REASONS[one.reason]}"
+    if one.condition is None and all(e.condition is not None or e.policy is not None for e in one.entries):
+        return "as the entries below say"
     if one.condition is None:
         return "under conditions that are not disclosed"
     return "always" if one.condition == TRUE else show_condition(one.condition)

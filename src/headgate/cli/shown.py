@@ -6,19 +6,26 @@ Guarantees: what publishers and clients sent reaches a terminal only as printabl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.common import out
+from headgate.decide.explain_roles import Held
 from headgate.decide.parts import Part
 from headgate.gateway.shown import as_json
 from headgate.lang.render import render_condition, render_operand
+from headgate.lang.render_roles import render_membership
 from headgate.model.conditions import Condition, Constant
 from headgate.model.values import Value, render_timestamp
+
+_EVENT_POLICY: Final = re.compile("predicate `\0event policy [0-9a-f]+`\\(\\)")
+"""How a part that conditions cannot say is rendered; no predicate can have such a name."""
 
 
 def print_json(fact: object) -> None:
@@ -59,6 +66,20 @@ def show_constant(value: Value) -> str:
 def show_condition(condition: Condition | None) -> str:
     """A condition, or that it is not told."""
     return "(not disclosed)" if condition is None else render_condition(condition)
+
+
+def show_held(one: Held) -> str:
+    """A membership, and how it was gained."""
+    text = f"holds `{render_membership(one.service, one.instance, one.role, one.args)}` ({one.id})"
+    if not one.statement:
+        return f"{text}, given by the service itself"
+    with_ = f" with {', '.join(one.supports)}" if one.supports else ""
+    return f"{text}, entered by `{one.statement}`{with_}"
+
+
+def show_open(condition: Condition) -> str:
+    """A condition of which event policy may be a part that no condition can say."""
+    return _EVENT_POLICY.sub("(event policy holds)", render_condition(condition))
 
 
 def names(found: Iterable[str]) -> str:

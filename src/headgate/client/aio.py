@@ -44,6 +44,7 @@ from headgate.client.publishing import (
     send_table,
 )
 from headgate.client.retry import Patience, Timing
+from headgate.client.roles import Roles
 from headgate.client.session import Session
 from headgate.client.sources import Issued, Issuer, What, as_guest, check_kinds, obtained
 from headgate.client.subscription import Ack, Subscription, Watch
@@ -74,6 +75,7 @@ class Client:
     def __init__(self, session: Session, sockets: Patience = SOCKETS) -> None:
         self._session = session
         self._channel = Channel(session, sockets)
+        self.roles = Roles(session)
         self._renewal = Renewal(session.wallet, lambda: session.ring.current, self._show_all, session.timing)
 
     # -- connecting -------------------------------------------------------------------------------------------
@@ -104,6 +106,7 @@ class Client:
 
     async def close(self, *, end_session: bool = True) -> None:
         """End everything that was opened, and the session, unless its token is still needed elsewhere."""
+        await self.roles.stop()
         await self._renewal.stop()
         await self._channel.close()
         await self._session.close(end=end_session)
@@ -279,12 +282,14 @@ class Client:
         temporary: bool = False,
         *,
         requires: str | None = None,
+        counting: Sequence[str] | None = None,
         ack: Ack = "auto",
         window: int = WINDOW,
     ) -> Subscription:
         """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up.
 
-        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`.
+        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`. `counting` are the ids of
+        the memberships that count for event policy; without it, all that one holds.
         """
         chosen = f"t-{uuid4().hex}" if id is None else id
         path = f"/v1/subscriptions/{_in_path(chosen)}"
@@ -293,6 +298,8 @@ class Client:
             body["where"] = where
         if requires is not None:
             body["requires"] = requires
+        if counting is not None:
+            body["with"] = list(counting)
 
         async def make() -> wire.SubscriptionAnswer:
             return await self._session.ask(wire.SubscriptionAnswer, "PUT", path, body=body)

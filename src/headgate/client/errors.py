@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from headgate.model.errors import BadStatement, HeadgateError
+from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, RoleFailure
 from headgate.model.values import brief
 
 _MOST_CHARS: Final = 2_000
@@ -88,10 +88,19 @@ def refusal(problem: Mapping[str, Any], *, status: int | None = None) -> Headgat
     place, remedy = _text(problem.get("place")), _text(problem.get("remedy"))
     if code == BadStatement.code:
         return BadStatement(message, reason=_text(problem.get("reason")) or "refused", place=place, remedy=remedy)
+    if code == RoleDenied.code:
+        reason = _text(problem.get("reason"))
+        details = {} if reason is None else {"reason": reason}
+        return RoleDenied(message, failure=_failure(problem), details=details, place=place, remedy=remedy)
     known = _by_code().get(code)
     if known is None:
         return Refused(message, code=code, place=place, remedy=remedy)
     return known(message, place=place, remedy=remedy)
+
+
+def _failure(problem: Mapping[str, Any]) -> RoleFailure:
+    """The class of a role that was denied; one that this version does not know is misuse."""
+    return next((one for one in get_args(RoleFailure) if one == problem.get("failure")), "misuse")
 
 
 def _text(value: object) -> str | None:

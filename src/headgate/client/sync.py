@@ -33,6 +33,7 @@ from headgate.client.place import place_of
 from headgate.client.publishing import BATCH, Bulk, Item, Result
 from headgate.client.sources import Issuer, What
 from headgate.client.subscription import Ack
+from headgate.client.sync_roles import Roles
 from headgate.gateway import wire
 from headgate.model.values import Kind
 from headgate.trust.keys import PrivateKey
@@ -287,6 +288,7 @@ class Client:
             self._runner.close()
             raise
         self._run = self._runner.run
+        self.roles = Roles(self._runner.run, self._inner.roles)
 
     def close(self, *, end_session: bool = True) -> None:
         """End everything that was opened, and the session, unless its token is still needed elsewhere."""
@@ -447,15 +449,17 @@ class Client:
         temporary: bool = False,
         *,
         requires: str | None = None,
+        counting: Sequence[str] | None = None,
         ack: Ack = "auto",
         window: int = WINDOW,
     ) -> Subscription:
         """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up.
 
-        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`.
+        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`. `counting` are the ids of
+        the memberships that count for event policy; without it, all that one holds.
         """
         made = self._inner.subscribe(
-            id, type, where, from_, temporary, requires=requires, ack=_inner(ack), window=window
+            id, type, where, from_, temporary, requires=requires, counting=counting, ack=_inner(ack), window=window
         )
         return Subscription(self._runner, self._run(made), ack)
 

@@ -2,7 +2,8 @@
 
 Guarantees: every statement is of a good form and signature before it is shown. What has ended is left out, as long as
 anything else is left. Fetched statements are renewed well before their end, at a moment with a random part, and after a
-failure again and again with growing pauses; what was fetched before is shown until then.
+failure again and again with growing pauses; what was fetched before is shown until then. Certificates about roles are
+kept beside them, and shown only where a role is asked for.
 Leaves out: where they are fetched (`sources`), and what a gateway makes of them.
 """
 
@@ -20,7 +21,7 @@ from typing import Any, Final
 from headgate.client.gateways import Gateway, Trouble
 from headgate.client.retry import Timing
 from headgate.model.errors import BadStatement, HeadgateError, NotFound, TooLarge
-from headgate.model.limits import MAX_LIST_BYTES
+from headgate.model.limits import MAX_HELD, MAX_LIST_BYTES
 from headgate.trust.bags import MAX_SHOWN, said_kind
 from headgate.trust.certificates import FORM as CERTIFICATE
 from headgate.trust.certificates import read_certificate
@@ -97,6 +98,16 @@ def texts_in(path: Path) -> list[str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class RoleHeld:
+    """A certificate about memberships at a service, by their ids."""
+
+    service: str
+    ids: tuple[str, ...]
+    text: str
+    until: datetime
+
+
 @dataclass(slots=True)
 class _Source:
     """Where statements are fetched, what was fetched last, and when that is to be done again."""
@@ -114,6 +125,9 @@ class Wallet:
         self._timing = timing
         self._given: dict[str, Held] = {}
         self._sources: list[_Source] = []
+        self.roles: dict[tuple[str, ...], RoleHeld] = {}
+        """Certificates about roles, by the memberships that they embody."""
+        self._roles_due: dict[tuple[str, ...], float] = {}
         self.add(given)
 
     def __bool__(self) -> bool:
@@ -163,9 +177,45 @@ class Wallet:
                     raise
                 continue
             one.held = found
-            life = min((each.life for each in found), default=math.inf)
-            one.due = now + max(life * RENEW_AT * (1 - JITTER * self._timing.dice()), SHORTEST)
+            one.due = now + self._fresh_for(min((each.life for each in found), default=math.inf))
         return bool(due)
+
+    def _fresh_for(self, life: float) -> float:
+        """Seconds after which something that lives so long is fetched again."""
+        return max(life * RENEW_AT * (1 - JITTER * self._timing.dice()), SHORTEST)
+
+    # -- certificates about roles -----------------------------------------------------------------------------
+
+    def keep_role(self, new: RoleHeld, life: float) -> None:
+        """Keep a certificate that lives so many seconds from now, in place of older ones of the same memberships."""
+        for one in [old for old in self.roles.values() if set(old.ids) & set(new.ids)]:
+            self.forget_role(one)
+        if len(self.roles) >= MAX_HELD:
+            self.forget_role(next(iter(self.roles.values())))
+        self.roles[new.ids] = new
+        self._roles_due[new.ids] = self._timing.clock() + self._fresh_for(life)
+
+    def forget_role(self, one: RoleHeld) -> None:
+        """Keep a certificate no longer."""
+        self.roles.pop(one.ids, None)
+        self._roles_due.pop(one.ids, None)
+
+    def drop_role(self, id: str) -> None:
+        """Keep nothing that is about this membership alone; what is about others as well is renewed without it."""
+        for one in [held for held in self.roles.values() if id in held.ids]:
+            if len(one.ids) == 1:
+                self.forget_role(one)
+            else:
+                self._roles_due[one.ids] = -math.inf
+
+    def wait_for_roles(self) -> float:
+        """Seconds until a certificate about roles is to be renewed."""
+        return min(self._roles_due.values(), default=math.inf) - self._timing.clock()
+
+    def due_roles(self) -> list[RoleHeld]:
+        """The certificates about roles that are to be renewed now."""
+        now = self._timing.clock()
+        return [self.roles[ids] for ids, due in self._roles_due.items() if due <= now]
 
 
 class Renewal:
@@ -212,7 +262,7 @@ class Renewal:
     async def _work(self) -> None:
         failures = 0
         while True:
-            pause = _pause(failures, self._timing.dice()) if failures else max(self._wallet.wait(), SHORTEST)
+            pause = pause_after(failures, self._timing.dice()) if failures else max(self._wallet.wait(), SHORTEST)
             await self._timing.sleep(min(pause, timedelta(days=1).total_seconds()))
             try:
                 if await self._wallet.fetch(self._gateway(), early=False) or failures:
@@ -225,6 +275,7 @@ class Renewal:
                 failures = 0
 
 
-def _pause(failures: int, dice: float) -> float:
+def pause_after(failures: int, dice: float) -> float:
+    """Seconds to wait after so many failures in a row."""
     longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, _MAX_DOUBLINGS))
     return longest * (0.5 + dice / 2)

@@ -1,8 +1,9 @@
 """What in a policy has no effect, or not the one that its author may think?
 
 Guarantees: a rule is said to be idle only where that is proven for every principal that it speaks to, every action and
-every type; where the proof is too long, nothing is said.
-Leaves out: what publishers send, the members of groups and relations in conditions, what predicates answer.
+every type, whatever roles the principals come to hold; where the proof is too long, nothing is said.
+Leaves out: what publishers send, the members of groups and relations in conditions, what predicates answer; and whether
+rules for roles are idle, which hangs on who enters them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from enum import Enum
 from typing import Final
 
 from headgate.decide.bind import bind
-from headgate.decide.profiles import Profile, Profiles
+from headgate.decide.profiles import Profile, Profiles, without_memberships
 from headgate.decide.prove import may_hold, without_others
-from headgate.decide.views import condition_for, covered, may_connect
+from headgate.decide.views import condition_for, covered, may_connect, named_type
 from headgate.model.conditions import (
     TRUE,
     Condition,
@@ -29,7 +30,8 @@ from headgate.model.conditions import (
     atoms,
     operands,
 )
-from headgate.model.rights import Action, Effect, Rule
+from headgate.model.rights import Action, Effect, Rule, Source
+from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
 from headgate.model.values import Kind
 
@@ -48,20 +50,23 @@ class Concern(Enum):
     EMPTY_GROUP = "empty-group"
     NO_KEY = "no-key"
     NOT_LET_IN = "not-let-in"
+    NO_ROLE = "no-role"
+    AVOIDABLE = "avoidable"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A concern, and the rules or principals it is about."""
+    """A concern, and the rules, principals or entries of the event policy it is about."""
 
     concern: Concern
     names: tuple[str, ...]
     group: str | None = None
+    role: RoleRef | None = None
 
 
 def advise(state: State) -> list[Advice]:
     """Everything that is odd about the policy of a state."""
-    spoken = dict.fromkeys(rule.who for rule in state.rules if rule.who in state.groups)
+    spoken = dict.fromkeys(rule.who for rule in state.rules if rule.role is None and rule.who in state.groups)
     nobody = [group for group in spoken if not state.members_of(group)]
     found = [Advice(Concern.EMPTY_GROUP, tuple(r.id for r in state.rules if r.who == one), one) for one in nobody]
     idle = _Idle(state)
@@ -75,7 +80,37 @@ def advise(state: State) -> list[Advice]:
     out = tuple(name for name in state.principals if name in state.keys and not idle.connects(name))
     if out:
         found.append(Advice(Concern.NOT_LET_IN, out))
-    return found
+    return [*found, *_about_roles(state)]
+
+
+def _about_roles(state: State) -> Iterator[Advice]:
+    """Roles that nobody can hold, and entries of the event policy that whoever they stop can get around."""
+    entries = [(f"events.{number}", one) for number, one in enumerate(state.roles.policy.entries, start=1)]
+    asked = [(rule.id, rule.role) for rule in state.rules if rule.role is not None]
+    asked += [(id, ref) for id, one in entries for ref in one.credentials]
+    for id, ref in asked:
+        if not is_role(state, ref):
+            yield Advice(Concern.NO_ROLE, (id,), role=ref)
+    for id, one in entries:
+        if one.negative and one.credentials:
+            yield Advice(Concern.AVOIDABLE, (id,), role=one.credentials[0])
+
+
+def is_role(state: State, ref: RoleRef) -> bool:
+    """Does some service have such a role? What a service of another domain has is not known here."""
+    services = state.roles.rolefiles if ref.service is None else {ref.service}
+    if any(service in state.roles.peers for service in services) or (ref.service is None and state.roles.peers):
+        return True
+    if any(one.role == ref.role and ref.service in (None, one.service) for one in state.roles.memberships.values()):
+        return True
+    for service in services:
+        rolefile = state.roles.rolefiles.get(service)
+        if rolefile is not None and ref.role in {
+            *(one.head.role for one in rolefile.statements),
+            *(one.role for one in rolefile.declarations),
+        }:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +127,29 @@ class _Idle:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.profiles = Profiles(state)
+        self.profiles = Profiles(without_memberships(state))  # what someone holds by a role may end
         self.left = MOST_PROOFS
         self._meant: dict[str, list[Profile]] = {}
         for profile in self.profiles.members:
             for who in profile.whom:
                 self._meant.setdefault(who, []).append(profile)
         self._in: dict[Profile, bool] = {}
+        self._by_role = [rule for rule in state.rules if rule.role is not None and rule.effect is Effect.GRANT]
+        self._places = {rule.id: place for place, rule in enumerate(state.rules)}
 
     def connects(self, name: str) -> bool:
         """May the principal connect?"""
         profile = self.profiles.of(name)
         assert profile is not None
+        if name in self.state.roles.held:
+            return may_connect(self.state, name)
         if profile not in self._in:
             self._in[profile] = may_connect(self.state, name)
         return self._in[profile]
 
     def proven(self, rule: Rule) -> bool:
         """Is it proven that the rule does nothing for anybody?"""
-        if not rule.actions <= {Action.PUBLISH, Action.SUBSCRIBE}:
+        if rule.role is not None or not rule.actions <= {Action.PUBLISH, Action.SUBSCRIBE}:
             return False
         return all(
             self._idle_for(rule, profile, action, name)
@@ -121,9 +160,11 @@ class _Idle:
 
     def _idle_for(self, rule: Rule, profile: Profile, action: Action, name: str) -> bool:
         listed = self.profiles.entries(profile, action, name)
-        at = next((n for n, (one, _) in enumerate(listed) if one.id == rule.id), None)
+        at = next((n for n, (one, _) in enumerate(listed) if one.id == rule.id and one.source is rule.source), None)
         if at is None:
             return True
+        if rule.effect is Effect.FORBID and self._may_be_granted(rule, action, name):
+            return False
         if self.left <= 0 or len(listed) > _MOST_BEFORE:
             return False
         entries = self._entries(listed, profile, action, name)
@@ -132,6 +173,16 @@ class _Idle:
             return self._idle_publish(entries[:at], entries[at], entries[at + 1 :], kinds)
         parts: tuple[str | None, ...] = (None, *sorted(entries[at].covers))
         return not any(self._matters(entries, at, part, kinds) for part in parts)
+
+    def _may_be_granted(self, rule: Rule, action: Action, name: str) -> bool:
+        """May someone come to hold a role, or credentials, that give what a forbid then limits?"""
+        line = self.state.types.lineage(name)
+        if action is Action.SUBSCRIBE and rule.source is Source.RULE:
+            policy = self.state.roles.policy.entries
+            if any(one.credentials and not one.negative and one.event.type in line for one in policy):
+                return True
+        later = (one for one in self._by_role if action in one.actions and self._places[one.id] > self._places[rule.id])
+        return any(named_type(self.state, one, action, name) is not None for one in later)
 
     def _entries(self, listed: Sequence[tuple[Rule, str]], profile: Profile, action: Action, name: str) -> list[_Entry]:
         subject, every = self.profiles.subject(profile), frozenset(self.state.types.attributes(name))

@@ -4,47 +4,44 @@ Guarantees: a rule is reported only where it is proven, for every principal ther
 comes to have, every type and every event; all reported rules could be removed together, and every view and every
 admission would stay as it is. "No" to whether anyone can see an attribute is a proof; "yes" comes with a principal,
 attributes and an event whose view (`views`) has it. Chains count as they stand now, but no rule is reported because a
-chain gives the same: it will end.
+chain gives the same: it will end. Roles come and go: whatever is proven holds whoever holds which role with whatever
+arguments, and whichever credentials a subscription counts; a "yes" may be that of someone who comes to hold roles. What
+event policy asks that no condition can say may be true, false or unknown.
 Leaves out: principals that are yet to come, certificates that nobody has shown, rules about anything but publishing and
-subscribing, which events their publishers may send, and what predicates answer, who may answer anything.
+subscribing, which events their publishers may send, and what predicates answer, who may answer anything; whether anyone
+can enter a role, which its rolefile says; and whether a rule for a role is shadowed or redundant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal
 
-from headgate.decide.bind import bind
-from headgate.decide.profiles import Profile, Profiles
-from headgate.decide.prove import without_others
-from headgate.decide.truth import PredicateFunction, clock_part
-from headgate.decide.views import condition_for, covered, forced_value, view
+from headgate.decide.possible import Holding, Possible, granted, open_role, otherwise, possible_entries, possible_entry
+from headgate.decide.profiles import Profile, Profiles, without_memberships
+from headgate.decide.truth import PredicateFunction
+from headgate.decide.views import named_type, view
 from headgate.decide.wider.exact import Found, find
-from headgate.decide.wider.goals import Every, Goal, Some, Want, event_of
-from headgate.decide.wider.terms import MOST_NAMED, Frame, Term, with_operands
+from headgate.decide.wider.goals import Every, Goal, Want, event_of
+from headgate.decide.wider.terms import MOST_NAMED, Frame, Term
 from headgate.model.conditions import (
-    FALSE,
-    AllOf,
-    AnyOf,
     Attribute,
-    ClockPart,
-    Condition,
-    Constant,
     InSet,
     IsNull,
     Meta,
     Not,
-    Operand,
     Subject,
 )
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.rights import Action, Effect, Rule, Source
+from headgate.model.rolefiles import Given, RoleRef, Variable
+from headgate.model.roles import Membership
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, brief
+from headgate.model.values import Value, brief
 
 MOST_QUESTIONS: Final = 5_000
 """Questions that are put for one policy; rules that are not looked at by then are said to be undecided."""
@@ -89,7 +86,8 @@ class Checked:
 class Sight:
     """Whether an attribute can be seen, with an example if it can: who sees it of which event, by which rule.
 
-    The principal sees it with these attributes, which need not be those that it has.
+    The principal sees it with these attributes, which need not be those that it has, and once it holds these `roles`
+    beside, or if there are any instead of, those that it holds: an argument that is `_` may be anything.
     """
 
     verdict: Literal["yes", "no", "cannot tell"]
@@ -97,6 +95,7 @@ class Sight:
     event: Event | None = None
     rule: Rule | None = None
     attributes: Mapping[str, Value] = field(default_factory=dict)
+    roles: tuple[RoleRef, ...] = ()
 
 
 def check_policy(state: State, *, limit: float = WIDER_SECONDS) -> Checked:
@@ -120,20 +119,8 @@ def can_see(
         if group not in state.groups:
             raise UnknownName(f"no group `{brief(group)}`", remedy="name one of the policy's groups")
     inside = frozenset(name for group in outside for name in state.members_of(group))
-    profiles, unsure = _profiles(state), False
-    for profile, members in profiles.members.items():
-        who = [name for name in members if name not in inside]
-        for name in state.types.subtypes(type_name) if who else ():
-            frame = Frame(state.types.attributes(name), state, predicates or {})
-            entries = [e for e in _entries(profiles, profile, Action.SUBSCRIBE, name) if attribute in e.covers]
-            there = Want(Not(IsNull(Attribute(attribute))))
-            few = len(entries) <= _MOST_ENTRIES
-            found = find(Every((there, _granted(entries))), frame, limit) if few else Found()
-            seen = None if found.values is None else _sight(state, who, name, attribute, found.values, frame)
-            if seen is not None:
-                return seen
-            unsure |= found.exists is not False
-    return Sight("cannot tell" if unsure else "no")
+    looking = _Looking(state, type_name, attribute, inside, predicates or {}, limit)
+    return looking.held() or looking.open()
 
 
 def _profiles(state: State) -> Profiles:
@@ -141,32 +128,140 @@ def _profiles(state: State) -> Profiles:
     return Profiles(replace(state, principals={name: {} for name in state.principals}))
 
 
-def _sight(
-    state: State, who: Sequence[str], name: str, attribute: str, values: Mapping[Term, Value], frame: Frame
-) -> Sight | None:
-    """The example, if its view has the attribute: someone who sees it now, or else someone who may come to."""
-    every: dict[Term, Value] = {Attribute(one): values.get(Attribute(one)) for one in frame.kinds}
-    event = event_of({**values, **every}, name)
-    for one in who[:_MOST_TRIED]:
-        if (rule := _shown(state, one, state.principals[one], event, attribute, frame)) is not None:
-            return Sight("yes", one, event, rule, state.principals[one])
-    needed = {term.name: value for term, value in values.items() if isinstance(term, Subject)}
-    attributes = {**state.principals[who[0]], **needed}
-    for changed in needed:
-        kept = {**attributes, changed: state.principals[who[0]].get(changed)}
-        if _shown(state, who[0], kept, event, attribute, frame) is not None:
-            attributes = kept
-    rule = _shown(state, who[0], attributes, event, attribute, frame)
-    there = {one: value for one, value in attributes.items() if value is not None}
-    return None if rule is None else Sight("yes", who[0], event, rule, there)
+@dataclass(frozen=True, slots=True)
+class _Looking:
+    """Who can see an attribute?"""
+
+    state: State
+    type: str
+    attribute: str
+    inside: frozenset[str]
+    predicates: Mapping[str, PredicateFunction]
+    limit: float
+
+    def held(self) -> Sight | None:
+        """Someone who sees it by what it holds now."""
+        for who, name, listed, frame in self._each(self.state, "held") if self.state.roles.memberships else ():
+            found = self._find(granted(listed), frame, len(listed))
+            seen = None if found.values is None else self._sight(who, name, found.values, frame)
+            if seen is not None:
+                return seen
+        return None
+
+    def open(self) -> Sight:
+        """Whether anyone can who may come to hold any role, or to leave it.
+
+        Nobody needs more roles than the entry asks for by which it sees: further ones may bring forbids, and a grant
+        counts without them. So where nothing is found with forbids for roles left out, nobody can.
+        """
+        unsure = False
+        for who, name, listed, frame in self._each(without_memberships(self.state), "open"):
+            found = self._find(granted(listed), frame, len(listed))
+            if found.exists is False:
+                continue
+            unsure = True
+            seen = None if found.values is None else self._sight(who, name, found.values, frame)
+            seen = seen or (self._assuming(who, name, frame) if any(one.refs for one in listed) else None)
+            if seen is not None:
+                return seen
+        return Sight("cannot tell" if unsure else "no")
+
+    def _assuming(self, who: Sequence[str], name: str, frame: Frame) -> Sight | None:
+        """The example of someone who holds just the roles that one entry asks for."""
+        profiles = _profiles(without_memberships(self.state))
+        profile = profiles.of(who[0])
+        assert profile is not None
+        listed = self._covering(possible_entries(profiles, profile, Action.SUBSCRIBE, name, "shared"))
+        for at, one in enumerate(listed):
+            if one.rule.effect is Effect.FORBID or not one.refs:
+                continue
+            stopping = (e for e in listed[:at] if e.rule.effect is Effect.FORBID)
+            goal = Every((one.counts, *(replace(e, maybe=False).misses for e in stopping)))
+            found = self._find(goal, frame, len(listed))
+            seen = None if found.values is None else self._sight(who, name, found.values, frame, one.refs)
+            if seen is not None:
+                return seen
+        return None
+
+    def _each(self, state: State, holding: Holding) -> Iterator[tuple[list[str], str, list[Possible], Frame]]:
+        """The principals of each profile, with the entries on each type that cover the attribute."""
+        profiles = _profiles(state)
+        for profile, members in profiles.members.items():
+            who = [name for name in members if name not in self.inside]
+            for name in state.types.subtypes(self.type) if who else ():
+                listed = self._covering(possible_entries(profiles, profile, Action.SUBSCRIBE, name, holding))
+                yield who, name, listed, Frame(state.types.attributes(name), state, self.predicates)
+
+    def _covering(self, listed: list[Possible]) -> list[Possible]:
+        return [one for one in listed if self.attribute in one.covers]
+
+    def _find(self, goal: Goal, frame: Frame, entries: int) -> Found:
+        there = Want(Not(IsNull(Attribute(self.attribute))))
+        return find(Every((there, goal)), frame, self.limit) if entries <= _MOST_ENTRIES else Found()
+
+    def _sight(
+        self,
+        who: Sequence[str],
+        name: str,
+        values: Mapping[Term, Value],
+        frame: Frame,
+        refs: tuple[RoleRef, ...] | None = None,
+    ) -> Sight | None:
+        """The example, if its view has the attribute: someone who sees it now, or else someone who may come to."""
+        every: dict[Term, Value] = {Attribute(one): values.get(Attribute(one)) for one in frame.kinds}
+        event = event_of({**values, **every}, name)
+        for one in who[:_MOST_TRIED] if refs is None else ():
+            if (rule := self._shown(Sight("yes", one, event, None, self.state.principals[one]))) is not None:
+                return Sight("yes", one, event, rule, self.state.principals[one])
+        needed = {t.name: v for t, v in values.items() if isinstance(t, Subject) and not t.name.startswith("\0")}
+        roles = () if refs is None else tuple(_settled(ref, values) for ref in refs)
+        mine = self.state.principals[who[0]]
+        tried = Sight("yes", who[0], event, None, {**mine, **needed}, roles)
+        for changed in needed:
+            kept = replace(tried, attributes={**tried.attributes, changed: mine.get(changed)})
+            if self._shown(kept) is not None:
+                tried = kept
+        rule = self._shown(tried)
+        there = {one: value for one, value in tried.attributes.items() if value is not None}
+        return None if rule is None else replace(tried, rule=rule, attributes=there)
+
+    def _shown(self, sight: Sight) -> Rule | None:
+        """The rule by which the attribute is seen in an example, if it is."""
+        assert sight.principal is not None
+        assert sight.event is not None
+        state = example_state(self.state, sight)
+        found = view(state, sight.principal, sight.event, self.predicates, sight.event.origin)
+        seen = found is not None and self.attribute in found.attributes
+        return found.decided_by[self.attribute] if found is not None and seen else None
 
 
-def _shown(
-    state: State, who: str, attributes: Mapping[str, Value], event: Event, attribute: str, frame: Frame
-) -> Rule | None:
-    """The rule by which someone with these attributes sees an attribute of an event, if it does."""
-    found = view(with_attributes(state, who, attributes), who, event, frame.predicates, event.origin)
-    return found.decided_by[attribute] if found is not None and attribute in found.attributes else None
+def _settled(ref: RoleRef, values: Mapping[Term, Value]) -> RoleRef:
+    """A role with the arguments that an example needs; the others may be anything."""
+    args = (arg if isinstance(arg, Given) else _argument(arg, values) for arg in ref.args)
+    return replace(ref, args=tuple(args))
+
+
+def _argument(arg: object, values: Mapping[Term, Value]) -> Given | Variable:
+    needed = values.get(Subject(arg.name)) if isinstance(arg, Variable) else None
+    return Variable("_") if needed is None else Given(needed)
+
+
+def example_state(state: State, sight: Sight) -> State:
+    """The state in which an example holds: its principal has its attributes, and the roles it must come to hold."""
+    assert sight.principal is not None
+    changed = with_attributes(state, sight.principal, sight.attributes)
+    if not sight.roles:
+        return changed
+    made = {f"\0{at}": _membership(f"\0{at}", ref, sight.principal) for at, ref in enumerate(sight.roles)}
+    kept = {id: one for id, one in state.roles.memberships.items() if one.holder != sight.principal}
+    held = {**state.roles.held, sight.principal: tuple(made)}
+    return replace(changed, roles=replace(state.roles, memberships={**kept, **made}, held=held))
+
+
+def _membership(id: str, ref: RoleRef, holder: str) -> Membership:
+    args = tuple(arg.value if isinstance(arg, Given) else "" for arg in ref.args)
+    instance = ref.instance.value if isinstance(ref.instance, Given) else ""
+    return Membership(id, ref.service or "", ref.role, args, holder, 0, str(instance))
 
 
 def with_attributes(state: State, who: str, attributes: Mapping[str, Value]) -> State:
@@ -176,115 +271,17 @@ def with_attributes(state: State, who: str, attributes: Mapping[str, Value]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry on a type, for one profile: when it counts, what it covers, and what comes of an event if it counts."""
-
-    rule: Rule
-    condition: Condition
-    covers: frozenset[str]
-    outcome: object
-
-    @property
-    def counts(self) -> Goal:
-        """A grant counts where it is true, a forbid unless it is false."""
-        grant = self.rule.effect is Effect.GRANT
-        return Want(self.condition, truth=grant, met=grant)
-
-    @property
-    def misses(self) -> Goal:
-        """It does not count."""
-        grant = self.rule.effect is Effect.GRANT
-        return Want(self.condition, truth=grant, met=not grant)
-
-
-def _entries(profiles: Profiles, profile: Profile, action: Action, name: str) -> list[_Entry]:
-    """The entries of a profile on events of a type, in order, with the attributes of subjects open."""
-    state = profiles.state
-    kinds = state.types.attributes(name)
-    found = []
-    for rule, named in profiles.entries(profile, action, name):
-        through = state.types.attributes(named)
-        outcome: object = rule.effect is Effect.GRANT
-        if action is Action.PUBLISH:
-            condition = bind(rule.where, None, kinds)
-            if rule.effect is Effect.GRANT:
-                forced = _forced(rule, kinds)
-                condition = FALSE if None in forced.values() else _cut(condition, covered(rule, kinds), forced)
-                outcome = covered(rule, kinds), repr(sorted(forced.items()))
-            found.append(_Entry(rule, condition, frozenset(), outcome))
-            continue
-        condition = without_others(bind(condition_for(rule, through), None, through), through)
-        whole = rule.effect is Effect.FORBID and rule.attributes is None
-        found.append(_Entry(rule, condition, frozenset(kinds) if whole else covered(rule, through), outcome))
-    return found
-
-
-def _forced(rule: Rule, kinds: Mapping[str, Kind]) -> dict[str, Value]:
-    """The values that a publish grant forces on a type; null where one does not fit, and the grant is never used."""
-    found = {name: forced_value(raw, kinds[name]) for name, raw in rule.forced.items() if name in kinds}
-    return {name: v for name, v in found.items() if v is None or name in covered(rule, kinds)}
-
-
-def _cut(condition: Condition, covers: frozenset[str], forced: Mapping[str, Value]) -> Condition:
-    """A condition on what a publish grant makes of an event, as one on the event as sent (D6)."""
-
-    def put(operand: Operand) -> Operand:
-        match operand:
-            case Attribute(name) if name in forced:
-                return Constant(forced[name])
-            case Attribute(name) if name not in covers:
-                return Constant(None)
-            case ClockPart(part, of, zone) if (whole := put(of)) != of:
-                at = whole.value if isinstance(whole, Constant) else None
-                return Constant(None if at is None else clock_part(part, at, zone))  # type: ignore[arg-type]
-            case _:
-                return operand
-
-    return _mapped(condition, put)
-
-
-def _mapped(condition: Condition, put: Callable[[Operand], Operand]) -> Condition:
-    match condition:
-        case Not(arg):
-            return Not(_mapped(arg, put))
-        case AllOf(args):
-            return AllOf(tuple(_mapped(arg, put) for arg in args))
-        case AnyOf(args):
-            return AnyOf(tuple(_mapped(arg, put) for arg in args))
-        case atom:
-            return with_operands(atom, put)
-
-
-def _granted(entries: Sequence[_Entry]) -> Goal:
-    """The first entry that counts is a grant (D5)."""
-    found: Goal = Some()
-    for one in reversed(entries):
-        grant = one.rule.effect is Effect.GRANT
-        found = Some((one.counts, found)) if grant else Every((one.misses, found))
-    return found
-
-
-def _otherwise(entries: Sequence[_Entry], outcome: object, nothing: object) -> Goal:
-    """The first entry that counts, or `nothing` if none does, leads to another outcome."""
-    found: Goal = Every() if nothing != outcome else Some()
-    for one in reversed(entries):
-        here = (one.counts,) if one.outcome != outcome else ()
-        found = Some((*here, Every((one.misses, found))))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class _Place:
     """Where an entry has its say, with the entries before and after it that have theirs there too."""
 
     type: str
-    mine: _Entry
-    before: Sequence[_Entry]
-    after: Sequence[_Entry]
+    mine: Possible
+    before: Sequence[Possible]
+    after: Sequence[Possible]
     given: tuple[Goal, ...] = ()
 
 
-def _lasting(place: _Place) -> Sequence[_Entry]:
+def _lasting(place: _Place) -> Sequence[Possible]:
     """The entries after one that may stand for it: beside a grant, none of a chain, which will end."""
     if place.mine.rule.effect is Effect.FORBID:
         return place.after
@@ -296,7 +293,7 @@ class _Check:
 
     def __init__(self, state: State, limit: float) -> None:
         self.state, self.limit = state, limit
-        self.profiles = _profiles(state)
+        self.profiles = _profiles(without_memberships(state))
         self.left = MOST_QUESTIONS
         self.gone: set[str] = set()
         """Rules that are reported: they count as removed from then on."""
@@ -304,7 +301,7 @@ class _Check:
         for profile in self.profiles.members:
             for who in profile.whom:
                 self._meant.setdefault(who, []).append(profile)
-        self._lists: dict[tuple[Profile, Action, str], list[_Entry]] = {}
+        self._lists: dict[tuple[Profile, Action, str], list[Possible]] = {}
         self._answers: dict[tuple[str, str], bool | None] = {}
 
     def run(self) -> Checked:
@@ -329,6 +326,8 @@ class _Check:
 
     def _unreachable(self, rule: Rule) -> Finding | bool | None:
         """The finding that a rule never counts; or False if it may, None if that could not be told."""
+        if rule.role is not None:
+            return self._never_true(rule)
         if rule.who not in self._meant:
             return Finding(rule.id, Fault.NOBODY)
         places = list(self._places(rule))
@@ -339,21 +338,41 @@ class _Check:
             return shadowed
         if self._none(self._decides(place, ()) for place in places) is True:
             return Finding(rule.id, Fault.NEVER_TRUE)
-        earlier = tuple(dict.fromkeys(one.rule.id for place in places for one in place.before))
+        earlier = tuple(dict.fromkeys(one.rule.id for place in places for one in place.before if not one.maybe))
         for id in earlier:
             alone = ((place, [one for one in place.before if one.rule.id == id]) for place in places)
             if self._none(self._decides(place, only) for place, only in alone) is True:
                 return Finding(rule.id, Fault.SHADOWED, (id,))
         return Finding(rule.id, Fault.SHADOWED, earlier)
 
+    def _never_true(self, rule: Rule) -> Finding | bool | None:
+        """The finding that a rule for a role never counts, whoever holds the role, looking at nothing else."""
+        places: list[_Place] = []
+        for action in (one for one in _ACTIONS if one in rule.actions):
+            for name in self.state.types:
+                named = named_type(self.state, rule, action, name)
+                if named is not None:
+                    _, _, given, _, _ = open_role(rule, named, shared=False)
+                    mine = possible_entry(self.state, rule, named, given, action, name)
+                    places.extend(_said([mine], mine, name, ()))
+        if not places:
+            return Finding(rule.id, Fault.NO_TYPE)
+        never = self._none(self._decides(place, ()) for place in places)
+        return Finding(rule.id, Fault.NEVER_TRUE) if never is True else never
+
     def _redundant(self, rule: Rule) -> Finding | bool | None:
         """The finding that nothing would change without a rule; or False if something would, None if not known."""
+        if rule.role is not None:
+            return False
         places = list(self._places(rule))
         needless = self._none(self._matters(place) for place in places)
         if needless is not True:
             return needless
         others = dict.fromkeys(
-            one.rule.id for place in places for one in _lasting(place) if one.outcome == place.mine.outcome
+            one.rule.id
+            for place in places
+            for one in _lasting(place)
+            if one.outcome == place.mine.outcome and not one.maybe
         )
         return Finding(rule.id, Fault.REDUNDANT, tuple(others) if rule.effect is Effect.GRANT else ())
 
@@ -377,7 +396,7 @@ class _Check:
             self._answers[key] = find(goal, Frame(self.state.types.attributes(name), self.state), self.limit).exists
         return self._answers[key]
 
-    def _decides(self, place: _Place, before: Sequence[_Entry]) -> tuple[Goal, str] | None:
+    def _decides(self, place: _Place, before: Sequence[Possible]) -> tuple[Goal, str] | None:
         """The entry counts, and none of those before it; None if they are too many."""
         if len(place.before) + len(place.after) > _MOST_ENTRIES:
             return None
@@ -388,7 +407,7 @@ class _Check:
         decides = self._decides(place, place.before)
         if decides is None:
             return None
-        return Every((decides[0], _otherwise(_lasting(place), place.mine.outcome, nothing=False))), place.type
+        return Every((decides[0], otherwise(_lasting(place), place.mine.outcome, nothing=False))), place.type
 
     def _places(self, rule: Rule) -> Iterator[_Place]:
         """Where a rule has its say: for each profile, action and type, on the event and on each attribute."""
@@ -396,7 +415,9 @@ class _Check:
             for action in _ACTIONS:
                 for name in self.state.types if action in rule.actions else ():
                     listed = self._list(profile, action, name)
-                    mine = next((one for one in listed if one.rule.id == rule.id), None)
+                    mine = next(
+                        (one for one in listed if one.rule.id == rule.id and one.rule.source is rule.source), None
+                    )
                     given = self._publishing(profile) if action is Action.PUBLISH else ()
                     if mine is not None:
                         yield from _said(listed, mine, name, given)
@@ -406,14 +427,14 @@ class _Check:
         members = self.profiles.members[profile]
         return (Want(InSet(Meta("publisher"), tuple(members))),) if len(members) <= MOST_NAMED else ()
 
-    def _list(self, profile: Profile, action: Action, name: str) -> list[_Entry]:
+    def _list(self, profile: Profile, action: Action, name: str) -> list[Possible]:
         key = profile, action, name
         if key not in self._lists:
-            self._lists[key] = _entries(self.profiles, profile, action, name)
-        return [one for one in self._lists[key] if one.rule.id not in self.gone]
+            self._lists[key] = possible_entries(self.profiles, profile, action, name, "open")
+        return [o for o in self._lists[key] if o.rule.id not in self.gone or o.rule.source is not Source.RULE]
 
 
-def _said(listed: Sequence[_Entry], mine: _Entry, name: str, given: tuple[Goal, ...]) -> Iterator[_Place]:
+def _said(listed: Sequence[Possible], mine: Possible, name: str, given: tuple[Goal, ...]) -> Iterator[_Place]:
     """What an entry has its say on, with the others that do, those that say the same of several attributes once."""
     known: set[tuple[str, ...]] = set()
     for part in (None, *sorted(mine.covers)):

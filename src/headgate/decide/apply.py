@@ -15,8 +15,11 @@ from typing import Final, assert_never
 
 from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check
+from headgate.decide.constraints import named
+from headgate.decide.event_policy import settle_policy, settle_representative
 from headgate.decide.normal import clauses
 from headgate.decide.requirements import check_requirement
+from headgate.decide.rolebook import merged
 from headgate.decide.standing import LONG_AGO, Standing
 from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model.authority import Identity
@@ -33,34 +36,52 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    ElectRole,
+    EndCredential,
+    EnterRole,
+    GrantRole,
+    HearPeer,
     Identify,
+    MirrorRole,
+    PassRevocation,
     Present,
     RegisterPredicate,
+    ReinstateRole,
     RemoveGroup,
     RemoveIssuing,
     RemoveMember,
+    RemovePeer,
     RemovePredicate,
     RemovePrincipal,
     RemoveProvider,
     RemoveRelation,
+    RemoveRepresentative,
     RemoveRow,
     RemoveRule,
     RetireType,
     Revoke,
+    RevokeRole,
+    RoleChange,
     Row,
     SetAttribute,
     SetConnect,
     SetCoordinator,
+    SetEventPolicy,
     SetKey,
     SetNetwork,
     SetOpen,
+    SetPeer,
     SetPolicyRule,
     SetProvider,
+    SetRepresentative,
+    SetRolefile,
+    Settle,
     Subscribe,
     Succeed,
     Tick,
     Unadvertise,
     Unsubscribe,
+    WatchRecords,
     Withdraw,
 )
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
@@ -69,11 +90,13 @@ from headgate.model.errors import (
     BadExpression,
     GovernDenied,
     HeadgateError,
+    RoleDenied,
     SubscribeDenied,
     UnknownName,
 )
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
+from headgate.model.rolefiles import EventPolicy, Holds
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
@@ -110,6 +133,7 @@ class _Work:
         self.connect_open = state.connect_open
         self.advertisements = state.advertisements
         self.withdrawals = dict(state.withdrawals)
+        self.roles = state.roles
 
     def run(self, changes: tuple[Change, ...]) -> State:
         if not self.is_administrator and self.author not in self.principals:
@@ -149,6 +173,7 @@ class _Work:
             providers=stands.providers,
             identities=stands.identities,
             issuing=stands.issuing,
+            roles=self.roles,
         )
 
     def _apply(self, change: Change) -> None:
@@ -245,9 +270,53 @@ class _Work:
                         f"another predicate `{name}` is registered", remedy="give the new one a name of its own"
                     )
                 self.predicates[name] = change
+            case SetEventPolicy() | SetRepresentative() | RemoveRepresentative() | Settle():
+                self._administer("domain", "roles")
+                self._role(change)
+            case (
+                SetRolefile()
+                | GrantRole()
+                | EnterRole()
+                | ElectRole()
+                | EndCredential()
+                | PassRevocation()
+                | RevokeRole()
+                | ReinstateRole()
+                | SetPeer()
+                | RemovePeer()
+                | MirrorRole()
+                | HearPeer()
+                | WatchRecords()
+            ):
+                raise TypeError("what becomes of a request of a role is worked out by `roles.transition`")
             case _:  # what was verified is the domain's to take up
                 self._administer("domain", "authority")
                 self._authority(change)
+
+    # -- roles ------------------------------------------------------------------------------------------------
+
+    def _role(self, change: RoleChange) -> None:
+        match change:
+            case SetEventPolicy(policy):
+                self.roles = replace(self.roles, policy=settle_policy(self._freeze(), policy))
+            case SetRepresentative(one):
+                new = settle_representative(self._freeze(), one)
+                self.roles = replace(self.roles, representatives={**self.roles.representatives, new.type: new})
+                self._resettle()
+            case RemoveRepresentative(name):
+                kept = {type: one for type, one in self.roles.representatives.items() if type != name}
+                if len(kept) == len(self.roles.representatives):
+                    raise UnknownName(f"no representative of `{brief(name)}`")
+                self.roles = replace(self.roles, representatives=kept)
+                self._resettle()
+            case Settle(facts):
+                self.roles = merged(self.roles, facts)
+            case _:
+                assert_never(change)
+
+    def _resettle(self) -> None:
+        """Refuse to see a type otherwise if the event policy would no longer fit."""
+        settle_policy(self._freeze(), self.roles.policy)
 
     # -- authority --------------------------------------------------------------------------------------------
 
@@ -355,6 +424,13 @@ class _Work:
             if any(names(atom) for atom in atoms(rule.where)):
                 raise BadDefinition(f"the rule `{rule.id}` names the {what} `{name}`", remedy="remove the rule first")
         self._unfiltered(what, name, names)
+        for service, rolefile in self.roles.rolefiles.items():
+            if any(name in named(one.constraint) for one in rolefile.statements):
+                raise BadDefinition(f"the rolefile of `{service}` names the {what} `{name}`", remedy="change it first")
+        made_of = (one for each in self.roles.representatives.values() for _, one in each.parameters)
+        said = (*(one.constraint for one in self.roles.policy.entries), Holds("", tuple(made_of)))
+        if any(name in named(one) for one in said):
+            raise BadDefinition(f"the event policy names the {what} `{name}`", remedy="change it first")
 
     def _unfiltered(self, what: str, name: str, names: Callable[[Condition], bool]) -> None:
         """Refuse to take from filters something that one of them still names."""
@@ -436,6 +512,10 @@ class _Work:
             raise GovernDenied(f"`{self.author}` does not govern `{name}`")
         self.types = self.types.retire(name)
         self._end_rules(lambda rule: rule.type == name)
+        kept = tuple(one for one in self.roles.policy.entries if one.event.type != name)
+        seen = {type: one for type, one in self.roles.representatives.items() if type != name}
+        if len(kept) != len(self.roles.policy.entries) or len(seen) != len(self.roles.representatives):
+            self.roles = replace(self.roles, policy=EventPolicy(kept), representatives=seen)
         self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.type != name}
         self.advertisements = frozenset(a for a in self.advertisements if a[1] != name)
 
@@ -543,7 +623,8 @@ class _Work:
     def _add_rule(self, rule: Rule, first: bool) -> None:
         state = self._freeze()
         self._may_rule(state, rule)  # before anything is said about names
-        self._known(rule.who)
+        if rule.role is None:
+            self._known(rule.who)
         if is_pattern(rule.type):
             for name in self.types:
                 if matches(rule.type, name) and governs(state, self.author, name):
@@ -602,6 +683,8 @@ class _Work:
             raise BadDefinition(f"the subscription `{new.id}` already exists", remedy="choose another id")
         if new.requires is not None:
             check_requirement(new.requires)
+        for id in new.counted or ():
+            self._check_counted(id, new.principal)
         kinds = self.types.attributes(new.type)
         if new.where != TRUE:
             check(new.where, Scope(self._freeze(), kinds, f"`{new.type}`", filter=True))
@@ -612,6 +695,14 @@ class _Work:
                 remedy=f"the newest is {self.before.version}",
             )
         self.subscriptions[new.id] = replace(new, first=self.before.version + 1)
+
+    def _check_counted(self, id: str, principal: str) -> None:
+        """Refuse a credential that does not count for a subscription (OASIS 4.2)."""
+        found = self.roles.memberships.get(id)
+        if found is None or found.state is not True:
+            raise RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="leave it out")
+        if found.holder != principal:
+            raise RoleDenied(f"`{id}` is not held by `{principal}`", failure="fraud", remedy="show your own")
 
     def _unsubscribe(self, id: str) -> None:
         old = self.subscriptions.get(id)

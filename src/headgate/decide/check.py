@@ -30,7 +30,8 @@ from headgate.model.conditions import (
     atoms,
     operands,
 )
-from headgate.model.errors import BadExpression
+from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.rolefiles import Asked, RoleRef
 from headgate.model.state import State
 from headgate.model.values import Kind, brief, comparable, kind_of
 
@@ -48,6 +49,17 @@ class Scope:
     where: str
     lenient: bool = False
     filter: bool = False
+
+
+def check_role(role: RoleRef) -> RoleRef:
+    """Refuse a role that no rule can be for: what holds of a request has no meaning, because nothing is requested."""
+    for term in (*role.args, role.instance):
+        if isinstance(term, Asked):
+            raise BadDefinition(
+                f"`@{term.name}` has no meaning in the role of a rule",
+                remedy="write a name for it, and use it in `where`",
+            )
+    return role
 
 
 def check(condition: Condition, scope: Scope) -> None:

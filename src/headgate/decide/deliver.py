@@ -78,10 +78,11 @@ def view_for(
     event: Event, subscription: Subscription, states: States, predicates: Mapping[str, PredicateFunction]
 ) -> View | None:
     """The view of the subscription's principal; for history, no more than it could see when it asked (D10)."""
-    then = view(states(event.version), subscription.principal, event, predicates, subscription.origin)
+    who, origin, counted = subscription.principal, subscription.origin, subscription.counted
+    then = view(states(event.version), who, event, predicates, origin, counted)
     if then is None or event.version >= subscription.first:
         return then
-    asked = view(states(subscription.first), subscription.principal, event, predicates, subscription.origin)
+    asked = view(states(subscription.first), who, event, predicates, origin, counted)
     if asked is None:
         return None
     return replace(then, attributes=then.attributes & asked.attributes)

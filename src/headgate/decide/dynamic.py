@@ -41,10 +41,11 @@ def holds_now(
     event = Event("", publisher, type_name, {}, now, rate=rate, origin=origin)
     world = World(state, state.principals.get(publisher, {}), {}, origin=origin)
     for rule in rules:
+        asked = world.given(rule.given)
         if rule.effect is Effect.FORBID:
-            if truth(_assumed(rule.where, best=False), event, world) is not False:
+            if truth(_assumed(rule.where, best=False), event, asked) is not False:
                 return False
-        elif truth(_assumed(rule.where, best=True), event, world) is True:
+        elif truth(_assumed(rule.where, best=True), event, asked) is True:
             return True
     return False
 

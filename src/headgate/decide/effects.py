@@ -5,7 +5,8 @@ and attribute. Where a principal may see something both before and after, it is 
 unless the normal forms show that both are true of the same events. Nothing is said to be visible where it is proven
 that it never is.
 Leaves out: what publishers send, so a gain may bring nothing; whether two conditions that look different mean the same
-beyond what their normal forms show; and the administrator, who governs everything.
+beyond what their normal forms show; the administrator, who governs everything; whoever comes to hold a role that it
+does not hold yet, and what someone sees by event policy who does not count all the credentials that it holds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Final, TypeAlias
 
 from headgate.decide.bind import bind
 from headgate.decide.normal import clauses
-from headgate.decide.plan import exact_rule
+from headgate.decide.plan import exact, exact_rule
 from headgate.decide.profiles import Profile, Profiles
-from headgate.decide.prove import in_order, may_hold, without_others
+from headgate.decide.prove import given_to, in_order, may_hold, with_arguments, without_others
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import condition_for, covered, forced_value, governs, holds, may_connect
 from headgate.model.conditions import (
@@ -35,7 +36,7 @@ from headgate.model.conditions import (
     atoms,
 )
 from headgate.model.errors import BadExpression
-from headgate.model.rights import Action, Effect, Rule
+from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind, brief
 
@@ -133,9 +134,13 @@ class _Side:
         entries = self.profiles.entries(profile, action, type_name)
         kinds = [list(self.state.types.attributes(named).items()) for _, named in entries]
         own = list(self.state.types.attributes(type_name).items())
-        rules = [self.exact[rule.id] for rule, _ in entries]
+        rules = [self._exact(rule) for rule, _ in entries]
         named = [self.meaning(rule.where) for rule, _ in entries]
         return rules, kinds, own, profile.sees, named, profile.limit if action is Action.PUBLISH else None
+
+    def _exact(self, rule: Rule) -> tuple[object, ...]:
+        known = exact_rule(rule) if rule.source is Source.POLICY else self.exact[rule.id]
+        return known, tuple((name, exact(value)) for name, value in rule.given.items())
 
     def meaning(self, where: Condition) -> tuple[object, ...]:
         """The contents of what a condition names."""
@@ -161,7 +166,7 @@ class _Side:
         listed: list[tuple[Rule, frozenset[str], Condition, Condition]] = []
         for rule, named in self.profiles.entries(profile, Action.SUBSCRIBE, type_name):
             through = self.state.types.attributes(named)
-            written = condition_for(rule, through)
+            written = with_arguments(condition_for(rule, through), given_to(rule))
             whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
             covers = frozenset(kinds) if whole_forbid else covered(rule, through)
             listed.append((rule, covers, without_others(bind(written, subject, through), through), written))
@@ -198,7 +203,7 @@ class _Side:
         words: list[str] = []
         bound: list[object] = []
         for rule, _ in self.profiles.entries(profile, Action.PUBLISH, type_name):
-            condition = bind(condition_on_sent(rule, kinds), subject, kinds)
+            condition = bind(condition_on_sent(rule, kinds), {**subject, **rule.given}, kinds)
             bound.append((repr(condition), rule.effect, rule.attributes, self.meaning(rule.where)))
             words.append(self._published(rule, kinds))
             if rule.effect is Effect.FORBID:
@@ -212,7 +217,7 @@ class _Side:
 
     def _published(self, rule: Rule, kinds: Mapping[str, Kind]) -> str:
         """One entry for publishing in words."""
-        where = "" if rule.where == TRUE else f" where {self.show(rule.where)}"
+        where = "" if rule.where == TRUE else f" where {self.show(with_arguments(rule.where, given_to(rule)))}"
         if rule.effect is Effect.FORBID:
             return f"nothing{where}"
         if rule.attributes is None and not rule.forced:

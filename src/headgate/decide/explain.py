@@ -5,6 +5,7 @@ audits the event's type is told everything. A principal asking about itself is t
 only of rules marked `disclose`, and no positions; and only of events that its subscriptions brought it, or that a
 subscription to history made now would bring it (D10), so that a right once lost cannot be used to look at the past.
 Any other event answers as one that does not exist; so does one whose requirement the principal does not meet (D11).
+Event policy is the domain's: what its entries ask is told only to those who are told everything.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from dataclasses import dataclass, replace
 
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.deliver import admits, decide, view_for, wants
+from headgate.decide.entry_conditions import number_of
+from headgate.decide.event_policy import credentials
+from headgate.decide.explain_roles import Held, Judged, by_membership, held, judged
 from headgate.decide.explanation import (
     Asked,
     Demand,
@@ -33,7 +37,7 @@ from headgate.decide.views import Verdict, condition_for, named_type, verdicts, 
 from headgate.model.conditions import Condition
 from headgate.model.errors import GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
-from headgate.model.rights import Action, Effect, Subscription
+from headgate.model.rights import Action, Effect, Source, Subscription
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief
 
@@ -79,7 +83,7 @@ def explain(
         chosen = _chosen(question, at, mine, books)
         asked_later = chosen is not None and _standing(at, chosen, books) is Standing.HISTORY
         versions = (version, chosen.first) if chosen is not None and asked_later else (version,)
-        grounds = _Grounds(versions, None if chosen is None else chosen.origin)
+        grounds = _Grounds(versions) if chosen is None else _Grounds(versions, chosen.origin, chosen.counted)
         return _answer(question, event, at, grounds, chosen, books, full=True)
     known = _grounds(event, question.principal, mine, books)
     if known is None:
@@ -114,10 +118,11 @@ def _typed(event: Event, version: int, books: Books) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class _Grounds:
-    """By the rights of which versions an event is known, and where the principal was when it asked for it."""
+    """By the rights of which versions an event is known, where the principal was when it asked, and what it counts."""
 
     versions: tuple[int, ...]
     origin: str | None = None
+    counted: tuple[str, ...] | None = None
 
 
 def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: Books) -> _Grounds | None:
@@ -129,7 +134,7 @@ def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: 
     for one in (*mine, *(s for s in held if s.principal == principal)):
         if decide(event, one, books.states, books.predicates(then)) is not None:
             versions = (event.version,) if one.first <= event.version else (event.version, one.first)
-            return _Grounds(versions, one.origin)
+            return _Grounds(versions, one.origin, one.counted)
     seen = view(then, principal, event, books.predicates(then))
     still = view(books.now, principal, event, books.predicates(books.now))
     if seen is None or still is None:
@@ -169,7 +174,7 @@ def _answer(
     *,
     full: bool,
 ) -> Explanation:
-    everything = [_view_at(books.states(v), question.principal, at, books, grounds.origin) for v in grounds.versions]
+    everything = [_view_at(books.states(v), question.principal, at, books, grounds) for v in grounds.versions]
     attributes = tuple(
         next((s for s in column if not s.visible), column[0])
         for column in zip(*(v.attributes for v in everything), strict=True)
@@ -193,6 +198,7 @@ def _answer(
         None if chosen is None else _asked(question, at, chosen, known, books, full=full),
         tuple(need for v in views for need in _needed(v, at.type)),
         tuple(_unmet_by(question.principal, at, books.states(at.version))) if full else (),
+        grounds.counted,
     )
 
 
@@ -212,17 +218,19 @@ def _unmet(
     yield Unmet(demand, rule, truth(rule, event, world), deciding(rule, event, world)) if full else Unmet(demand, rule)
 
 
-def _view_at(state: State, principal: str, event: Event, books: Books, origin: str | None) -> ViewAt:
+def _view_at(state: State, principal: str, event: Event, books: Books, grounds: _Grounds) -> ViewAt:
     """Every entry tried in order, and what it decided (D5, D8)."""
     predicates = books.predicates(state)
-    world = World(state, state.principals.get(principal, {}), predicates, origin=origin)
+    world = World(state, state.principals.get(principal, {}), predicates, origin=grounds.origin)
+    found = verdicts(state, principal, event, predicates, grounds.origin, grounds.counted)
+    through = by_membership(state, principal, [verdict.rule for verdict in found])
     # A type may have gained attributes since the event, and may have been retired (D10).
     kinds = {n: k for n, k in state.types.ever_attributes(event.type).items() if n in event.values}
     deciders: dict[str, Verdict] = {}
     tried: list[Tried] = []
     granted = False
     stopped: str | None = None
-    for verdict in verdicts(state, principal, event, predicates, origin):
+    for verdict, (_, membership) in zip(found, through, strict=True):
         new: frozenset[str] = frozenset()
         if verdict.matches:
             new = verdict.covers - deciders.keys()
@@ -231,14 +239,20 @@ def _view_at(state: State, principal: str, event: Event, books: Books, origin: s
                 granted = True
             elif verdict.rule.whole_event and not granted:
                 stopped = verdict.rule.id
-        tried.append(_tried(state, verdict, new, event, world))
+        if verdict.rule.source is Source.POLICY:
+            entry = state.roles.policy.entries[number_of(verdict.rule)]
+            saw = judged(state, entry, event, credentials(state, principal, grounds.counted))
+            tried.append(_judged(state, verdict, new, event, saw))
+        else:
+            by = None if membership is None else held(membership)
+            tried.append(_tried(state, verdict, new, event, world.given(verdict.rule.given), by))
         if stopped is not None:
             break
     shown = tuple(_shown(n, k, event, deciders.get(n), granted, tried, state.version) for n, k in kinds.items())
     return ViewAt(state.version, granted, stopped, shown, tuple(tried))
 
 
-def _tried(state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World) -> Tried:
+def _tried(state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World, by: Held | None) -> Tried:
     rule = verdict.rule
     named = named_type(state, rule, Action.SUBSCRIBE, event.type) or event.type
     attributes = state.types.attributes(named)
@@ -256,6 +270,30 @@ def _tried(state: State, verdict: Verdict, new: frozenset[str], event: Event, wo
         tuple(a for a in order if a in verdict.covers),
         tuple(a for a in order if a in new),
         deciding(condition, event, replace(world, attributes=attributes)),
+        rule.source,
+        rule.role,
+        by,
+    )
+
+
+def _judged(state: State, verdict: Verdict, new: frozenset[str], event: Event, saw: Judged) -> Tried:
+    """An entry of the event policy, which speaks to everyone who can show its credentials."""
+    rule, order = verdict.rule, state.types.attributes(event.type)
+    covers, decided = (tuple(a for a in order if a in some) for some in (verdict.covers, new))
+    return Tried(
+        rule.id,
+        rule.effect,
+        None,
+        rule.type,
+        None,
+        True,
+        verdict.truth,
+        verdict.matches,
+        covers,
+        decided,
+        (),
+        rule.source,
+        judged=saw,
     )
 
 
@@ -265,7 +303,8 @@ def _shown(
     if decider is not None and decider.rule.effect is Effect.GRANT:
         return Shown(name, kind, granted, event.values.get(name), Why.GRANTED, decider.rule.id, version)
     forbid = None if decider is None else decider.rule.id
-    failed = tuple(t.rule for t in _until(tried, forbid) if t.effect is Effect.GRANT and name in t.covers)
+    grants = (t.rule for t in _until(tried, forbid) if t.effect is Effect.GRANT and name in t.covers)
+    failed = tuple(dict.fromkeys(grants))
     why = Why.UNCOVERED if forbid is None else Why.FORBIDDEN
     return Shown(name, kind, False, None, why, forbid, version, failed)
 
@@ -300,13 +339,15 @@ def _told(seen: ViewAt, known: frozenset[str], books: Books) -> ViewAt:
     tried: list[Tried] = []
     for one in seen.tried:
         showed = tuple(a for a in one.decided if a in known) if one.effect is Effect.GRANT else ()
-        if one.rule in disclosed and all(can_be_told(part, known, state) for part in one.parts):
+        open_ = one.rule in disclosed and one.source is not Source.POLICY
+        if open_ and all(can_be_told(part, known, state) for part in one.parts):
             tried.append(replace(one, who=None))
-        elif one.rule in disclosed or showed:
-            condition = one.condition if one.rule in disclosed else None
-            blank = replace(one, who=None, condition=condition, told=False, truth=None, parts=(), decided=showed)
+        elif open_ or showed:
+            blank = replace(one, who=None, told=False, truth=None, parts=(), decided=showed, judged=None)
+            if not open_:
+                blank = replace(blank, condition=None, role=None, membership=None)
             tried.append(replace(blank, matched=True if showed else None))
-    told = {one.rule for one in tried if one.told}
+    told = {one.rule for one in tried if one.told and one.source is not Source.POLICY}
     attributes = tuple(
         replace(s, value=s.value if s.name in known else None)
         if s.visible or s.rule in told

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from headgate.decide.explain_roles import Held, Judged
 from headgate.decide.parts import Part
 from headgate.model.conditions import Condition
-from headgate.model.rights import Effect
+from headgate.model.rights import Effect, Source
+from headgate.model.rolefiles import RoleRef
 from headgate.model.values import Kind, Value
 
 
@@ -57,7 +59,8 @@ class Tried:
     """One entry put to the event, in order.
 
     `condition` is None where it may not be told. Where `told` is false its truth and parts are kept back, and
-    `matched` is None unless the view itself shows that it did.
+    `matched` is None unless the view itself shows that it did. An entry for a `role` counts through a `membership`; one
+    of the event policy has no condition but what was `judged`.
     """
 
     rule: str
@@ -71,6 +74,10 @@ class Tried:
     covers: tuple[str, ...]
     decided: tuple[str, ...]
     parts: tuple[Part, ...]
+    source: Source = Source.RULE
+    role: RoleRef | None = None
+    membership: Held | None = None
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +173,5 @@ class Explanation:
     subscription: Asked | None
     needed: tuple[Needed, ...]
     unmet: tuple[Unmet, ...] = ()
+    counted: tuple[str, ...] | None = None
+    """The memberships that the subscription counts for event policy; None: all that its principal holds."""

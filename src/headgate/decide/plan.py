@@ -2,21 +2,25 @@
 
 Guarantees: after the batch the state has exactly the wanted types, principals, keys, attributes, groups, members,
 relations, rows, open names, predicates, rules in their order, policy rules, identity providers, issuing rules, the
-coordinator and who may connect; a second batch would be empty. It is applied here once, so a plan that is made can be
-committed at its version. What a type cannot become, because it would lose or retype an attribute, is refused.
+coordinator and who may connect, rolefiles, the event policy, representatives and peers; a second batch would be empty.
+It is applied here once, so a plan that is made can be committed at its version. What a type cannot become, because it
+would lose or retype an attribute, is refused.
 Leaves out: subscriptions, advertisements and withdrawals, which are not the author's. A subscription ends only where
 its filter names what no filter may name any more. The administrator's own key stays unless another is wanted. What
 signed statements brought is left alone: rights, attributes, policy rules, a key that follows another, and principals
-that came by themselves, under the names of their keys, with the types they own and the rules they wrote.
+that came by themselves, under the names of their keys, with the types they own and the rules they wrote. So are
+memberships and elections, except for what no longer follows, which whoever knows roles works out: `step` says how a
+state follows from a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Final, TypeAlias
 
 from headgate.decide.apply import apply
+from headgate.decide.constraints import named
 from headgate.decide.reduction import exact as exact_authority
 from headgate.decide.standing import Standing
 from headgate.model.authority import Issuing
@@ -34,10 +38,12 @@ from headgate.model.changes import (
     RemoveGroup,
     RemoveIssuing,
     RemoveMember,
+    RemovePeer,
     RemovePredicate,
     RemovePrincipal,
     RemoveProvider,
     RemoveRelation,
+    RemoveRepresentative,
     RemoveRow,
     RemoveRule,
     RetireType,
@@ -45,21 +51,31 @@ from headgate.model.changes import (
     SetAttribute,
     SetConnect,
     SetCoordinator,
+    SetEventPolicy,
     SetKey,
     SetNetwork,
     SetOpen,
+    SetPeer,
     SetPolicyRule,
     SetProvider,
+    SetRepresentative,
+    SetRolefile,
+    Settle,
     Unsubscribe,
 )
 from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
 from headgate.model.rights import Rule, Source
+from headgate.model.rolefiles import EventPolicy, Holds, Representative, Rolefile
+from headgate.model.roles import Ending, Peer
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Value
 
 Exact: TypeAlias = tuple[str, str]
 """A value in a form that tells 1 from 1.0 and true."""
+
+Step: TypeAlias = Callable[[State, Batch], tuple[Batch, State]]
+"""A batch as it is recorded, with what it makes of roles, and the state after it."""
 
 CAME: Final = "did:"
 """How the name of a principal begins that came by itself: it goes by its key."""
@@ -72,6 +88,8 @@ class Plan:
     batch: Batch
     before: State
     after: State
+    recorded: Batch
+    """The batch with what becomes of memberships and elections."""
 
     @property
     def expect(self) -> int:
@@ -83,14 +101,26 @@ class Plan:
         """Is there nothing to change?"""
         return not self.batch.changes
 
+    @property
+    def ended(self) -> tuple[Ending, ...]:
+        """The memberships and elections that end, and why."""
+        return tuple(
+            one for change in self.recorded.changes if isinstance(change, Settle) for one in change.facts.ended
+        )
 
-def plan(now: State, wanted: State) -> Plan:
+
+def without_roles(now: State, batch: Batch) -> tuple[Batch, State]:
+    """The state after a batch that asks nothing of roles."""
+    return batch, apply(now, batch)
+
+
+def plan(now: State, wanted: State, step: Step = without_roles) -> Plan:
     """The batch by the administrator that gives `now` the policy of `wanted`, both of one administrator."""
     batch = Batch(now.administrator, tuple(_Work(now, _resolved(now, wanted)).changes()))
-    after = apply(now, batch)
+    recorded, after = step(now, batch)
     if not same_policy(after, wanted):
         raise AssertionError("the plan does not lead to what is wanted")
-    return Plan(batch, now, after)
+    return Plan(batch, now, after, recorded)
 
 
 def same_policy(now: State, wanted: State) -> bool:
@@ -114,6 +144,10 @@ def _policy(state: State, came: frozenset[str]) -> tuple[object, ...]:
         state.network,
         {key: repr(one) for key, one in state.providers.items() if not one.own},
         {id: _exact_issuing(one) for id, one in state.issuing.items()},
+        {service: exact_syntax(one) for service, one in state.roles.rolefiles.items()},
+        exact_syntax(state.roles.policy),
+        {name: exact_syntax(one) for name, one in state.roles.representatives.items()},
+        {name: _exact_peer(one) for name, one in state.roles.peers.items()},
     )
 
 
@@ -151,18 +185,32 @@ def _exact_issuing(one: Issuing) -> tuple[object, ...]:
     return one.id, one.who, tuple(map(exact_authority, one.authority)), one.seconds, one.delegate
 
 
+def _exact_peer(one: Peer) -> tuple[object, ...]:
+    """A peer as it was declared: what was heard of it since is not the author's."""
+    return one.name, one.key, one.service, one.bound, one.url
+
+
 def exact_rule(rule: Rule) -> tuple[object, ...]:
     """A rule in a form that tells constants apart which Python takes for equal."""
     forced = tuple(sorted((name, exact(value)) for name, value in rule.forced.items()))
     return (
         *(rule.id, rule.who, rule.actions, rule.type, repr(rule.where), rule.attributes, forced),
-        *(rule.effect, rule.disclose, rule.author),
+        *(rule.effect, rule.disclose, rule.author, exact_syntax(rule.role)),
     )
 
 
 def exact(value: object) -> Exact:
     """A value in a form that tells 1 from 1.0 and true."""
     return type(value).__name__, repr(value)
+
+
+def exact_syntax(node: object) -> object:
+    """A piece of a rolefile or of event policy in a form that tells constants apart, and not where it is written."""
+    if is_dataclass(node) and not isinstance(node, type):
+        return type(node).__name__, *(exact_syntax(getattr(node, one.name)) for one in fields(node) if one.compare)
+    if isinstance(node, tuple):
+        return tuple(map(exact_syntax, node))
+    return ("set", *sorted(node)) if isinstance(node, frozenset) else exact(node)
 
 
 def _shape(one: EventType) -> tuple[object, ...]:
@@ -193,6 +241,8 @@ class _Work:
         self.predicates_gone = [n for n, one in now.predicates.items() if wanted.predicates.get(n) != one]
         self.gone = frozenset([*self.principals_gone, *self.groups_gone])
         self.issuing_kept = {id for id, one in now.issuing.items() if self._may_issue(one)}
+        self.seen_anew = self._seen_anew()
+        self.policy_anew = self._policy_anew()
 
     def changes(self) -> Iterator[Change]:
         """Everything, in an order that always works.
@@ -200,10 +250,11 @@ class _Work:
         What names other things goes before them: subscriptions, rules, members; then groups, relations, predicates;
         then types, subtypes before their parents, and last the principals that own them. What is named comes before
         what names it: principals, groups, members, relations, predicates, types with parents first, and rules last.
-        What is said of authority goes and comes with the rules.
+        What is said of authority and of events goes and comes with the rules.
         """
         first, kept, last = self._rules()
         yield from self._unsubscribed()
+        yield from self._events_gone()
         stays = {rule.id for rule in kept}
         yield from (RemoveRule(rule.id) for rule in _own_rules(self.now, self.came) if rule.id not in stays)
         yield from (RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
@@ -224,6 +275,7 @@ class _Work:
         if self.now.connect_open != self.wanted.connect_open:
             yield SetConnect(self.wanted.connect_open)
         yield from self._authority()
+        yield from self._roles()
         yield from (AddRule(rule, first=True) for rule in first)
         yield from (AddRule(rule) for rule in last)
 
@@ -274,6 +326,44 @@ class _Work:
             if repr(now.providers.get(key)) != repr(provider):
                 yield SetProvider(provider)
         yield from (AddIssuing(one) for id, one in wanted.issuing.items() if id not in self.issuing_kept)
+
+    # -- roles and event policy --------------------------------------------------------------------------------
+
+    def _seen_anew(self) -> frozenset[str]:
+        """The types that event policy comes to see otherwise, or whose representative names what goes."""
+        had, has = self.now.roles.representatives, self.wanted.roles.representatives
+        gone = self.groups_gone + self.relations_gone
+        changed = {name for name in (*had, *has) if exact_syntax(had.get(name)) != exact_syntax(has.get(name))}
+        return frozenset(changed | {name for name, one in had.items() if not _named(one).isdisjoint(gone)})
+
+    def _policy_anew(self) -> bool:
+        """Does the event policy go and come, because it changes, or what it speaks of does?"""
+        had, has = self.now.roles.policy, self.wanted.roles.policy
+        said = frozenset().union(*(named(one.constraint) for one in had.entries))
+        gone = self.groups_gone + self.relations_gone
+        return exact_syntax(had) != exact_syntax(has) or bool(self.seen_anew) or not said.isdisjoint(gone)
+
+    def _events_gone(self) -> Iterator[Change]:
+        """The event policy goes before what it names, and before what it sees changes."""
+        if self.policy_anew and self.now.roles.policy.entries:
+            yield SetEventPolicy(EventPolicy())
+        yield from (RemoveRepresentative(name) for name in self.now.roles.representatives if name in self.seen_anew)
+
+    def _roles(self) -> Iterator[Change]:
+        now, wanted = self.now.roles, self.wanted.roles
+        for name, one in wanted.representatives.items():
+            if name in self.seen_anew:
+                yield SetRepresentative(one)
+        if self.policy_anew and wanted.policy.entries:
+            yield SetEventPolicy(wanted.policy)
+        yield from (RemovePeer(name) for name in now.peers if name not in wanted.peers)
+        yield from (SetRolefile(service, None) for service in now.rolefiles if service not in wanted.rolefiles)
+        for name, peer in wanted.peers.items():
+            if name not in now.peers or _exact_peer(now.peers[name]) != _exact_peer(peer):
+                yield SetPeer(peer)
+        for service in _those_asked_first(wanted.rolefiles):
+            if exact_syntax(now.rolefiles.get(service)) != exact_syntax(wanted.rolefiles[service]):
+                yield SetRolefile(service, wanted.rolefiles[service])
 
     # -- what goes --------------------------------------------------------------------------------------------
 
@@ -346,6 +436,37 @@ class _Work:
         for name, one in self.wanted.types.items():  # parents come first
             if name not in self.now.types or _shape(self.now.types[name]) != _shape(one):
                 yield DeclareType(EventType(name, one.owner, one.attributes, one.parent, one.key))
+
+
+def _those_asked_first(rolefiles: Mapping[str, Rolefile]) -> list[str]:
+    """The services, each after those whose roles its rolefile asks for; in a circle, in any order."""
+    ordered: dict[str, None] = {}
+    for first in rolefiles:
+        entered, line = {first}, [(first, iter(_asked_by(rolefiles[first])))]
+        while line:
+            service, asked = line[-1]
+            other = next((one for one in asked if one in rolefiles and one not in entered | ordered.keys()), None)
+            if other is None:
+                ordered.setdefault(service)
+                line.pop()
+            else:
+                entered.add(other)
+                line.append((other, iter(_asked_by(rolefiles[other]))))
+    return list(ordered)
+
+
+def _asked_by(rolefile: Rolefile) -> list[str]:
+    """The other services that a rolefile names."""
+    found = dict.fromkeys(one.service for one in rolefile.imports)
+    for statement in rolefile.statements:
+        parts = (*statement.credentials, *statement.electors, *((statement.revoker,) if statement.revoker else ()))
+        found.update(dict.fromkeys(part.ref.service for part in parts if part.ref.service is not None))
+    return list(found)
+
+
+def _named(one: Representative) -> frozenset[str]:
+    """The relations and functions that a representative is made of."""
+    return named(Holds("", tuple(expression for _, expression in one.parameters)))
 
 
 def _names(where: Condition, kind: type[InGroup | Related | Predicate]) -> set[str]:

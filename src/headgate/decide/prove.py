@@ -7,7 +7,7 @@ Leaves out: groups, relations, texts and predicates, which count as unrelated to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -30,12 +30,14 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Subject,
     TextMatch,
     all_of,
     any_of,
+    atoms,
 )
 from headgate.model.errors import BadExpression
-from headgate.model.rights import Effect
+from headgate.model.rights import Effect, Rule
 from headgate.model.values import Kind
 
 _MOST_FORBIDS: Final = 100
@@ -53,6 +55,11 @@ def may_hold(condition: Condition | None, kinds: Mapping[str, Kind]) -> bool:
 def opaque(rule: str) -> Condition:
     """Stands for a condition that may not be told: nothing is known of it. No predicate can have such a name."""
     return Predicate(f"\0{rule}")
+
+
+def is_opaque(condition: Condition) -> bool:
+    """Does a condition have a part of which nothing is known?"""
+    return any(isinstance(atom, Predicate) and atom.name.startswith("\0") for atom in atoms(condition))
 
 
 def in_order(listed: list[tuple[Effect, Condition]]) -> Condition | None:
@@ -77,13 +84,30 @@ def without_others(condition: Condition, kinds: Mapping[str, Kind]) -> Condition
         bare = operand.of if isinstance(operand, ClockPart) else operand
         return Constant(None) if isinstance(bare, Attribute) and bare.name not in kinds else operand
 
+    return mapped(condition, put)
+
+
+def with_arguments(condition: Condition, given: Mapping[str, Operand]) -> Condition:
+    """The condition of an entry for a role, with the role's arguments in the place of their `$names`."""
+    if not given:
+        return condition
+    return mapped(condition, lambda one: given.get(one.name, one) if isinstance(one, Subject) else one)
+
+
+def given_to(rule: Rule) -> dict[str, Operand]:
+    """The arguments of a role in an entry as it counts for one membership."""
+    return {name: Constant(value) for name, value in rule.given.items()}
+
+
+def mapped(condition: Condition, put: Callable[[Operand], Operand]) -> Condition:
+    """The condition with other operands."""
     match condition:
         case Not(arg):
-            return Not(without_others(arg, kinds))
+            return Not(mapped(arg, put))
         case AllOf(args):
-            return AllOf(tuple(without_others(arg, kinds) for arg in args))
+            return AllOf(tuple(mapped(arg, put) for arg in args))
         case AnyOf(args):
-            return AnyOf(tuple(without_others(arg, kinds) for arg in args))
+            return AnyOf(tuple(mapped(arg, put) for arg in args))
         case Compare(_, left, right) | TextMatch(_, left, right):
             return replace(condition, left=put(left), right=put(right))
         case InRange(operand, low, high):

@@ -68,14 +68,15 @@ def admit(
 def _granted(sent: Event, rules: tuple[Rule, ...], attributes: Mapping[str, Kind], world: World) -> Event | None:
     """The event as the first grant that is true makes it, unless a forbid comes before."""
     for rule in rules:
+        asked = world.given(rule.given)
         if rule.effect is Effect.FORBID:
-            if truth(rule.where, sent, world) is not False:
+            if truth(rule.where, sent, asked) is not False:
                 raise forbidden(sent.publisher, sent.type)
             continue
         if any(n in attributes and forced_value(raw, attributes[n]) is None for n, raw in rule.forced.items()):
             continue  # by a pattern whose author came to govern the type later; the value does not fit it
         candidate = replace(sent, values=restricted(rule, sent.values, attributes))
-        if truth(rule.where, candidate, world) is True:
+        if truth(rule.where, candidate, asked) is True:
             return candidate
     return None
 

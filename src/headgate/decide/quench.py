@@ -13,6 +13,7 @@ from headgate.model.state import State
 
 def wanted(state: State, type_name: str) -> bool:
     """Might somebody receive an event of this type or a subtype?"""
+    by_role = bool(state.roles.policy.entries) or any(rule.role is not None for rule in state.rules)
     for name in state.types.subtypes(type_name):
         line = frozenset(state.types.lineage(name))
         asked: set[frozenset[str]] = set()
@@ -22,15 +23,17 @@ def wanted(state: State, type_name: str) -> bool:
             subjects = state.principals.get(subscription.principal, {})
             who = state.groups_of(subscription.principal) | {subscription.principal}
             alike = frozenset(rule.id for rule in state.rules if rule.who in who)
-            if not subjects and alike in asked:  # someone with the same rules was asked about already
+            plain = not subjects and not (by_role and subscription.principal in state.roles.held)
+            if plain and alike in asked:  # someone with the same rules was asked about already
                 continue
-            asked.add(alike)
-            if _may_receive(state, subscription.principal, name):
+            if plain:
+                asked.add(alike)
+            if _may_receive(state, subscription, name):
                 return True
     return False
 
 
-def _may_receive(state: State, principal: str, type_name: str) -> bool:
-    anything = Subscription("quench", principal, type_name)
+def _may_receive(state: State, subscription: Subscription, type_name: str) -> bool:
+    anything = Subscription("quench", subscription.principal, type_name, counted=subscription.counted)
     reason = restricted_type(state, anything, type_name).reason
-    return reason not in (Reason.NO_GRANT, Reason.NEVER_TRUE, Reason.FORBIDDEN)
+    return reason not in (Reason.NO_GRANT, Reason.CREDENTIALS, Reason.NEVER_TRUE, Reason.FORBIDDEN)

@@ -5,26 +5,42 @@ never by trying events. So are the attributes: those named are visible at most. 
 audits a type is told everything about it; a principal asking about itself is told types and attributes, and
 conditions only of rules marked `disclose`; every other condition counts as one that may or may not hold, so that no
 proof tells of it.
-Leaves out: what publishers send, the members of groups and relations, what predicates answer, and for subscriptions to
-history the rights of earlier versions.
+Rules for roles count as they do for the memberships that the principal holds at that version, event policy for those
+that the subscription counts; what event policy asks that no condition can say counts as one that may or may not hold.
+Leaves out: what publishers send, the members of groups and relations, what predicates answer, for subscriptions to
+history the rights of earlier versions, and roles that the principal may yet enter or leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.bind import bind
+from headgate.decide.entry_conditions import is_shown, number_of, policy_rules
+from headgate.decide.event_policy import credentials
+from headgate.decide.explain_roles import Held, by_membership, held
 from headgate.decide.normal import Clause, clauses
 from headgate.decide.parts import attributes_of
-from headgate.decide.prove import in_order, may_hold, opaque, over_event, without_others
+from headgate.decide.prove import (
+    given_to,
+    in_order,
+    is_opaque,
+    may_hold,
+    opaque,
+    over_event,
+    with_arguments,
+    without_others,
+)
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import condition_for, covered, entries, forced_value, named_type
 from headgate.model.conditions import TRUE, Attribute, Condition, Not, all_of, any_of
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Effect, Rule, Source, Subscription
+from headgate.model.rolefiles import EventEntry
+from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief
 
@@ -33,6 +49,7 @@ class Reason(Enum):
     """Why can nothing of a type be delivered, or published?"""
 
     NO_GRANT = "no-grant"
+    CREDENTIALS = "credentials"
     FORBIDDEN = "forbidden"
     NEVER_TRUE = "never-true"
     FILTER = "filter"
@@ -42,21 +59,27 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry as it bears on a type. `condition` is None where it may not be told."""
+    """One entry as it bears on a type. `condition` is None where it may not be told, or cannot be said.
+
+    An entry for a role counts through a membership; one of the event policy is told as it is written.
+    """
 
     rule: str
     effect: Effect
     type: str
     attributes: tuple[str, ...]
     condition: Condition | None
+    source: Source = Source.RULE
+    membership: Held | None = None
+    policy: EventEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TypeReach:
     """What a subscription gets of one type: attributes at most, under the condition, or nothing for a reason.
 
-    `condition` holds exactly where there is a view; it is None where some part of it may not be told. Where `told` is
-    false the asker may know no more than the name.
+    `condition` holds exactly where there is a view; it is None where some part of it may not be told, or where event
+    policy asks what no condition can say. Where `told` is false the asker may know no more than the name.
     """
 
     name: str
@@ -82,6 +105,8 @@ class Restriction:
     satisfiable: bool | None
     types: tuple[TypeReach, ...]
     never: tuple[str, ...]
+    counted: tuple[Held, ...] = ()
+    """The memberships that count for event policy, where there is any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +175,12 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
         True if able else None if kept_back else False,
         tuple(reached),
         () if kept_back else never,
+        tuple(map(held, _counted(state, subscription))) if state.roles.policy.entries else (),
     )
+
+
+def _counted(state: State, subscription: Subscription) -> tuple[Membership, ...]:
+    return credentials(state, subscription.principal, subscription.counted)
 
 
 def restricted_type(state: State, subscription: Subscription, name: str) -> TypeReach:
@@ -163,24 +193,47 @@ class _Type:
 
     def __init__(self, state: State, subscription: Subscription, name: str, full: bool) -> None:
         self.name = name
+        self.state = state
+        self.full = full
         self.where = subscription.where
         self.kinds = state.types.attributes(name)
         self.rules: list[tuple[Rule, frozenset[str]]] = []
         self.bound: list[Condition] = []
         self.told: list[Condition | None] = []
+        self.memberships: list[Held | None] = []
+        self.unshown = False
+        """Did a grant of the event policy ask for credentials that do not count?"""
         subject = state.principals.get(subscription.principal, {})
-        for rule in entries(state, subscription.principal, Action.SUBSCRIBE):
-            named = named_type(state, rule, Action.SUBSCRIBE, name)
-            if named is None:
-                continue
+        for rule, named, membership in self._listed(subscription):
             kinds = state.types.attributes(named)
-            condition = condition_for(rule, kinds)
+            condition = with_arguments(condition_for(rule, kinds), given_to(rule))
             tells = tells_condition(rule, full)
             whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
             self.rules.append((rule, frozenset(self.kinds) if whole_forbid else covered(rule, kinds)))
             bound = without_others(bind(condition, subject, kinds), kinds)
             self.bound.append(bound if tells or condition == TRUE else opaque(rule.id))
-            self.told.append(condition if tells else None)
+            self.told.append(condition if tells and not is_opaque(condition) else None)
+            self.memberships.append(held(membership) if tells and membership is not None else None)
+
+    def _listed(self, subscription: Subscription) -> Iterator[tuple[Rule, str, Membership | None]]:
+        """The entries on the type, in order, each with the type it names and the membership it counts through."""
+        mine = entries(self.state, subscription.principal, Action.SUBSCRIBE)
+        named = (
+            (r, named_type(self.state, r, Action.SUBSCRIBE, self.name), m)
+            for r, m in by_membership(self.state, subscription.principal, mine)
+        )
+        found = [(rule, name, one) for rule, name, one in named if name is not None]
+        yield from (one for one in found if one[0].source is not Source.CHAIN)
+        shown = _counted(self.state, subscription)
+        for rule, name in policy_rules(self.state, subscription.principal, shown, self.name):
+            if is_shown(self._entry(rule), shown):
+                yield rule, name, None
+            else:
+                self.unshown |= rule.effect is Effect.GRANT
+        yield from (one for one in found if one[0].source is Source.CHAIN)
+
+    def _entry(self, rule: Rule) -> EventEntry:
+        return self.state.roles.policy.entries[number_of(rule)]
 
     def reach(self) -> TypeReach:
         """What comes of this type."""
@@ -194,8 +247,17 @@ class _Type:
             tuple(a for a in self.kinds if a not in seen),
             self._exists(told) if len(told) == len(self.told) else None,
             tuple(
-                Entry(rule.id, rule.effect, rule.type, tuple(a for a in self.kinds if a in covers), condition)
-                for (rule, covers), condition in zip(self.rules, self.told, strict=True)
+                Entry(
+                    rule.id,
+                    rule.effect,
+                    rule.type,
+                    tuple(a for a in self.kinds if a in covers),
+                    condition,
+                    rule.source,
+                    membership,
+                    self._entry(rule) if self.full and rule.source is Source.POLICY else None,
+                )
+                for (rule, covers), condition, membership in zip(self.rules, self.told, self.memberships, strict=True)
             ),
         )
 
@@ -212,7 +274,7 @@ class _Type:
     def _reason(self, seen: Mapping[str, Kind]) -> Reason | None:
         grants = [c for (r, _), c in zip(self.rules, self.bound, strict=True) if r.effect is Effect.GRANT]
         if not grants:
-            return Reason.NO_GRANT
+            return Reason.CREDENTIALS if self.unshown and self.full else Reason.NO_GRANT
         if not may_hold(any_of(*grants), self.kinds):
             return Reason.NEVER_TRUE
         exists = self._exists(self.bound)
@@ -268,7 +330,8 @@ def restrict_publish(asker: str, principal: str, type_name: str, version: int, b
         told = tells_condition(rule, full)
         found.append(_publish_entry(rule, kinds, told))
         written = condition_on_sent(rule, kinds)
-        condition = bind(written, subject, kinds) if told or rule.where == TRUE else opaque(rule.id)
+        mine = {**subject, **rule.given}
+        condition = bind(written, mine, kinds) if told or rule.where == TRUE else opaque(rule.id)
         if rule.effect is Effect.FORBID:
             forbidden = forbidden or not may_hold(Not(condition), kinds)
         elif reason is not None:

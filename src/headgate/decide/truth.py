@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias, assert_never
 from zoneinfo import ZoneInfo
@@ -74,6 +74,10 @@ class World:
     predicates: Mapping[str, PredicateFunction] = field(default_factory=dict)
     attributes: Mapping[str, Kind] | None = None
     origin: str | None = None
+
+    def given(self, arguments: Mapping[str, Value]) -> World:
+        """The world of an entry for a role, whose arguments stand before the subject's attributes."""
+        return replace(self, subject={**self.subject, **arguments}) if arguments else self
 
 
 def truth(condition: Condition, event: Event, world: World) -> bool | None:

@@ -7,9 +7,11 @@ unknown forbidding condition forbids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from headgate.decide import event_policy
+from headgate.decide.rolebook import counting
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.model.conditions import (
     TRUE,
@@ -59,9 +61,17 @@ class View:
 
 
 def entries(state: State, principal: str, action: Action) -> tuple[Rule, ...]:
-    """The entries of a principal for an action, its own and its groups', in order (D5)."""
+    """The entries of a principal for an action, its own, its groups' and its roles', in order (D5)."""
     whom = state.groups_of(principal) | {principal}
-    return tuple(r for r in state.rules if r.who in whom and action in r.actions)
+    found: list[Rule] = []
+    for rule in state.rules:
+        if action not in rule.actions:
+            continue
+        if rule.role is not None:
+            found.extend(counting(state, principal, rule))
+        elif rule.who in whom:
+            found.append(rule)
+    return tuple(found)
 
 
 def governs(state: State, principal: str, type_name: str, asked: frozenset[str] = frozenset()) -> bool:
@@ -180,15 +190,18 @@ def verdicts(
     event: Event,
     predicates: Mapping[str, PredicateFunction],
     origin: str | None = None,
+    counted: tuple[str, ...] | None = None,
 ) -> tuple[Verdict, ...]:
     """Every subscribe entry of the principal that takes in the event's type, put to the event, in order.
 
-    `origin` is where the principal was when it subscribed, if that is known.
+    `origin` is where the principal was when it subscribed, if that is known; `counted` are the memberships that count
+    for event policy, whose entries stand after the rules and before the chains.
     """
     if event.type not in state.types:  # retired since, when history is asked for (D10)
         return ()
     world = World(state, state.principals.get(principal, {}), predicates, origin=origin)
-    found = []
+    found: list[Verdict] = []
+    chains: list[Verdict] = []
     for rule in entries(state, principal, Action.SUBSCRIBE):
         named = named_type(state, rule, Action.SUBSCRIBE, event.type)
         if named is None:
@@ -197,9 +210,18 @@ def verdicts(
         covers = covered(rule, attributes)
         if rule.effect is Effect.FORBID and rule.attributes is None:
             covers = frozenset(state.types.attributes(event.type))
-        asked = replace(world, attributes=attributes)
-        found.append(Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers))
-    return tuple(found)
+        asked = replace(world, attributes=attributes).given(rule.given)
+        verdict = Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers)
+        (chains if rule.source is Source.CHAIN else found).append(verdict)
+    return (*found, *_policy_verdicts(state, principal, event, counted), *chains)
+
+
+def _policy_verdicts(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[Verdict]:
+    """Every entry of the event policy that takes in the event's type, put to the event (OASIS 7.3)."""
+    for answer in event_policy.answers(state, principal, event, counted):
+        negative = answer.rule.effect is Effect.FORBID
+        kinds = state.types.attributes(event.type if negative else answer.rule.type)
+        yield Verdict(answer.rule, answer.truth, frozenset(kinds))
 
 
 def view(
@@ -208,12 +230,13 @@ def view(
     event: Event,
     predicates: Mapping[str, PredicateFunction],
     origin: str | None = None,
+    counted: tuple[str, ...] | None = None,
 ) -> View | None:
     """What the principal may see of the event, or None if there is no view (D8)."""
     seen: set[str] = set()
     decided: dict[str, Rule] = {}
     because: list[Rule] = []
-    for verdict in verdicts(state, principal, event, predicates, origin):
+    for verdict in verdicts(state, principal, event, predicates, origin, counted):
         if not verdict.matches:
             continue
         new = verdict.covers - decided.keys()

@@ -16,13 +16,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from headgate.gateway import granting, handlers, push, wire
+from headgate.gateway import granting, handlers, presenting, push, roles, watching, wire
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.openapi import document
 from headgate.gateway.operations import Operation, Parameter
 from headgate.gateway.problems import TITLES, internal, problem
 from headgate.gateway.runtime import Gateway
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import HeadgateError, RoleDenied
 
 log = Log("app")
 
@@ -85,6 +85,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
               handlers.restriction, answers={200: _ANY}, errors=(404, 422)),
     *push.OPERATIONS,
     *granting.OPERATIONS,
+    *roles.OPERATIONS,
+    *watching.OPERATIONS,
+    *presenting.OPERATIONS,
     Operation("POST", "/v1/batches", "change", "Change policy, as one batch", handlers.change, wire.BatchRequest,
               {200: wire.BatchAnswer}, (404, 409, 415, 422, 507)),
     Operation("GET", "/v1/versions", "versions", "The versions of the policy", handlers.versions,
@@ -145,6 +148,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     told = problem(error)
     gateway: Gateway = request.app.state.gateway
     gateway.metrics.denied(told.code)
+    if isinstance(error, RoleDenied):
+        roles.refused(gateway, request, error)
     if told.status == 500:
         log.error("failed", **fault(error))
     headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}, 413: {"connection": "close"}}

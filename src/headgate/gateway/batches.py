@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
+from headgate.decide.check import check_role
 from headgate.gateway import wire
 from headgate.lang import parse_condition
+from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
 from headgate.model.authority import (
     NETWORK_ACTIONS,
     TYPE_ACTIONS,
@@ -31,23 +33,30 @@ from headgate.model.changes import (
     DeclareType,
     RemoveIssuing,
     RemoveMember,
+    RemovePeer,
     RemovePrincipal,
     RemoveProvider,
+    RemoveRepresentative,
     RemoveRow,
     RemoveRule,
     RetireType,
     SetAttribute,
     SetCoordinator,
+    SetEventPolicy,
     SetKey,
     SetNetwork,
+    SetPeer,
     SetPolicyRule,
     SetProvider,
+    SetRepresentative,
+    SetRolefile,
     Withdraw,
 )
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadDefinition, BadKey, BadRequest, HeadgateError
 from headgate.model.limits import MAX_MAPPED
 from headgate.model.rights import Action, Effect, Rule
+from headgate.model.roles import Peer
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.trust.keys import PublicKey
@@ -113,6 +122,18 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
             yield AddIssuing(Issuing(op.id, op.who, authority, op.seconds, op.delegate))
         case wire.RemoveIssuingOp(id):
             yield RemoveIssuing(id)
+        case wire.SetRolefileOp(service, text):
+            yield SetRolefile(service, None if text is None else parse_rolefile(text))
+        case wire.SetEventPolicyOp(text):
+            yield SetEventPolicy(parse_event_policy(text))
+        case wire.SetRepresentativeOp(type_name, parameters):
+            yield SetRepresentative(parse_representative(type_name, parameters))
+        case wire.RemoveRepresentativeOp(type_name):
+            yield RemoveRepresentative(type_name)
+        case wire.SetPeerOp():
+            yield SetPeer(Peer(op.name, key_of(op.key), op.service, op.bound, op.url))
+        case wire.RemovePeerOp(name):
+            yield RemovePeer(name)
         case _:
             assert_never(op)
 
@@ -121,9 +142,11 @@ def rule_of(body: wire.RuleBody) -> Rule:
     """A rule as sent."""
     actions = body.may if isinstance(body.may, list) else [body.may]
     forced = _forced(body.attributes)
+    if (body.who is None) == (body.role is None):
+        raise BadRequest(f"the rule `{body.id}` is for `who`, or for a `role`", remedy="name one of the two")
     return Rule(
         body.id,
-        body.who,
+        body.who or "",
         frozenset(Action(action) for action in actions),
         body.type,
         condition_of(body.where),
@@ -131,6 +154,7 @@ def rule_of(body: wire.RuleBody) -> Rule:
         forced,
         Effect(body.effect),
         body.disclose,
+        role=None if body.role is None else check_role(parse_role(body.role)),
     )
 
 

@@ -28,6 +28,7 @@ from headgate.gateway.settings import (
     PipelineSettings,
     PublishSettings,
     RetentionSettings,
+    RoleSettings,
     SubscribeSettings,
 )
 from headgate.model.errors import BadConfig, NotFound
@@ -51,6 +52,7 @@ class Config:
     subscribe: SubscribeSettings = field(default_factory=SubscribeSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     authority: AuthoritySettings = field(default_factory=AuthoritySettings)
+    roles: RoleSettings = field(default_factory=RoleSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -306,6 +308,11 @@ class Files:
         return self.keys / "positions.key"
 
     @property
+    def role_keys(self) -> Path:
+        """Where the rolling keys of the role services are kept, made when they are first needed."""
+        return self.keys / "roles"
+
+    @property
     def statements(self) -> Path:
         """The signed statements that lead from the coordinating domain to the gateways' key."""
         return self.directory / "statements"
@@ -324,6 +331,11 @@ class Files:
     def tls_key(self) -> Path:
         """The certificate's key."""
         return self.tls / "tls.key"
+
+    @property
+    def peers(self) -> Path:
+        """Certificates of other domains' gateways to pin, `NAME.crt` for the peer of that name."""
+        return self.directory / "peers"
 
     @property
     def data(self) -> Path:

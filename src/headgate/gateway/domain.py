@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.decide.ask import Books
+from headgate.decide.constraints import RoleFunction
 from headgate.decide.publish import admit, publish_entries
 from headgate.decide.rates import Rates, asks_rate
 from headgate.decide.truth import PredicateFunction
@@ -75,6 +76,7 @@ class Domain:
         self._tokens: dict[str, int] = {}
         self._rates: dict[str, Rates] = {}
         self._acknowledging = threading.Lock()
+        ledger.functions = self.functions
 
     @classmethod
     def create(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
@@ -141,6 +143,10 @@ class Domain:
     def predicates(self, state: State) -> Mapping[str, PredicateFunction]:
         """The generic predicates of a state."""
         return predicates.load_all(state.predicates.values(), self.paths.predicates)
+
+    def functions(self, state: State) -> Mapping[str, RoleFunction]:
+        """The functions of role services: the predicates of a state, given the arguments alone."""
+        return self.predicates(state)
 
     def books(self, now: State) -> Books:
         """What answers about decisions are drawn from, each state read once."""

@@ -401,6 +401,7 @@ def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest, origin: s
         since_time=time,
         requires=None if body.requires is None else condition_of(body.requires),
         origin=origin,
+        counted=None if body.with_ is None else tuple(dict.fromkeys(body.with_)),
     )
 
 
@@ -449,6 +450,7 @@ def _subscription(gateway: Gateway, found: Subscription, temporary: bool) -> wir
         warning="the log no longer holds its oldest events" if trimmed else None,
         requires=None if found.requires is None else render_condition(found.requires),
         origin=found.origin,
+        with_=None if found.counted is None else list(found.counted),
     )
 
 

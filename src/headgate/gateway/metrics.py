@@ -1,20 +1,23 @@
 """Figures for Prometheus.
 
 Guarantees: no principal, subscription, event or path is a label; labels are refusal codes, route templates, statuses,
-methods, streams and the issuers of the settings, and there are never more than MAX_LABELS of one kind, the rest being
-counted as `other`.
+methods, streams, the issuers of the settings and the peers of the ledger, and there are never more than MAX_LABELS of
+one kind, the rest being counted as `other`.
 Counters are of one process and begin at zero with it; gauges are what the files say when they are asked for.
 Leaves out: what is well and what is not (`health`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from headgate.gateway.health import Facts, Status, health
+from headgate.gateway.peers import PeerStatus
+from headgate.model.errors import RoleFailure
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MAX_LABELS: Final = 200
@@ -75,6 +78,7 @@ class Metrics:
         self._statements = Counter(
             "headgate_statements_refused", "Signed statements refused, by reason.", ["reason"], registry=made
         )
+        self._roles = Counter("headgate_role_failures", "Roles denied, by class.", ["failure"], registry=made)
         self._lists = Counter("headgate_revocations_heard", "Revocation lists that were news.", registry=made)
         self._standing = Gauge("headgate_certificates", "Certificates that stand.", registry=made)
         self._silent = Gauge(
@@ -83,6 +87,18 @@ class Metrics:
             ["issuer"],
             registry=made,
         )
+        self._peers = {
+            name: Gauge(f"headgate_peer_{name}", words, ["peer"], registry=made)
+            for name, words in (
+                ("silence_seconds", "How long a service of another domain has not been heard; -1 if it never was."),
+                ("bound_seconds", "For how long the silence of a service of another domain is borne."),
+                ("records", "Records of a service of another domain that something here rests on."),
+                ("records_unknown", "Those of them of which nothing is known now."),
+                ("messages_lost", "Messages of a service of another domain that were lost, and made up for."),
+                ("messages_duplicated", "Messages of a service of another domain that came again."),
+                ("messages_late", "Messages of a service of another domain from before it began anew."),
+            )
+        }
         self.sockets = Gauge("headgate_sockets", "WebSockets that are open.", registry=made)
         self.sessions = Gauge("headgate_sessions", "Sessions that this gateway knows of.", registry=made)
         self._version = Gauge("headgate_ledger_version", "The newest version of the ledger.", registry=made)
@@ -106,9 +122,11 @@ class Metrics:
         self._trimmed = Gauge("headgate_retention_trimmed_bytes", "Bytes removed by retention.", registry=made)
         self._status = Gauge("headgate_health", "1 for the state that the node is in.", ["status"], registry=made)
         self._codes, self._routes, self._streams = Labels(), Labels(), Labels()
-        self._reasons, self._issuers = Labels(), Labels()
+        self._reasons, self._issuers, self._peer_names = Labels(), Labels(), Labels()
         for outcome in ("accepted", "duplicate", "refused"):
             self._events.labels(outcome)
+        for failure in get_args(RoleFailure):
+            self._roles.labels(failure)
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -157,6 +175,10 @@ class Metrics:
         """A signed statement, or a bag of them, was refused."""
         self._statements.labels(self._reasons.of(reason)).inc()
 
+    def role_denied(self, failure: RoleFailure) -> None:
+        """A role was not given, or a certificate about one did not count."""
+        self._roles.labels(failure).inc()
+
     def list_heard(self) -> None:
         """A revocation list was news."""
         self._lists.inc()
@@ -188,6 +210,21 @@ class Metrics:
         found = health(facts).status
         for status in Status:
             self._status.labels(status.value).set(status is found)
+
+    def observe_peers(self, statuses: Iterable[PeerStatus]) -> None:
+        """Take in how one stands with services of other domains."""
+        for one in statuses:
+            figures = {
+                "silence_seconds": -1 if one.seconds is None else one.seconds,
+                "bound_seconds": one.bound,
+                "records": one.records,
+                "records_unknown": one.unknown,
+                "messages_lost": one.counts.lost,
+                "messages_duplicated": one.counts.duplicated,
+                "messages_late": one.counts.late,
+            }
+            for name, figure in figures.items():
+                self._peers[name].labels(self._peer_names.of(one.name)).set(figure)
 
     def render(self) -> bytes:
         """Everything, as Prometheus reads it (`CONTENT_TYPE`)."""

@@ -30,6 +30,7 @@ from headgate.trust.tls import server_context
 PID: Final = "up.pid"
 NODE: Final = "node.json"
 PIPELINE: Final = "pipeline"
+FOLLOWER: Final = "follower"
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
 
 
@@ -88,7 +89,11 @@ class Node:
             )
             for number, port in enumerate(self.ports, 1)
         ]
-        return [Part(PIPELINE, (*python, "headgate.gateway.pipeline_process", directory, *common)), *gateways]
+        return [
+            Part(PIPELINE, (*python, "headgate.gateway.pipeline_process", directory, *common)),
+            *gateways,
+            Part(FOLLOWER, (*python, "headgate.client.follower", directory, *common)),
+        ]
 
     def write(self) -> None:
         """Leave word for clients on this machine."""

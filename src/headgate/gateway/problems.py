@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.gateway import wire
-from headgate.model.errors import BadStatement, HeadgateError
+from headgate.model.errors import BadStatement, HeadgateError, RoleDenied
 
 STATUS: Final = {
     "bad-request": 400,
@@ -23,6 +23,7 @@ STATUS: Final = {
     "chain-invalid": 403,
     "expired": 403,
     "revoked": 403,
+    "role-denied": 403,
     "not-found": 404,
     "unknown-type": 404,
     "unknown-name": 404,
@@ -86,7 +87,11 @@ def problem(error: HeadgateError) -> wire.Problem:
     if error.code in PRIVATE:
         return told(status, error.code, PRIVATE[error.code], "send it again later")
     reason = error.reason if isinstance(error, BadStatement) else None
-    return told(status, error.code, error.message, error.remedy, error.place, reason)
+    if isinstance(error, RoleDenied):
+        reason = error.details.get("reason")
+    made = told(status, error.code, error.message, error.remedy, error.place, reason)
+    made.failure = error.failure if isinstance(error, RoleDenied) else None
+    return made
 
 
 def told(

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from headgate.decide.standing import Standing
 from headgate.gateway import wire
+from headgate.gateway.announcing import Announcer
 from headgate.gateway.auth import Sessions
 from headgate.gateway.authority import Authority
 from headgate.gateway.bulletin import Bulletin
@@ -31,19 +32,27 @@ from headgate.gateway.issuers import Issuers, silences
 from headgate.gateway.issuing import Service
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.metrics import Metrics
+from headgate.gateway.peers import FILE as PEERS
+from headgate.gateway.peers import Peers
 from headgate.gateway.publisher import Publisher
 from headgate.gateway.quench import Quench
 from headgate.gateway.readers import Readers
 from headgate.gateway.register import FILE as REGISTER
 from headgate.gateway.register import Register
+from headgate.gateway.role_certificates import RoleCertificates
+from headgate.gateway.role_service import RoleService
 from headgate.gateway.signed_types import SignedTypes
 from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements, shown, signs_of_life
+from headgate.gateway.watchers import FILE as WATCHERS
+from headgate.gateway.watchers import Watchers
 from headgate.gateway.writer import Writer
 from headgate.model.errors import HeadgateError, NotInForce, StorageBusy, StorageFull, VersionConflict
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
+from headgate.trust.role_store import FileStore
+from headgate.trust.role_table import RollingTable
 from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
@@ -108,8 +117,24 @@ class Gateway:
         self.service = Service(
             self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
         )
+        role_keys = FileStore(files.role_keys)
+        self.roles = RoleService(
+            self.domain,
+            self.follower,
+            RoleCertificates(
+                RollingTable(self.broker, role_keys),
+                role_keys,
+                own=self.broker.public.did,
+                audience=config.domain.name,
+                lasting=timedelta(seconds=int(config.roles.certificate)),
+            ),
+            requests=config.roles.requests,
+            clock=clock,
+        )
         self.signed_types = SignedTypes(self.authority, self.register)
-        self.standing = StandingClock(self.domain, self.follower, clock)
+        self.peers = Peers(files.data / PEERS)
+        self.watchers = Watchers(files.data / WATCHERS)
+        self.standing = StandingClock(self.domain, self.follower, clock, self.peers.heard)
         self.shown: tuple[str, ...] = ()
         self.brought = asyncio.Semaphore(MAX_BROUGHT)
         self.presenting = asyncio.Semaphore(MAX_PRESENTING)
@@ -152,6 +177,16 @@ class Gateway:
             standing=self.standing,
         )
         self.publisher = Publisher(self._writer, config.publish.max_events, self._published)
+        self.announcer = Announcer(
+            self.domain,
+            self.follower,
+            self.watchers,
+            self._writer.publish,
+            self.run_blocking,
+            data=files.data,
+            heartbeat=config.roles.heartbeat,
+            clock=clock,
+        )
         self.quench = Quench(self.follower, self.run_blocking)
         self._tasks: list[asyncio.Task[None]] = []
         self._refreshing: asyncio.Future[bool] | None = None
@@ -177,6 +212,7 @@ class Gateway:
             ("read statements", self._keep_reading()),
             ("watch the list", self.bulletin.watch()),
             ("follow issuers", self._issuers.run()),
+            ("announce records", self.announcer.run()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
 
@@ -193,6 +229,8 @@ class Gateway:
         self._threads.shutdown(wait=True)
         self._watch.close()
         self.register.close()
+        self.peers.close()
+        self.watchers.close()
         self.follower.close()
         self.cursors.close()
         self.domain.close()
@@ -288,6 +326,7 @@ class Gateway:
         """Figures for Prometheus."""
         with suppress(HeadgateError):
             self.metrics.observe(self._facts())
+            self.metrics.observe_peers(self.peers.statuses(self.follower.state.roles, self.clock()))
         self.metrics.sessions.set(self.sessions.known())
         return self.metrics.render()
 

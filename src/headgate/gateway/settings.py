@@ -226,6 +226,17 @@ class AuthoritySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """The domain's role services."""
+
+    certificate: float = _duration(
+        "1h", "2s", "1d", "How long a role membership certificate is good. Clients renew it by themselves."
+    )
+    requests: int = _whole(600, 1, 1_000_000, "How often a principal may ask for roles in a minute, at one gateway.")
+    heartbeat: float = _duration("5s", "100ms", "1h", "How often those who follow its records hear that it is alive.")
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionSettings:
     """How long data is kept; what comes first, age or size, counts."""
 

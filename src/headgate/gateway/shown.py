@@ -13,7 +13,9 @@ from typing import get_args
 
 from headgate.decide.parts import Part
 from headgate.lang.render import render_condition, render_operand
+from headgate.lang.render_roles import render_entry, render_role
 from headgate.model.conditions import AllOf, AnyOf, Atom, Not, Operand
+from headgate.model.rolefiles import EventEntry, RoleRef
 from headgate.model.values import plain
 
 _CONDITIONS = (*get_args(Atom), Not, AllOf, AnyOf)
@@ -26,6 +28,10 @@ def as_json(fact: object) -> object:
         return render_condition(fact)
     if isinstance(fact, _OPERANDS):
         return render_operand(fact)
+    if isinstance(fact, EventEntry):
+        return render_entry(fact)
+    if isinstance(fact, RoleRef):
+        return render_role(fact)
     if isinstance(fact, Enum):
         return fact.value
     if isinstance(fact, Part):

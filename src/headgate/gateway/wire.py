@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from headgate.model.limits import MAX_AUDIENCES, MAX_AUTHORITIES, MAX_EXPRESSION_CHARS, MAX_NAME_CHARS
+from headgate.model.limits import (
+    MAX_AUDIENCES,
+    MAX_AUTHORITIES,
+    MAX_EXPRESSION_CHARS,
+    MAX_NAME_CHARS,
+    MAX_PEER_BOUND_SECONDS,
+    MAX_ROLE_ARGUMENTS,
+    MAX_ROLEFILE_CHARS,
+)
 from headgate.trust.bags import MAX_SHOWN
 
 JSON = "application/json"
@@ -26,6 +34,8 @@ MAX_ID_CHARS = 1_000
 """Characters of an event's `id` and of its `source`."""
 MAX_POSITIONS = 10_000
 """Positions in one acknowledgement."""
+MAX_COUNTED = 256
+"""Memberships that a subscription names."""
 MAX_CHANGES = 10_000
 """Changes in one batch."""
 
@@ -314,17 +324,18 @@ class Since(Request):
     time: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class SubscriptionRequest(Request, rename={"from_": "from"}):
-    """A wish for events."""
+class SubscriptionRequest(Request, rename={"from_": "from", "with_": "with"}):
+    """A wish for events. `with` names the memberships that count for event policy; without it, all that one holds."""
 
     type: Name
     where: Text | None = None
     from_: Literal["now", "start"] | Since = "now"
     temporary: bool = False
     requires: Text | None = None
+    with_: Annotated[list[Name], Meta(max_length=MAX_COUNTED)] | None = None
 
 
-class SubscriptionAnswer(Answer, rename={"from_": "from"}):
+class SubscriptionAnswer(Answer, rename={"from_": "from", "with_": "with"}):
     """A subscription as it is kept."""
 
     id: str
@@ -336,6 +347,7 @@ class SubscriptionAnswer(Answer, rename={"from_": "from"}):
     warning: str | None = None
     requires: str | None = None
     origin: str | None = None
+    with_: list[str] | None = None
 
 
 class SubscriptionsAnswer(Answer):
@@ -407,10 +419,9 @@ class ReservationsAnswer(Answer):
 
 
 class RuleBody(Request):
-    """A rule, as scenario files write it."""
+    """A rule, as scenario files write it: for `who`, or for whoever holds a `role`."""
 
     id: Name
-    who: Name
     may: ActionName | Annotated[list[ActionName], Meta(min_length=1, max_length=10)]
     type: Name = "*"
     where: Text | None = None
@@ -418,6 +429,8 @@ class RuleBody(Request):
     effect: Literal["grant", "forbid"] = "grant"
     disclose: bool = False
     first: bool = False
+    who: Name | None = None
+    role: Text | None = None
 
 
 class AddRuleOp(Request, tag_field="op", tag="add-rule"):
@@ -582,6 +595,51 @@ class RemoveIssuingOp(Request, tag_field="op", tag="remove-issuing"):
     id: Name
 
 
+class SetRolefileOp(Request, tag_field="op", tag="set-rolefile"):
+    """Sets the rolefile of a service, as text; null ends the service. What no longer follows is revoked."""
+
+    service: Name
+    text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)] | None
+
+
+class SetEventPolicyOp(Request, tag_field="op", tag="set-event-policy"):
+    """Sets the event policy of the domain, as text."""
+
+    text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)]
+
+
+class SetRepresentativeOp(Request, tag_field="op", tag="set-representative"):
+    """Sets how event policy sees a type: its parameters, each as an expression over attributes."""
+
+    type: Name
+    parameters: Annotated[dict[Name, Text], Meta(max_length=MAX_ROLE_ARGUMENTS)]
+
+
+class RemoveRepresentativeOp(Request, tag_field="op", tag="remove-representative"):
+    """Lets event policy see a type as it is."""
+
+    type: Name
+
+
+class SetPeerOp(Request, tag_field="op", tag="set-peer"):
+    """Lets roles of a service of another domain count: `name` here is `service` there.
+
+    `bound` is for how many seconds its silence is borne.
+    """
+
+    name: Name
+    key: Did
+    service: Name
+    bound: Annotated[int, Meta(ge=1, le=MAX_PEER_BOUND_SECONDS)]
+    url: Annotated[str, Meta(max_length=MAX_ID_CHARS)] = ""
+
+
+class RemovePeerOp(Request, tag_field="op", tag="remove-peer"):
+    """Ends a peer; what rests on its roles falls."""
+
+    name: Name
+
+
 ChangeOp: TypeAlias = (
     AddRuleOp
     | RemoveRuleOp
@@ -604,6 +662,12 @@ ChangeOp: TypeAlias = (
     | RemoveProviderOp
     | AddIssuingOp
     | RemoveIssuingOp
+    | SetRolefileOp
+    | SetEventPolicyOp
+    | SetRepresentativeOp
+    | RemoveRepresentativeOp
+    | SetPeerOp
+    | RemovePeerOp
 )
 
 
@@ -651,6 +715,7 @@ class Problem(Answer):
     remedy: str | None = None
     place: str | None = None
     reason: str | None = None
+    failure: Literal["fraud", "misuse", "revocation", "credentials"] | None = None
 
 
 class HealthAnswer(Answer, omit_defaults=False):

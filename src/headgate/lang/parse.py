@@ -8,18 +8,30 @@ Leaves out: whether the names exist and the kinds agree (`decide`). Words are ca
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, NamedTuple, cast
-from zoneinfo import ZoneInfo
 
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
 
 from headgate.lang.clock import beside
+from headgate.lang.reading import (
+    CURLY,
+    RESERVED,
+    SHOWN,
+    check_text,
+    converted,
+    expected,
+    named,
+    number,
+    one_line,
+    place_of,
+    refusal,
+    unquoted,
+    zone_named,
+)
 from headgate.model.conditions import (
     FALSE,
     TRUE,
@@ -45,27 +57,14 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
-from headgate.model.errors import BadExpression, TypeMismatch
+from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
-from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, brief, conform
-
-RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})
-"""Words that never name an attribute unless it is written in backquotes."""
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_ZONE: Final = re.compile(r"[A-Za-z0-9_+\-]+(?:/[A-Za-z0-9_+\-]+)*")
-_MACHINE_ZONES: Final = frozenset({"localtime", "posixrules"})
-"""Zones that mean another thing on each machine, which would break replay."""
+from headgate.model.values import Kind, Value, brief
 
 
 def parse_condition(text: str) -> Condition:
     """The condition that an expression says, or `bad-expression` with its place."""
-    if len(text) > MAX_EXPRESSION_CHARS:
-        message = f"{len(text)} characters are past MAX_EXPRESSION_CHARS ({MAX_EXPRESSION_CHARS})"
-        raise BadExpression(message, place=_place(text, MAX_EXPRESSION_CHARS))
-    if lone := _SURROGATE.search(text):
-        message = f"`{brief(lone.group())}` is not a character (a lone surrogate)"
-        raise BadExpression(message, place=_place(text, lone.start()))
+    check_text(text, MAX_EXPRESSION_CHARS, "MAX_EXPRESSION_CHARS")
     if not text.strip():
         raise BadExpression("the expression is empty", place="line 1, column 1", remedy="write a condition")
     parser: Any = _parser().parse_interactive(text)  # half of its methods carry no types
@@ -105,7 +104,7 @@ def _nest(make: Callable[..., Condition], parts: Sequence[_Part], opened: Token 
     at = opened or deepest.opened
     if deepest.depth >= MAX_EXPRESSION_DEPTH:
         message = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})"
-        raise _refusal(at, message, "take out needless parentheses, or split it")
+        raise refusal(at, message, "take out needless parentheses, or split it")
     return _Part(make(*(part.condition for part in parts)), deepest.depth + 1, at)
 
 
@@ -148,8 +147,8 @@ class _Builder(Transformer[Token, Condition]):
         return _Part(InSet(operand, tuple(one.value for one in chosen if isinstance(one, Constant))))
 
     def in_group(self, operand: Operand, _: Token, group: Token) -> _Part:
-        name = _unquoted(group) if group.type == "TEXT" else str(group)
-        return _Part(InGroup(operand, _named(group, name)))
+        name = unquoted(group) if group.type == "TEXT" else str(group)
+        return _Part(InGroup(operand, named(group, name)))
 
     def text_match(self, left: Operand, op: Token, right: Operand) -> _Part:
         return _Part(TextMatch(cast(TextOp, " ".join(op.split())), left, right))
@@ -179,42 +178,32 @@ class _Builder(Transformer[Token, Condition]):
         name = token[1:]
         if name not in ("time", "publisher", "rate", "origin"):
             remedy = "write `@time`, `@publisher`, `@rate` or `@origin`"
-            raise _refusal(token, f"there is no `{brief(str(token))}`", remedy)
+            raise refusal(token, f"there is no `{brief(str(token))}`", remedy)
         return Meta(cast(Literal["time", "publisher", "rate", "origin"], name))
 
     def subject(self, token: Token) -> Subject:
         name = token[1:]
-        return Subject(_named(token, _unquoted(name) if name.startswith("`") else name))
+        return Subject(named(token, unquoted(name) if name.startswith("`") else name))
 
     def clock(self, part: Token, _: Token, of: Attribute | Meta, zone: Token | None) -> ClockPart:
         if isinstance(of, Meta) and of.name != "time":
-            raise _refusal(part, f"`{part}` takes a time, not `@{of.name}`", "write `@time`")
-        return ClockPart(cast(Clock, str(part)), of, _zone(zone) if zone is not None else "UTC")
+            raise refusal(part, f"`{part}` takes a time, not `@{of.name}`", "write `@time`")
+        return ClockPart(cast(Clock, str(part)), of, zone_named(zone) if zone is not None else "UTC")
 
     def name(self, token: Token) -> str:
-        return _named(token, _unquoted(token)) if token.type == "QUOTED" else str(token)
+        return named(token, unquoted(token)) if token.type == "QUOTED" else str(token)
 
     def text(self, token: Token) -> str:
-        return _unquoted(token)
+        return unquoted(token)
 
     def number(self, token: Token) -> int | float:
-        digits = token.lstrip("+-").lstrip("0") or "0"
-        if digits.isdigit():
-            # Nineteen digits hold any 64-bit integer, so text of any length is never converted.
-            value = int(digits[:20]) * (-1 if token[0] == "-" else 1)
-            if len(digits) > 19 or not INT_MIN <= value <= INT_MAX:
-                raise _refusal(token, f"the integer `{brief(str(token))}` does not fit in 64 bits")
-            return value
-        number = float(token)
-        if not math.isfinite(number):
-            raise _refusal(token, f"the number `{brief(str(token))}` is outside the range of a double")
-        return number
+        return number(token, str(token))
 
     def timestamp(self, token: Token) -> Value:
-        return _converted(token, Kind.TIMESTAMP)
+        return converted(token, Kind.TIMESTAMP)
 
     def binary(self, token: Token) -> Value:
-        return _converted(token, Kind.BYTES)
+        return converted(token, Kind.BYTES)
 
     def boolean(self, word: Token) -> bool:
         return word.type == "TRUE"
@@ -224,33 +213,7 @@ def _beside(at: Token, operand: Operand, *others: Operand) -> Operand:
     try:
         return beside(operand, *others)
     except BadExpression as error:
-        raise _refusal(at, error.message, error.remedy) from None
-
-
-def _unquoted(token: str) -> str:
-    quote = token[0]
-    return token[1:-1].replace(quote * 2, quote)
-
-
-def _named(token: Token, name: str) -> str:
-    if not name:
-        raise _refusal(token, f"`{token}` is an empty name")
-    return name
-
-
-def _converted(token: Token, kind: Kind) -> Value:
-    try:
-        return conform(kind, _unquoted(token))
-    except TypeMismatch as error:
-        raise _refusal(token, error.message, error.remedy) from None
-
-
-def _zone(token: Token) -> str:
-    zone = _unquoted(token)
-    if _ZONE.fullmatch(zone) and zone not in _MACHINE_ZONES:
-        with suppress(KeyError, ValueError, OSError):
-            return ZoneInfo(zone).key
-    raise _refusal(token, f"there is no time zone `{brief(zone)}`", "name one such as `Europe/London`")
+        raise refusal(at, error.message, error.remedy) from None
 
 
 # Complaints.
@@ -282,35 +245,22 @@ _INSTEAD: Final[Mapping[str, str]] = {
 """Operators of other languages, and what is meant."""
 
 _SIGNS: Final = re.compile(r"[=<>!&|]+")
-_SHOWN: Final = re.compile(r"\w+|\S")
-_CURLY: Final = "\u2018\u2019\u201c\u201d"
 
 
 def _complaint(text: str, error: UnexpectedInput, seen: Sequence[Token], accepts: Set[str]) -> BadExpression:
     """Say which token stands where it cannot, what could stand there, and what was probably meant."""
     token = error.token if isinstance(error, UnexpectedToken) else None
-    expected = _expected(accepts)
+    could = expected(accepts - {"QUOTED"}, _CLASSES, _WORDS, frozenset({"LPAR"}))
     if token is not None and token.type == "$END":
-        place = _place(text, len(text.rstrip()))
-        return BadExpression(f"unexpected end, expected {expected}", place=place, remedy=_miscased(seen))
+        place = place_of(text, len(text.rstrip()))
+        return BadExpression(f"unexpected end, expected {could}", place=place, remedy=_miscased(seen))
     at = cast(int, error.pos_in_stream if token is None else token.start_pos)
-    found = str(token) if token is not None else cast(re.Match[str], _SHOWN.match(text, at)).group()
+    found = str(token) if token is not None else cast(re.Match[str], SHOWN.match(text, at)).group()
     signs = next((m for m in _SIGNS.finditer(text) if m.start() <= at < m.end()), None)
     if signs is not None and signs.group() in _INSTEAD:
         found, at = signs.group(), signs.start()
-    message = f"unexpected `{_one_line(brief(found))}`, expected {expected}"
-    return BadExpression(message, place=_place(text, at), remedy=_remedy(text, at, found, seen, accepts))
-
-
-def _expected(accepts: Set[str]) -> str:
-    left = set(accepts) - {"QUOTED"}
-    words = []
-    for name, terminals in _CLASSES:
-        if terminals <= left:
-            words.append(name)
-            left -= terminals | {"LPAR"}
-    words += [word for terminal, word in _WORDS.items() if terminal in left]
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    message = f"unexpected `{one_line(brief(found))}`, expected {could}"
+    return BadExpression(message, place=place_of(text, at), remedy=_remedy(text, at, found, seen, accepts))
 
 
 def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
@@ -318,7 +268,7 @@ def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[
     if found in _INSTEAD:
         return f"write `{_INSTEAD[found]}`"
     if found == "null":
-        operand = _one_line(brief(str(seen[-2]))) if seen[1:] and seen[-2].type in _REFERENCES else "x"
+        operand = one_line(brief(str(seen[-2]))) if seen[1:] and seen[-2].type in _REFERENCES else "x"
         return f"write `{operand} is not null`" if before == "!=" else f"write `{operand} is null`"
     if found == "not" and "IN" in accepts:
         return "write `not` before the whole comparison, as in `not x in {1, 2}`"
@@ -330,7 +280,7 @@ def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[
         return "write a set in braces, as in `x in {1, 2}`"
     if found == ".." and "_DOTS" not in accepts:
         return "write a range as `x in 4..10`, or `not x in 4..10`"
-    if found in _CURLY:
+    if found in CURLY:
         return "write straight quotes"
     if before.type in ("TEXT", "QUOTED") and at == before.end_pos:
         return "write a quote inside quotes twice"
@@ -344,17 +294,3 @@ def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[
 def _miscased(seen: Sequence[Token]) -> str | None:
     wrong = next((t for t in seen if t.type == "NAME" and t.lower() in RESERVED), None)
     return f"write `{wrong.lower()}`, in lower case" if wrong is not None else None
-
-
-def _place(text: str, at: int) -> str:
-    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
-
-
-def _refusal(at: Token | None, message: str, remedy: str | None = None) -> BadExpression:
-    place = f"line {at.line}, column {at.column}" if at is not None else None
-    return BadExpression(_one_line(message), place=place, remedy=remedy)
-
-
-def _one_line(message: str) -> str:
-    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)
-    return escaped if len(escaped) <= 200 else escaped[:197] + "..."

@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Final
 
 from headgate.lang.clock import clock_text
-from headgate.lang.parse import RESERVED
+from headgate.lang.reading import RESERVED
 from headgate.model.conditions import (
     AllOf,
     AnyOf,

@@ -1,24 +1,38 @@
 """Is the database a ledger that this Headgate reads, and is it whole?
 
-Guarantees: `recognise` refuses a ledger that is too new before anything else is read from it. `verify` finds
-damage that the database knows of, versions that are missing, intervals that overlap or lie outside the
-versions, rows that cannot be read and starting points that go back.
+Guarantees: `recognise` refuses a ledger that is too new before anything else is read from it. `upgrade` brings one
+of the format before to this one, whole or not at all. `verify` finds damage that the database knows of, versions that
+are missing, intervals that overlap or lie outside the versions, rows that cannot be read, a credential graph that does
+not hold together and starting points that go back.
 Leaves out: a row altered into another valid row.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Table, and_, func, inspect, or_, select
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table, and_, func, inspect, or_, select, text, update
+from sqlalchemy.schema import CreateColumn
 
 from headgate import __version__
 from headgate.ledger import codec, queries, schema
 from headgate.ledger.load import load
 from headgate.ledger.storage import RESTORE, damage
-from headgate.model.errors import Damaged, TooNew, TooOld
+from headgate.model.errors import Damaged, HeadgateError, TooNew, TooOld
+from headgate.model.state import State
+from headgate.roles.book import Book
 
 
-def recognise(connection: Connection, place: str) -> str:
-    """Refuse what is not a ledger, or one too new; otherwise the name of its administrator."""
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What a ledger says of itself."""
+
+    administrator: str
+    format: int
+
+
+def recognise(connection: Connection, place: str) -> Recognised:
+    """Refuse what is not a ledger, or one too new or too old; otherwise what it says of itself."""
     if not inspect(connection).has_table(schema.meta.name):
         raise Damaged(f"`{place}` is not a ledger", remedy="create one, or give the path of another")
     found = connection.execute(select(schema.meta.c.name, schema.meta.c.value))
@@ -33,12 +47,29 @@ def recognise(connection: Connection, place: str) -> str:
             f" this is Headgate {__version__}, which reads formats up to {schema.FORMAT}",
             remedy="use a newer Headgate",
         )
-    if written < schema.FORMAT:
+    if written < schema.UPGRADED:
         raise TooOld(
-            f"the ledger `{place}` has format {written}; this Headgate reads format {schema.FORMAT}",
+            f"the ledger `{place}` has format {written}; this Headgate reads formats from {schema.UPGRADED}",
             remedy="make the domain anew: no release wrote this format",
         )
-    return administrator
+    return Recognised(administrator, written)
+
+
+def upgrade(connection: Connection, place: str) -> None:
+    """Bring a ledger of the format before to this one; the caller's transaction keeps it whole or not at all."""
+    if recognise(connection, place).format == schema.FORMAT:
+        return  # someone else was first
+    known = inspect(connection)
+    missing = schema.BEFORE.difference(known.get_table_names())
+    if missing:
+        raise Damaged(f"the ledger `{place}` lacks the table `{min(missing)}`", remedy=RESTORE)
+    for table, name in schema.GAINED:
+        column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
+        connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
+    schema.METADATA.create_all(connection)
+    facts = schema.meta.c
+    for fact, value in (("format", str(schema.FORMAT)), ("headgate", __version__)):
+        connection.execute(update(schema.meta).where(facts.name == fact).values(value=value))
 
 
 def glance(connection: Connection, place: str) -> None:
@@ -74,8 +105,18 @@ def verify(connection: Connection, place: str, administrator: str) -> None:
         codec.rule_of(row)
     queries.all_subscriptions(connection, latest)
     queries.versions(connection, 0, latest)
-    load(connection, latest, administrator)
+    _graph(load(connection, latest, administrator), place)
     _starting_points(connection, place, latest)
+
+
+def _graph(state: State, place: str) -> None:
+    """Do the records follow from one another, and has every membership and election its own?"""
+    try:
+        Book(state)
+    except Damaged:
+        raise
+    except HeadgateError as error:
+        raise Damaged(f"the roles of the ledger `{place}` do not hold together: {error}", remedy=RESTORE) from error
 
 
 def _pages(connection: Connection, place: str, *, thorough: bool) -> None:

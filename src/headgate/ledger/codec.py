@@ -1,8 +1,9 @@
 """Facts of the model as columns, and back.
 
 Guarantees: what is decoded is what was encoded, kinds included: `1`, `1.0`, `True` and `'1'` stay apart,
-floats keep every bit, timestamps every microsecond. A condition that would not read back the same is refused
-when it is written. What cannot be decoded is `damaged`.
+floats keep every bit, timestamps every microsecond. A condition or role that would not read back the same is
+refused when it is written. What cannot be decoded is `damaged`.
+Leaves out: the role book (`role_rows`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from headgate.lang import parse_condition, render_condition
+from headgate.lang.render_roles import render_role
+from headgate.lang.rolefile import parse_role
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
+from headgate.model.rolefiles import RoleRef
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros, moment
 
@@ -28,7 +32,7 @@ Stored: TypeAlias = Mapping[Any, Any]
 """A row as the database gives it."""
 
 PARSED: Final = 65_536
-"""Distinct conditions whose parsed form is kept."""
+"""Distinct conditions, and distinct roles of rules, whose parsed form is kept."""
 
 
 def dump(data: object) -> str:
@@ -124,6 +128,24 @@ def dump_condition(condition: Condition) -> str:
     return text
 
 
+# Roles of rules
+
+
+@lru_cache(maxsize=PARSED)
+def load_role(text: str) -> RoleRef:
+    """The role that `dump_role` wrote."""
+    return parse_role(json.loads(text))
+
+
+def dump_role(role: RoleRef) -> str:
+    """The role of a rule as text that reads back as the same role."""
+    written = render_role(role)
+    text = dump(written)
+    if load_role(text) != role:
+        raise BadExpression(f"the role `{brief(written)}` does not read back as it was given")
+    return text
+
+
 # Facts
 
 
@@ -172,6 +194,7 @@ def rule_columns(rule: Rule) -> Columns:
         "effect": rule.effect.value,
         "disclose": rule.disclose,
         "author": rule.author,
+        "role": None if rule.role is None else dump_role(rule.role),
     }
 
 
@@ -191,6 +214,7 @@ def rule_of(row: Stored, source: Source = Source.RULE) -> Rule:
             disclose=row["disclose"],
             author=row["author"],
             source=source,
+            role=None if row["role"] is None else load_role(row["role"]),
         )
 
 
@@ -206,6 +230,7 @@ def subscription_columns(subscription: Subscription) -> Columns:
         "since_time": None if subscription.since_time is None else micros(subscription.since_time),
         "requires": None if subscription.requires is None else dump_condition(subscription.requires),
         "origin": subscription.origin,
+        "counted": None if subscription.counted is None else dump(subscription.counted),
     }
 
 
@@ -223,6 +248,7 @@ def subscription_of(row: Stored) -> Subscription:
             since_time=None if row["since_time"] is None else moment(row["since_time"]),
             requires=None if row["requires"] is None else load_condition(row["requires"]),
             origin=row["origin"],
+            counted=None if row["counted"] is None else tuple(json.loads(row["counted"])),
         )
 
 

@@ -3,20 +3,21 @@
 Guarantees: pure. Facts are compared as they are stored, so a change of kind alone (`1` to `True`) is a
 change. A fact that a batch sets to what it was makes no row. The cost is that of what the batch names, not
 of the whole state; for this it relies on `decide.apply` to leave what a batch does not name as the same
-objects.
+objects. Of roles, it is that of the facts that `roles.transition` has put into the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import TypeAlias, TypeVar
 
 from sqlalchemy import Table
 
-from headgate.ledger import codec, schema, statements
-from headgate.ledger.codec import Columns
+from headgate.ledger import codec, role_rows, schema, statements
+from headgate.ledger.codec import Columns, dump
+from headgate.ledger.role_book import rank
 from headgate.model.changes import (
     AddIssuing,
     AddMember,
@@ -28,40 +29,59 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    ElectRole,
+    EndCredential,
+    EnterRole,
+    GrantRole,
+    HearPeer,
     Identify,
+    MirrorRole,
+    PassRevocation,
     Present,
     RegisterPredicate,
+    ReinstateRole,
     RemoveGroup,
     RemoveIssuing,
     RemoveMember,
+    RemovePeer,
     RemovePredicate,
     RemovePrincipal,
     RemoveProvider,
     RemoveRelation,
+    RemoveRepresentative,
     RemoveRow,
     RemoveRule,
     RetireType,
     Revoke,
+    RevokeRole,
     Row,
     SetAttribute,
     SetConnect,
     SetCoordinator,
+    SetEventPolicy,
     SetKey,
     SetNetwork,
     SetOpen,
+    SetPeer,
     SetPolicyRule,
     SetProvider,
+    SetRepresentative,
+    SetRolefile,
+    Settle,
     Subscribe,
     Succeed,
     Tick,
     Unadvertise,
     Unsubscribe,
+    WatchRecords,
     Withdraw,
 )
 from headgate.model.rights import Rule, Source
+from headgate.model.roles import RoleFacts
 from headgate.model.state import State
 from headgate.model.values import Value
 
+K = TypeVar("K", str, int)
 T = TypeVar("T")
 Facts: TypeAlias = dict[tuple[str, ...], Columns]
 """Rows by key."""
@@ -91,7 +111,7 @@ class Delta:
             if before.get(key) != new:
                 self.begin(table, new)
 
-    def end(self, table: Table, key: tuple[str, ...]) -> None:
+    def end(self, table: Table, key: tuple[str | int, ...]) -> None:
         """A fact ends."""
         self.ends.setdefault(table, []).append(dict(zip(schema.KEYS[table], key, strict=True)))
 
@@ -112,6 +132,7 @@ class Touched:
         self.predicates: dict[str, None] = {}
         self.regroups = False
         self.attests = False
+        self.roles: list[RoleFacts] = []
         for change in batch.changes:
             match change:
                 case DeclareType(type):
@@ -146,6 +167,26 @@ class Touched:
                     self.attests = True  # attributes may go with what attested them
                 case SetPolicyRule() | SetCoordinator() | SetNetwork() | Present() | AddIssuing() | RemoveIssuing():
                     pass
+                case Settle(facts):
+                    self.roles.append(facts)
+                case SetEventPolicy() | SetRepresentative() | RemoveRepresentative():
+                    pass  # compared by what stands in the states
+                case (
+                    SetRolefile()
+                    | GrantRole()
+                    | EnterRole()
+                    | ElectRole()
+                    | EndCredential()
+                    | PassRevocation()
+                    | RevokeRole()
+                    | ReinstateRole()
+                    | SetPeer()
+                    | RemovePeer()
+                    | MirrorRole()
+                    | HearPeer()
+                    | WatchRecords()
+                ):
+                    raise TypeError("what became of a request of a role is not worked out in the batch")
 
 
 def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
@@ -174,12 +215,15 @@ def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
         made.end(schema.withdrawals, (principal,))
     for name in _changed(before.predicates, after.predicates, touched.predicates):
         made.compare(schema.predicates, _predicate(before, name), _predicate(after, name))
+    _event_policy(made, before, after)
+    for facts in touched.roles:
+        _roles(made, before, after, facts)
     return made
 
 
 def _changed(before: Mapping[str, T], after: Mapping[str, T], touched: Iterable[str]) -> list[str]:
     """The names that no longer stand for the same object."""
-    named = [name for name in touched if before.get(name) is not after.get(name)]
+    named = [name for name in dict.fromkeys(touched) if before.get(name) is not after.get(name)]
     growth = sum((name in after) - (name in before) for name in named)
     if len(after) - len(before) == growth:
         return named
@@ -384,3 +428,75 @@ def _subscriptions(made: Delta, before: State, after: State, touched: Iterable[s
             if new.first != after.version:
                 raise AssertionError(f"the subscription `{name}` says {new.first} in version {after.version}")
             made.begin(schema.subscriptions, codec.subscription_columns(new))
+
+
+def _event_policy(made: Delta, before: State, after: State) -> None:
+    if before.roles.policy is not after.roles.policy:
+        made.compare(schema.event_policy, event_policy(before), event_policy(after))
+    was, now = before.roles.representatives, after.roles.representatives
+    if was is not now:
+        for name in dict.fromkeys([*was, *now]):
+            if was.get(name) is not now.get(name):
+                made.compare(schema.representatives, representative(before, name), representative(after, name))
+
+
+def event_policy(state: State) -> Facts:
+    """The event policy, as a row; of no entries, none."""
+    policy = state.roles.policy
+    return {(role_rows.EVENTS,): role_rows.policy_columns(policy)} if policy.entries else {}
+
+
+def representative(state: State, name: str) -> Facts:
+    """How event policy sees a type, as a row."""
+    found = state.roles.representatives.get(name)
+    return {} if found is None else {(name,): role_rows.representative_columns(found)}
+
+
+def _roles(made: Delta, before: State, after: State, facts: RoleFacts) -> None:
+    """What a batch makes of roles, by the names in its facts alone."""
+    version, old, new = after.version, before.roles, after.roles
+    named = [one.id for one in facts.ended]
+    ids = [*named, *(one.id for one in facts.memberships)]
+    for position, held in enumerate(_exchanged(made, schema.memberships, old.memberships, new.memberships, ids)):
+        made.begin(schema.memberships, {**role_rows.membership_columns(held), "rank": rank(version, position)})
+    ids = [*named, *(one.id for one in facts.elections)]
+    for position, elected in enumerate(_exchanged(made, schema.elections, old.elections, new.elections, ids)):
+        made.begin(schema.elections, {**role_rows.election_columns(elected), "rank": rank(version, position)})
+    refs = [*facts.dropped, *(one.ref for one in facts.records)]
+    for record in _exchanged(made, schema.records, old.records, new.records, refs):
+        made.begin(schema.records, role_rows.record_columns(record))
+    names = [*facts.peers_gone, *(one.name for one in facts.peers)]
+    for peer in _exchanged(made, schema.peers, old.peers, new.peers, names):
+        made.begin(schema.peers, role_rows.peer_columns(peer))
+    for name in dict.fromkeys(name for name, _ in facts.rolefiles):
+        was, now = old.rolefiles.get(name), new.rolefiles.get(name)
+        if was is not now:
+            made.compare(schema.rolefiles, rolefile(before, name), rolefile(after, name))
+    for ban in facts.lifted:
+        made.end(schema.bans, (role_rows.ban_columns(ban)["digest"],))
+    for ban in facts.banned:
+        made.begin(schema.bans, role_rows.ban_columns(ban))
+    for watch in facts.unwatched:
+        made.end(schema.watches, (watch.watcher, watch.record))
+    for watch in facts.watched:
+        made.begin(schema.watches, role_rows.watch_columns(watch))
+    for ending in facts.ended:
+        made.begin(schema.endings, {"id": ending.id, "reason": dump(ending.reason)})
+
+
+def rolefile(state: State, service: str) -> Facts:
+    """The rolefile of a service, as a row."""
+    found = state.roles.rolefiles.get(service)
+    return {} if found is None else {(service,): role_rows.rolefile_columns(service, found)}
+
+
+def _exchanged(made: Delta, table: Table, old: Mapping[K, T], new: Mapping[K, T], names: Iterable[K]) -> Iterator[T]:
+    """End what is no longer what it was; give what it is now, in the order in which it is named."""
+    for name in dict.fromkeys(names):
+        was, now = old.get(name), new.get(name)
+        if was is now:
+            continue
+        if was is not None:
+            made.end(table, (name,))
+        if now is not None:
+            yield now

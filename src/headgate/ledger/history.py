@@ -2,8 +2,9 @@
 
 Guarantees: `difference` compares what is in force, so what came and went in between does not show. `history`
 follows a principal through nested groups, as they were at each version: its attributes, its groups, the
-rules that name it or them, its subscriptions.
-Leaves out: what the conditions of those rules look at besides (types, relations, groups it is not in).
+roles it holds and why they ended, whom it elects, the rules that name it, them or its roles, its subscriptions.
+Leaves out: what the conditions of those rules look at besides (types, relations, groups it is not in), event policy,
+which is for everyone, and credential records (`role_words`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 
-from headgate.ledger import schema
+from headgate.decide.rolebook import fit
+from headgate.ledger import codec, role_rows, schema
 from headgate.ledger.codec import Stored
 from headgate.ledger.queries import versions
+from headgate.ledger.role_book import RANKED
 from headgate.ledger.words import Difference, compare
 from headgate.model.errors import NotFound
 from headgate.model.values import brief
@@ -41,7 +44,9 @@ def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     """What is in force at `b` and not at `a`, and the other way round, by kind and in order of name."""
     found: list[Difference] = []
     for table in schema.KEYS:
-        old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b))
+        if table in schema.UNTOLD:
+            continue
+        old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b), through=b)
         new = _rows(connection, table, schema.in_force(table, b) & schema.not_in_force(table, a))
         found += sorted(_differences(table, old, new), key=lambda one: one.name)
     return found
@@ -50,30 +55,34 @@ def difference(connection: Connection, a: int, b: int) -> list[Difference]:
 def history(connection: Connection, principal: str, through: int) -> list[HistoryEntry]:
     """Every version that touched the principal, oldest first, with what it did in words."""
     membership = _Membership(connection, principal)
+    held = _Held(connection, principal)
     mine: dict[Table, ColumnElement[bool]] = {
         schema.principals: schema.principals.c.name == principal,
         schema.subject_attributes: schema.subject_attributes.c.principal == principal,
         schema.members: schema.members.c.member.in_(membership.names),
-        schema.rules: schema.rules.c.who.in_(membership.names),
+        schema.memberships: schema.memberships.c.holder == principal,
+        schema.elections: schema.elections.c.elector == principal,
+        schema.rules: schema.rules.c.who.in_(membership.names) | schema.rules.c.role.is_not(None),
         schema.admitted: schema.admitted.c.who == principal,
         schema.policy_rules: schema.policy_rules.c.principal == principal,
         schema.subscriptions: schema.subscriptions.c.principal == principal,
     }
     # Rows of these tables touch the principal only while it is, or is in, whom they name.
-    through_whom: dict[Table, Callable[[RowMapping], str]] = {
-        schema.members: lambda row: str(row["member"]),
-        schema.rules: lambda row: str(row["who"]),
+    touches: dict[Table, Callable[[RowMapping, int], bool]] = {
+        schema.members: lambda row, version: membership.holds(str(row["member"]), version),
+        schema.rules: lambda row, version: (
+            membership.holds(str(row["who"]), version) if row["role"] is None else held.fits(row, version)
+        ),
     }
     words: dict[int, list[str]] = {}
     for table, which in mine.items():
         ended: dict[int, list[RowMapping]] = {}
         begun: dict[int, list[RowMapping]] = {}
         for row in _rows(connection, table, which):
-            whom = through_whom[table](row) if table in through_whom else principal
             starts, ends = row["from_version"], row["to_version"]
-            if membership.holds(whom, starts):
+            if table not in touches or touches[table](row, starts):
                 begun.setdefault(starts, []).append(row)
-            if ends is not None and membership.holds(whom, ends - 1):
+            if ends is not None and (table not in touches or touches[table](row, ends - 1)):
                 ended.setdefault(ends, []).append(row)
         for version in sorted(ended.keys() | begun.keys()):
             found = _differences(table, ended.get(version, []), begun.get(version, []))
@@ -87,8 +96,19 @@ def history(connection: Connection, principal: str, through: int) -> list[Histor
     ]
 
 
-def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> list[RowMapping]:
-    return list(connection.execute(select(table).where(which).order_by(table.c.row)).mappings())
+def _rows(
+    connection: Connection, table: Table, which: ColumnElement[bool], through: int | None = None
+) -> list[RowMapping]:
+    """Rows in order; of memberships and elections, with why they ended: with the row, or afterwards by `through`."""
+    wanted = select(table)
+    if table in RANKED:
+        ending = schema.endings
+        # Whatever only changed has no ending, so the first one from there on is that of the row.
+        latest = table.c.to_version if through is None else through
+        during = (ending.c.id == table.c.id) & ending.c.from_version.between(table.c.to_version, latest)
+        why = select(ending.c.reason).where(during).order_by(ending.c.from_version).limit(1)
+        wanted = select(table, why.scalar_subquery().label("reason"))
+    return list(connection.execute(wanted.where(which).order_by(table.c.row)).mappings())
 
 
 def _differences(table: Table, old: Iterable[Stored], new: Iterable[Stored]) -> Iterator[Difference]:
@@ -105,6 +125,25 @@ def _differences(table: Table, old: Iterable[Stored], new: Iterable[Stored]) -> 
 def _known(connection: Connection, principal: str) -> bool:
     fact = schema.meta.c.name == "administrator"
     return principal == connection.scalar(select(schema.meta.c.value).where(fact))
+
+
+class _Held:
+    """Which roles a principal held when."""
+
+    def __init__(self, connection: Connection, principal: str) -> None:
+        rows = _rows(connection, schema.memberships, schema.memberships.c.holder == principal)
+        self._every = [(role_rows.membership_of(row), row["from_version"], row["to_version"]) for row in rows]
+
+    def fits(self, rule: Stored, version: int) -> bool:
+        """Did the principal hold the role of a rule at a version?"""
+        role = codec.load_role(rule["role"])
+        return any(
+            starts <= version
+            and (ends is None or version < ends)
+            and one.state is True
+            and fit(role, one, {}) is not None
+            for one, starts, ends in self._every
+        )
 
 
 class _Membership:

@@ -3,44 +3,56 @@
 Guarantees: a commit is one durable transaction that makes exactly one version, the next, or fails and leaves
 the ledger as it was. Processes and threads may commit at once; each batch is applied to the version just
 before its own. What is in force at a version never changes afterwards: rows are only added, or closed by a
-later version.
-Leaves out: what a batch may do (`decide.apply`), and how streams come to their starting points (D7). A
+later version. What falls with a credential falls in the same version (D13), and is as it was after a restart.
+Leaves out: what a batch may do (`roles.transition`), and how streams come to their starting points (D7). A
 `Ledger` may be shared by threads, but not carried over a fork.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from sqlalchemy import Connection, bindparam, func, insert, inspect, select, update
+from sqlalchemy import Connection, Table, bindparam, func, insert, inspect, select, update
 
 from headgate import __version__
-from headgate.decide.apply import apply
+from headgate.decide.constraints import RoleFunction
 from headgate.ledger import checks, history, queries, schema
-from headgate.ledger.codec import dump
+from headgate.ledger.codec import Columns, dump
 from headgate.ledger.delta import Delta, Ranks, delta
 from headgate.ledger.history import HistoryEntry
 from headgate.ledger.load import advance, load, policy_versions
 from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.role_book import RANKED
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
 from headgate.ledger.words import Difference
-from headgate.model.changes import Batch
+from headgate.model.changes import Batch, Settle
 from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
 from headgate.model.rights import Subscription
+from headgate.model.roles import Reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import check_name
 from headgate.model.values import micros
+from headgate.roles.book import Book
+from headgate.roles.transition import Outcome, transition
+
+CLOSED_AT_ONCE: Final = 10_000
+"""Facts that one statement ends; databases bound the values of a statement."""
 
 
 def now() -> datetime:
     """The clock of the machine."""
     return datetime.now(UTC)
+
+
+def no_functions(_: State) -> Mapping[str, RoleFunction]:
+    """No functions for the constraints of rolefiles besides those that all have."""
+    return {}
 
 
 class Ledger:
@@ -51,6 +63,8 @@ class Ledger:
         self._clock = clock
         self._committing = threading.Lock()
         self._head = State(administrator=administrator)
+        self._book: Book | None = None  # of the head state, while no commit is under way
+        self.functions: Callable[[State], Mapping[str, RoleFunction]] = no_functions
         self.administrator = administrator
         self.place = storage.place
 
@@ -87,15 +101,20 @@ class Ledger:
 
     @classmethod
     def open(cls, where: str | Path, *, clock: Callable[[], datetime] = now, patience: float = PATIENCE) -> Self:
-        """Open a ledger that exists, after a quick check."""
+        """Open a ledger that exists, after a quick check; one of the format before is brought to this one."""
         storage = Storage(where, patience=patience)
         with _closing_on_failure(storage):
             if storage.file is not None and not storage.file.is_file():
                 raise NotFound(f"no ledger `{storage.place}`", remedy="create it, or check the path")
             with storage.reading() as connection:
-                administrator = checks.recognise(connection, storage.place)
+                found = checks.recognise(connection, storage.place)
+            if found.format < schema.FORMAT:
+                with storage.writing() as connection:
+                    _lock(connection)
+                    checks.upgrade(connection, storage.place)
+            with storage.reading() as connection:
                 checks.glance(connection, storage.place)
-        return cls(storage, administrator, clock)
+        return cls(storage, found.administrator, clock)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -119,27 +138,30 @@ class Ledger:
 
     def commit(self, batch: Batch, *, expect: int | None = None) -> int:
         """Apply a batch and return the version it made; `expect` refuses it if the ledger has moved on."""
-        with self._turn(), self._storage.writing() as connection:
-            _lock(connection)
-            current = _latest(connection)
-            if expect is not None and expect != current:
-                raise VersionConflict(
-                    f"the ledger is at version {current}, not {expect} as expected",
-                    remedy="look at what changed and submit the batch again",
+        with self._turn():
+            with self._storage.writing() as connection:
+                _lock(connection)
+                current = _latest(connection)
+                if expect is not None and expect != current:
+                    raise VersionConflict(
+                        f"the ledger is at version {current}, not {expect} as expected",
+                        remedy="look at what changed and submit the batch again",
+                    )
+                before = self._at(connection, current)
+                now = self._clock()
+                outcome = self._passed(before, batch, now)
+                after = outcome.after
+                ranks = _ranks(connection)
+                _write(connection, after.version, delta(before, after, outcome.batch, ranks))
+                connection.execute(
+                    insert(schema.versions).values(
+                        version=after.version,
+                        author=batch.author,
+                        recorded_at=micros(now),
+                        note=dump(batch.note),
+                    )
                 )
-            before = self._at(connection, current)
-            after = apply(before, batch)
-            ranks = _ranks(connection)
-            _write(connection, after.version, delta(before, after, batch, ranks))
-            connection.execute(
-                insert(schema.versions).values(
-                    version=after.version,
-                    author=batch.author,
-                    recorded_at=micros(self._clock()),
-                    note=dump(batch.note),
-                )
-            )
-        self._head = after
+            self._head, self._book = after, outcome.book
         return after.version
 
     def state(self, version: int | None = None, *, subscriptions: bool = True) -> State:
@@ -190,6 +212,18 @@ class Ledger:
         """Every version that touched a principal: attributes, groups, rules, subscriptions."""
         with self._storage.reading() as connection:
             return history.history(connection, principal, _latest(connection))
+
+    # -- roles ----------------------------------------------------------------------------------------------
+
+    def record_state(self, ref: Reference) -> bool | None:
+        """Is a credential record true, false or unknown at the latest version? One that is no more is false."""
+        with self._storage.reading() as connection:
+            return queries.record_state(connection, ref)
+
+    def endings(self, id: str) -> list[tuple[int, str]]:
+        """When a membership or election of this id ended, and why, oldest first."""
+        with self._storage.reading() as connection:
+            return queries.endings(connection, id)
 
     # -- starting points ------------------------------------------------------------------------------------
 
@@ -253,6 +287,20 @@ class Ledger:
             raise NotFound(f"no version {version} in `{self.place}`", remedy=f"there are 0 to {latest}")
         return version
 
+    def _passed(self, before: State, batch: Batch, now: datetime) -> Outcome:
+        """What a batch makes of a state. The book is kept again once all is written, or if nothing was done to it."""
+        if any(isinstance(change, Settle) for change in batch.changes):
+            raise BadDefinition("what becomes of roles is worked out here", remedy="leave `Settle` out of the batch")
+        book, self._book = self._book, None
+        if book is not None and book.version != before.version:
+            book = None  # another process moved on
+        try:
+            return transition(before, batch, book=book, functions=self.functions, now=now)
+        except BaseException:
+            if book is not None and book.version == before.version:
+                self._book = book
+            raise
+
     def _at(self, connection: Connection, latest: int) -> State:
         """The head state, brought forward if another process moved on."""
         head = self._head
@@ -290,11 +338,34 @@ def _ranks(connection: Connection) -> Ranks:
 
 def _write(connection: Connection, version: int, made: Delta) -> None:
     for table, keys in made.ends.items():
-        which = [table.c[name] == bindparam(f"key_{name}") for name in schema.KEYS[table]]
-        closing = update(table).where(*which, table.c.to_version.is_(None)).values(to_version=version)
-        named = [{f"key_{name}": value for name, value in key.items()} for key in keys]
-        closed = connection.execute(closing, named)
-        if connection.dialect.supports_sane_multi_rowcount and closed.rowcount != len(keys):
+        if _closed(connection, table, version, keys) != len(keys):
             raise Damaged(f"the ledger lacks {table.name} that were in force", remedy=RESTORE)
     for table, rows in made.begins.items():
-        connection.execute(insert(table), [{**row, "from_version": version} for row in rows])
+        places = _places(connection, table, version) if table in RANKED and table in made.ends else {}
+        new = [{**row, "from_version": version} for row in rows]
+        for row in new if places else ():
+            row["rank"] = places.get(row["id"], row["rank"])
+        connection.execute(insert(table), new)
+
+
+def _closed(connection: Connection, table: Table, version: int, keys: list[Columns]) -> int:
+    """End facts by their keys; how many there were, as far as the database tells."""
+    named = schema.KEYS[table]
+    closing = update(table).where(table.c.to_version.is_(None)).values(to_version=version)
+    if len(named) == 1:
+        # Many by one statement: a cascade may end a hundred thousand.
+        [name] = named
+        parts = (keys[at : at + CLOSED_AT_ONCE] for at in range(0, len(keys), CLOSED_AT_ONCE))
+        every = (closing.where(table.c[name].in_([key[name] for key in part])) for part in parts)
+        return sum(connection.execute(one).rowcount for one in every)
+    which = [table.c[name] == bindparam(f"key_{name}") for name in named]
+    closed = connection.execute(
+        closing.where(*which), [{f"key_{name}": value for name, value in key.items()} for key in keys]
+    )
+    return closed.rowcount if connection.dialect.supports_sane_multi_rowcount else len(keys)
+
+
+def _places(connection: Connection, table: Table, version: int) -> dict[str, int]:
+    """The ranks of what this version ended: what only changes keeps its own."""
+    ended = select(table.c.id, table.c.rank).where(table.c.to_version == version)
+    return {row.id: row.rank for row in connection.execute(ended)}

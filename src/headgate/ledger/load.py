@@ -1,6 +1,6 @@
 """The state at a version, out of the rows in force there.
 
-Guarantees: equal to what `decide.apply` made when the version was committed, rules and types in the same
+Guarantees: equal to what `roles.transition` made when the version was committed, rules and types in the same
 order. A row that does not fit the others (a member of no group, a type without its parent) is `damaged`, not
 left out.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, union
 
 from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import decoding
+from headgate.ledger.role_book import advance_book, load_book
 from headgate.model.authority import AttestedRule
 from headgate.model.changes import Row
 from headgate.model.rights import Source, Subscription
@@ -22,10 +23,12 @@ from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import Value
 
+_POLICY: Final = tuple(table for table in schema.KEYS if table not in schema.NOT_POLICY)
+
 
 def load(connection: Connection, version: int, administrator: str, *, subscriptions: bool = True) -> State:
     """The whole state at a version; without subscriptions, all the rest of it."""
-    state = _policy(connection, version, administrator)
+    state = replace(_policy(connection, version, administrator), roles=load_book(connection, version))
     if not subscriptions:
         return state
     found = _rows(connection, schema.subscriptions, schema.in_force(schema.subscriptions, version))
@@ -34,7 +37,8 @@ def load(connection: Connection, version: int, administrator: str, *, subscripti
 
 def advance(connection: Connection, state: State, version: int) -> State:
     """A state brought forward to a later version; what did not change since is not read again."""
-    if policy_versions(connection, state.version, version):
+    plain = [table for table in _POLICY if table not in schema.ROLES]
+    if _versions(connection, plain, state.version, version):
         policy = _policy(connection, version, state.administrator)
     else:
         policy = replace(_beside(connection, state, version), version=version)
@@ -46,15 +50,21 @@ def advance(connection: Connection, state: State, version: int) -> State:
         now.pop(gone, None)
     for row in _rows(connection, table, begun & schema.in_force(table, version)):
         now[row["id"]] = codec.subscription_of(row)
-    return replace(policy, subscriptions=now)
+    roles = state.roles
+    if _versions(connection, schema.ROLES, state.version, version):
+        roles = advance_book(connection, roles, state.version, version)
+    return replace(policy, subscriptions=now, roles=roles)
 
 
 def policy_versions(connection: Connection, after: int, through: int) -> list[int]:
     """The versions in `(after, through]` at which anything but subscriptions changed."""
+    return _versions(connection, _POLICY, after, through)
+
+
+def _versions(connection: Connection, tables: Iterable[Table], after: int, through: int) -> list[int]:
     found = [
         select(column.label("version")).where(column.between(after + 1, through)).distinct()
-        for table in schema.KEYS
-        if table not in schema.NOT_POLICY
+        for table in tables
         for column in (table.c.from_version, table.c.to_version)
     ]
     return sorted(connection.scalars(union(*found)))
@@ -62,8 +72,8 @@ def policy_versions(connection: Connection, after: int, through: int) -> list[in
 
 def _beside(connection: Connection, state: State, version: int) -> State:
     """What is not policy at a version, read again where it changed since the state."""
-    for table in (*schema.NOT_POLICY,):
-        if table is schema.subscriptions:
+    for table in schema.NOT_POLICY:
+        if table is schema.subscriptions or table in schema.ROLES:
             continue
         ends = table.c.to_version
         changed = or_(

@@ -1,6 +1,7 @@
 """What a batch would change, in the words that the ledger has for it afterwards.
 
-Guarantees: pure; the differences are those that `Ledger.difference` gives once the batch is committed.
+Guarantees: pure; the differences are those that `Ledger.difference` gives once the batch is committed. The batch is the
+one that `roles.transition` gives, in which requests of roles are worked out.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import Final
 
 from sqlalchemy import Table
 
-from headgate.ledger import codec, schema, statements
+from headgate.ledger import codec, role_rows, schema, statements
 from headgate.ledger.codec import Columns
-from headgate.ledger.delta import Ranks, bags, delta, policy_rules, settings
+from headgate.ledger.delta import Ranks, bags, delta, event_policy, policy_rules, representative, rolefile, settings
+from headgate.ledger.role_book import RANKED
 from headgate.ledger.words import Difference, compare
 from headgate.model.changes import Batch
 from headgate.model.rights import Source
@@ -23,15 +25,20 @@ def preview(before: State, after: State, batch: Batch) -> list[Difference]:
     """What is in force after the batch and not before, and the other way round, by kind and in order of name."""
     written = sum(rule.source is Source.RULE for rule in before.rules)
     made = delta(before, after, batch, Ranks(0, written - 1))
+    reasons = {one["id"]: one["reason"] for one in made.begins.get(schema.endings, ())}
     found: list[Difference] = []
     for table, key in schema.KEYS.items():
+        if table in schema.UNTOLD:
+            continue
         old = _STORED[table](before) if made.ends.get(table) else {}
         pairs: dict[tuple[str, ...], list[Columns | None]] = {}
         for ended in made.ends.get(table, ()):
             name = tuple(ended[column] for column in key)
-            pairs[name] = [old[name], None]
+            pairs[name] = [{**old[name], "reason": reasons.get(name[0])}, None]
         for begun in made.begins.get(table, ()):
             row = {**begun, "from_version": after.version}
+            if table in RANKED:
+                row["rank"] = 0  # within a batch, what began again has kept its place
             pairs.setdefault(tuple(row[column] for column in key), [None, None])[1] = row
         compared = (compare(table, was, now) for was, now in pairs.values())
         found += sorted((one for one in compared if one is not None), key=lambda one: one.name)
@@ -121,6 +128,30 @@ def _withdrawals(state: State) -> Mapping[tuple[str, ...], Columns]:
     return {(who,): {"principal": who, "from_version": version} for who, version in state.withdrawals.items()}
 
 
+def _memberships(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(id,): {**role_rows.membership_columns(one), "rank": 0} for id, one in state.roles.memberships.items()}
+
+
+def _elections(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(id,): {**role_rows.election_columns(one), "rank": 0} for id, one in state.roles.elections.items()}
+
+
+def _bans(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(row["digest"],): row for row in map(role_rows.ban_columns, state.roles.bans)}
+
+
+def _peers(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {(name,): role_rows.peer_columns(one) for name, one in state.roles.peers.items()}
+
+
+def _rolefiles(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {key: row for service in state.roles.rolefiles for key, row in rolefile(state, service).items()}
+
+
+def _representatives(state: State) -> Mapping[tuple[str, ...], Columns]:
+    return {key: row for name in state.roles.representatives for key, row in representative(state, name).items()}
+
+
 _STORED: Final[Mapping[Table, Callable[[State], Mapping[tuple[str, ...], Columns]]]] = {
     schema.types: _types,
     schema.principals: _principals,
@@ -140,5 +171,12 @@ _STORED: Final[Mapping[Table, Callable[[State], Mapping[tuple[str, ...], Columns
     schema.policy_rules: policy_rules,
     schema.statements: _statements,
     schema.bags: bags,
+    schema.memberships: _memberships,
+    schema.elections: _elections,
+    schema.bans: _bans,
+    schema.peers: _peers,
+    schema.rolefiles: _rolefiles,
+    schema.event_policy: event_policy,
+    schema.representatives: _representatives,
 }
-"""The rows in force at a state, by table and key."""
+"""The rows in force at a state, by table and key; of all tables that differences tell of."""

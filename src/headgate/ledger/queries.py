@@ -16,6 +16,7 @@ from headgate.ledger import codec, schema
 from headgate.ledger.codec import decoding
 from headgate.model.errors import BadDefinition, StaleVersion, VersionConflict
 from headgate.model.rights import Subscription
+from headgate.model.roles import Reference
 from headgate.model.types import check_name
 from headgate.model.values import INT_MAX, moment
 
@@ -102,6 +103,24 @@ def type_since(connection: Connection, name: str) -> datetime | None:
         .where(types.c.name == name, types.c.to_version.is_(None))
     ).scalar()
     return None if found is None else moment(found)
+
+
+def record_state(connection: Connection, ref: Reference) -> bool | None:
+    """What is believed of a credential record at the latest version; one that is no more is false."""
+    table = schema.records
+    which = (table.c.ref == ref) & table.c.to_version.is_(None)
+    found = connection.execute(select(table.c.state).where(which)).one_or_none()
+    return False if found is None else found.state
+
+
+def endings(connection: Connection, id: str) -> list[tuple[int, str]]:
+    """The versions that ended memberships or elections of an id, with the reasons."""
+    table = schema.endings
+    found = connection.execute(
+        select(table.c.from_version, table.c.reason).where(table.c.id == id).order_by(table.c.from_version)
+    )
+    with decoding("ending", id):
+        return [(version, json.loads(reason)) for version, reason in found]
 
 
 def starting_points(connection: Connection, version: int | None, stream: str | None) -> list[StartingPoint]:

@@ -26,8 +26,11 @@ from sqlalchemy import (
     or_,
 )
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The format that this Headgate writes, and the newest that it reads."""
+
+UPGRADED: Final = 3
+"""The oldest format that is brought to this one when a ledger is opened."""
 
 METADATA: Final = MetaData()
 
@@ -60,8 +63,10 @@ KEYS: Final[dict[Table, tuple[str, ...]]] = {}
 """The tables of facts, each with the columns that name a fact."""
 
 
-def _facts(table: str, key: tuple[str, ...], *columns: Column[object] | Index) -> Table:
-    names = [Column(name, String, nullable=False) for name in key]
+def _facts(
+    table: str, key: tuple[str, ...], *columns: Column[object] | Index, numbers: frozenset[str] = frozenset()
+) -> Table:
+    names = [Column(name, BigInteger if name in numbers else String, nullable=False) for name in key]
     made = Table(
         table,
         METADATA,
@@ -117,6 +122,8 @@ def _entries(table: str) -> Table:
         Column("effect", String, nullable=False),
         Column("disclose", Boolean, nullable=False),
         Column("author", String, nullable=False),
+        # In place of `who`, which is then empty: whoever holds the role.
+        Column("role", Text),
         Index(f"{table}_by_who", "who"),
     )
 
@@ -141,6 +148,7 @@ subscriptions: Final = _facts(
     Column("since_time", BigInteger),
     Column("requires", Text),
     Column("origin", String),
+    Column("counted", Text),
     Index("subscriptions_by_principal", "principal"),
 )
 predicates: Final = _facts(
@@ -158,8 +166,79 @@ statements: Final = _facts("statements", ("kind", "id"), Column("content", Text,
 # Who has presented which certificates, in the order of the rows.
 bags: Final = _facts("bags", ("principal", "certificate"))
 
-NOT_POLICY: Final = (subscriptions, keys, settings, advertisements, withdrawals, statements, bags)
+
+# -- roles ------------------------------------------------------------------------------------------------------
+
+# `rank` is the order of beginning: whatever changes of a membership or election, it keeps its place.
+memberships: Final = _facts(
+    "memberships",
+    ("id",),
+    Column("rank", BigInteger, nullable=False),
+    Column("holder", String, nullable=False),
+    Column("service", String, nullable=False),
+    Column("instance", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("args", Text, nullable=False),
+    Column("record", BigInteger, nullable=False),
+    Column("state", Boolean),
+    Column("statement", Text, nullable=False),
+    Column("supports", Text, nullable=False),
+    Column("appointment", Boolean, nullable=False),
+    Column("until", BigInteger),
+    Index("memberships_by_holder", "holder"),
+)
+elections: Final = _facts(
+    "elections",
+    ("id",),
+    Column("rank", BigInteger, nullable=False),
+    Column("elector", String, nullable=False),
+    Column("content", Text, nullable=False),
+    Index("elections_by_elector", "elector"),
+)
+# Parents are references, negative where the link is negated. `flags`: see `role_rows`.
+records: Final = _facts(
+    "records",
+    ("ref",),
+    Column("op", String, nullable=False),
+    Column("parents", Text, nullable=False),
+    Column("state", Boolean),
+    Column("fact", Text, nullable=False),
+    Column("flags", Integer, nullable=False),
+    numbers=frozenset({"ref"}),
+)
+bans: Final = _facts("bans", ("digest",), Column("content", Text, nullable=False))
+peers: Final = _facts("peers", ("name",), Column("content", Text, nullable=False))
+watches: Final = _facts("watches", ("watcher", "record"), numbers=frozenset({"record"}))
+rolefiles: Final = _facts("rolefiles", ("service",), Column("text", Text, nullable=False))
+# One row at most, under the name `events`.
+event_policy: Final = _facts("event_policy", ("name",), Column("text", Text, nullable=False))
+representatives: Final = _facts("representatives", ("type",), Column("parameters", Text, nullable=False))
+# Why memberships and elections ended, at the version that ended them.
+endings: Final = Table(
+    "endings",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("from_version", BigInteger, primary_key=True, autoincrement=False),
+    Column("reason", Text, nullable=False),
+)
+
+ROLES: Final = (memberships, elections, records, bans, peers, watches, rolefiles, event_policy, representatives)
+"""The tables of the role book, which is brought forward row by row."""
+
+NOT_POLICY: Final = (
+    *(subscriptions, keys, settings, advertisements, withdrawals, statements, bags),
+    *(elections, records, bans, peers, watches, rolefiles),
+)
 """The tables that no decision about an event looks at, except for the subscription that it is about."""
+
+UNTOLD: Final = (records, watches)
+"""The tables that differences leave out: what they mean for people, memberships and endings say."""
+
+BEFORE: Final = frozenset(METADATA.tables) - {table.name for table in (*ROLES, endings)}
+"""The tables of format 3."""
+
+GAINED: Final = ((rules, "role"), (admitted, "role"), (subscriptions, "counted"))
+"""The columns that tables of format 3 lack."""
 
 
 def in_force(table: Table, version: int) -> ColumnElement[bool]:

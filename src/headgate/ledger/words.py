@@ -1,7 +1,7 @@
 """Rows of the ledger in words, for people.
 
 Guarantees: pure; one line each; names in backticks; conditions and values as the expression language has
-them.
+them. Of roles, see `role_words`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,16 @@ from sqlalchemy import Table
 from headgate.lang.render import render_condition, render_operand
 from headgate.ledger import codec, schema, statements
 from headgate.ledger.codec import Stored, decoding
+from headgate.ledger.role_words import (
+    ROLE_KINDS,
+    role_added,
+    role_again,
+    role_changed,
+    role_name,
+    role_of_rule,
+    role_removed,
+    role_text,
+)
 from headgate.model.authority import (
     Attested,
     AttestedRule,
@@ -58,7 +68,15 @@ KINDS = {
     schema.policy_rules: "policy rule",
     schema.statements: "statement",
     schema.bags: "presented",
+    schema.memberships: "membership",
+    schema.elections: "election",
+    schema.bans: "ban",
+    schema.peers: "peer",
+    schema.rolefiles: "rolefile",
+    schema.event_policy: "event policy",
+    schema.representatives: "representative",
 }
+"""The tables whose facts have words."""
 
 
 def compare(table: Table, before: Stored | None, after: Stored | None) -> Difference | None:
@@ -78,12 +96,14 @@ def compare(table: Table, before: Stored | None, after: Stored | None) -> Differ
         elif old is None:
             words = _added(kind, row, new)
         else:
-            words = _changed(kind, row, old, new)
+            words = _changed(kind, before or row, row, old, new)
         return Difference(kind, _name(kind, row), old, new, words)
 
 
 def _name(kind: str, row: Stored) -> str:
     match kind:
+        case _ if kind in ROLE_KINDS:
+            return role_name(kind, row)
         case "attribute":
             return f"{row['principal']}.${row['name']}"
         case "member":
@@ -107,6 +127,8 @@ def _name(kind: str, row: Stored) -> str:
 def _text(kind: str, row: Stored) -> str:
     """What a fact says, without its name."""
     match kind:
+        case _ if kind in ROLE_KINDS:
+            return role_text(kind, row)
         case "type":
             return _type(row)
         case "attribute":
@@ -143,6 +165,8 @@ def _text(kind: str, row: Stored) -> str:
 
 def _added(kind: str, row: Stored, text: str) -> str:
     match kind:
+        case _ if kind in ROLE_KINDS:
+            return role_added(kind, row, text)
         case "attribute":
             return f"`${row['name']}` of `{row['principal']}` is {text}"
         case "group" | "relation":
@@ -185,6 +209,8 @@ def _added(kind: str, row: Stored, text: str) -> str:
 
 def _removed(kind: str, row: Stored, text: str) -> str:
     match kind:
+        case _ if kind in ROLE_KINDS:
+            return role_removed(kind, row, text)
         case "attribute":
             return f"`${row['name']}` of `{row['principal']}` is gone; it was {text}"
         case "member":
@@ -219,8 +245,10 @@ def _removed(kind: str, row: Stored, text: str) -> str:
             return f"{kind} `{row['name']}` removed"
 
 
-def _changed(kind: str, row: Stored, old: str, new: str) -> str:
+def _changed(kind: str, before: Stored, row: Stored, old: str, new: str) -> str:
     match kind:
+        case _ if kind in ROLE_KINDS:
+            return role_changed(kind, before, row, old, new)
         case "attribute":
             return f"`${row['name']}` of `{row['principal']}` went from {old} to {new}"
         case "group" | "relation":
@@ -240,7 +268,7 @@ def _again(kind: str, before: Stored, after: Stored) -> str | None:
         return f"rule `{after['id']}` moved {'up' if after['rank'] < before['rank'] else 'down'}"
     if kind == "subscription" and before["from_version"] != after["from_version"]:
         return f"subscription `{after['id']}` of `{after['principal']}` ended and began again"
-    return None
+    return role_again(kind, before, after)
 
 
 def _value(value: object) -> str:
@@ -275,7 +303,8 @@ def _type(row: Stored) -> str:
 def _rule(row: Stored) -> str:
     rule = codec.rule_of(row)
     verb = "may" if rule.effect is Effect.GRANT else "may not"
-    text = f"`{rule.who}` {verb} {', '.join(sorted(a.value for a in rule.actions))} `{rule.type}`"
+    who = f"`{rule.who}`" if rule.role is None else role_of_rule(row["role"])
+    text = f"{who} {verb} {', '.join(sorted(a.value for a in rule.actions))} `{rule.type}`"
     if rule.attributes is not None:
         forced = {name: f" = {_forced(value)}" for name, value in rule.forced.items()}
         named = [f"`{name}`{forced.get(name, '')}" for name in rule.attributes]
@@ -322,4 +351,5 @@ def _subscription(row: Stored) -> str:
         back = f" since version {row['since_version']}" if row["since_version"] else ""
         back += "" if row["since_time"] is None else f" since {moment(row['since_time']).isoformat()}"
         history = f", with history{back}"
-    return f"`{row['principal']}` to `{row['type']}`{_where(row['where'])}{history}"
+    counted = "" if row["counted"] is None else ", counting " + (", ".join(json.loads(row["counted"])) or "no role")
+    return f"`{row['principal']}` to `{row['type']}`{_where(row['where'])}{history}{counted}"

@@ -14,6 +14,8 @@ from typing import TypeAlias
 from headgate.model.authority import Certificate, Identity, Issuing, Provider, RevocationList, Succession
 from headgate.model.conditions import Condition
 from headgate.model.rights import Rule, Subscription
+from headgate.model.rolefiles import Argument, EventPolicy, Representative, Rolefile, RoleRef
+from headgate.model.roles import Peer, Reference, RoleFacts
 from headgate.model.types import EventType
 from headgate.model.values import Value
 
@@ -305,6 +307,205 @@ class RemoveIssuing:
     id: str
 
 
+# -- roles ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetEventPolicy:
+    """The event policy of the domain (OASIS 7), in place of the last."""
+
+    policy: EventPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SetRepresentative:
+    """How event policy sees a type from now on."""
+
+    representative: Representative
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRepresentative:
+    """Event policy sees a type as it is."""
+
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetRolefile:
+    """The rolefile of a service, in place of the last; None ends the service. What no longer follows is revoked."""
+
+    service: str
+    rolefile: Rolefile | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRole:
+    """A service gives a role for its own reasons (OASIS 4.12), or appoints (Capabilities V.A)."""
+
+    id: str
+    service: str
+    role: str
+    args: tuple[Argument, ...]
+    to: str
+    instance: str = ""
+    appointment: bool = False
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnterRole:
+    """A principal asks for a role, with these memberships and elections; None: all memberships that it holds.
+
+    `args` of None leaves all arguments open, a None among them leaves that one open.
+    """
+
+    id: str
+    service: str
+    role: str
+    args: tuple[Argument, ...] | None
+    principal: str
+    using: tuple[str, ...] | None
+    at: datetime
+    instance: str = ""
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectRole:
+    """A principal elects whoever holds the required roles, with one of its own memberships."""
+
+    id: str
+    service: str
+    role: str
+    args: tuple[Argument, ...] | None
+    principal: str
+    using: tuple[str, ...] | None
+    at: datetime
+    required: tuple[RoleRef, ...] = ()
+    until: datetime | None = None
+    revoke_on_exit: bool = False
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndCredential:
+    """A membership or an election ends: `by` its holder (exit) or elector, or by the service itself (None)."""
+
+    id: str
+    by: str | None = None
+    exits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PassRevocation:
+    """An elector lets another holder of the elector role revoke an election, too (OASIS 4.4)."""
+
+    election: str
+    by: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeRole:
+    """A role instance is revoked by someone in the revoker's role (OASIS 3.3.2), and cannot be entered again."""
+
+    service: str
+    role: str
+    args: tuple[Argument, ...]
+    principal: str
+    using: tuple[str, ...] | None
+    at: datetime
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReinstateRole:
+    """A role instance that was revoked by role may be entered again."""
+
+    service: str
+    role: str
+    args: tuple[Argument, ...]
+    principal: str
+    using: tuple[str, ...] | None
+    at: datetime
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPeer:
+    """A service of another domain whose roles count here."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePeer:
+    """A service of another domain counts no more; what rests on its roles falls."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRole:
+    """A role of a peer, as its issuer has just confirmed it: a membership here, with an external record (OASIS 4.9)."""
+
+    id: str
+    peer: str
+    role: str
+    args: tuple[Argument, ...]
+    holder: str
+    remote: Reference
+    state: bool | None
+    at: datetime
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HearPeer:
+    """What a peer said of its records, in order; without any, a sign of life. `number` is the last message."""
+
+    peer: str
+    number: int
+    states: Mapping[Reference, bool | None]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRecords:
+    """Another domain's service follows these records from now on (`watching`), or no longer."""
+
+    watcher: str
+    records: tuple[Reference, ...]
+    watching: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """What a batch makes of roles, worked out. No one asks for it: `roles.transition` adds it."""
+
+    facts: RoleFacts
+
+
+RoleRequest: TypeAlias = (
+    SetRolefile
+    | GrantRole
+    | EnterRole
+    | ElectRole
+    | EndCredential
+    | PassRevocation
+    | RevokeRole
+    | ReinstateRole
+    | SetPeer
+    | RemovePeer
+    | MirrorRole
+    | HearPeer
+    | WatchRecords
+)
+"""What is asked of a role service. `roles.transition` works out what becomes of it."""
+
+RoleChange: TypeAlias = SetEventPolicy | SetRepresentative | RemoveRepresentative | Settle
+
 AuthorityChange: TypeAlias = (
     SetPolicyRule
     | SetCoordinator
@@ -348,6 +549,8 @@ Change: TypeAlias = (
     | RegisterPredicate
     | RemovePredicate
     | AuthorityChange
+    | RoleChange
+    | RoleRequest
 )
 
 

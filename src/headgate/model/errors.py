@@ -6,6 +6,12 @@ input in backticks, and where known a `place` (file, line, key, or line and colu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+RoleFailure: TypeAlias = Literal["fraud", "misuse", "revocation", "credentials"]
+"""Why a role was denied: the first three are classes of bad certificates (OASIS 4.2), the last a lack of good ones."""
+
 
 class HeadgateError(Exception):
     """Something Headgate refuses, with a stable code, the place and the remedy."""
@@ -288,3 +294,22 @@ class PolicyRuleDenied(HeadgateError):
     """The publisher's policy rule is not wider than the event's requirement (D11)."""
 
     code = "policy-rule"
+
+
+class RoleDenied(HeadgateError):
+    """A role that is not given or not recognised; `failure` says of which class that is, `details` what is known."""
+
+    code = "role-denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failure: RoleFailure,
+        details: Mapping[str, str] | None = None,
+        place: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, place=place, remedy=remedy)
+        self.failure: RoleFailure = failure
+        self.details = dict(details or {})

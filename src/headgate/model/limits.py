@@ -131,3 +131,96 @@ MAX_ROTATIONS = 999
 
 WIDER_SECONDS = 1.0
 """How long it may take to find out whether a rule is wider than another; after that it counts as not."""
+
+MAX_ROLEFILE_CHARS = 200_000
+"""Characters of one rolefile or event policy."""
+
+MAX_STATEMENTS = 2_000
+"""Statements of one rolefile, and entries of an event policy."""
+
+MAX_ROLE_ARGUMENTS = 16
+"""Arguments of a role."""
+
+MAX_CREDENTIALS = 16
+"""Credentials, and electors, of one statement."""
+
+MAX_SET_LETTERS = 64
+"""Letters of a set type."""
+
+MAX_ENTRY_STEPS = 100_000
+"""Credentials tried and facts looked at for one request of a role; past it, nothing is given."""
+
+MAX_ENTRY_MEMBERSHIPS = 1_000
+"""Intermediate memberships that one request of a role may lead through."""
+
+MAX_FACT_TURNS = 100
+"""How often one fact that roles rest on may turn within one batch; one that does not come to rest is unknown."""
+
+MAX_SHOWN = 256
+"""Credentials shown with one request of a role, and roles that an election requires."""
+
+MAX_RECORDS = 10_000_000
+"""Credential records in force."""
+
+MAX_RECORD_PARENTS = 512
+"""Parents of one credential record."""
+
+MAX_PEER_BOUND_SECONDS = 86_400
+"""Seconds for which the silence of a service of another domain may be borne."""
+
+MAX_WATCHED = 100_000
+"""Records that one service of another domain follows."""
+
+MAX_HELD = 10_000
+"""Roles that one principal holds."""
+
+MAX_CERTIFICATE_ROLES = 64
+"""Roles that one certificate embodies."""
+
+MAX_ROLE_CERTIFICATE_SECONDS = 86_400
+"""Seconds for which a role membership certificate is good."""
+
+MAX_APPOINTMENT_SECONDS = 31_622_400
+"""Seconds for which an appointment, a delegation or a revocation certificate is good."""
+
+MAX_ROLE_KEYS = 512
+"""Rolling keys of a domain that are kept at one time."""
+
+MAX_ROLE_KEYS_BYTES = 262_144
+"""Bytes of a file of rolling keys, and of the signed document that names them."""
+
+MAX_ROLE_KEYS_SECONDS = 86_400
+"""Seconds for which a document of rolling keys is good."""
+
+MAX_LOCK_TRIES = 500
+"""How often a lock on a file of rolling keys is tried, a hundredth of a second apart."""
+
+MAX_FAILURES_KEPT = 1_000
+"""Failed validations of certificates that are kept to be looked at."""
+
+MAX_CHOICES = 100_000
+"""Choices of credentials that are gone through for one client and one entry of the event policy."""
+
+MAX_PEERS = 100
+"""Services of other domains that are followed at one time."""
+
+MAX_EPOCHS = 16
+"""Epochs of a service of another domain that are remembered as over, so that late messages of them are known."""
+
+MAX_READ_RECORDS = 1_000
+"""Records that are asked about, or followed no longer, in one request."""
+
+MAX_MESSAGES = 1_000
+"""Messages about records that are published, or taken up, at a time."""
+
+MAX_PRESENTED = 256
+"""Certificates of other domains that wait to be confirmed by their issuers."""
+
+MAX_WATCHER_SILENCE_SECONDS = 86_400
+"""Seconds after which another domain that no longer reads the states of our records follows none of them."""
+
+MAX_ACL_CHARS = 20_000
+"""Characters of an access control list."""
+
+MAX_ACL_ENTRIES = 1_000
+"""Entries of an access control list."""

@@ -13,7 +13,9 @@ from enum import Enum
 
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadDefinition
+from headgate.model.rolefiles import RoleRef
 from headgate.model.types import check_name, check_pattern, check_type_name
+from headgate.model.values import Value
 
 
 class Action(Enum):
@@ -33,6 +35,7 @@ class Source(Enum):
     """Where an entry comes from; entries of one source stand before those of the next (D5)."""
 
     RULE = "rule"
+    POLICY = "policy"
     CHAIN = "chain"
 
 
@@ -45,7 +48,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One ordered entry for a principal or group.
+    """One ordered entry for a principal or group, or with `role` (then `who` is empty) for whoever holds a role.
 
     `attributes` is None for all; `forced` maps some of them to the value they must have: forced on publish, asked
     for on subscribe. Forced values stay as written until a type gives them a kind.
@@ -63,10 +66,16 @@ class Rule:
     author: str = ""
     source: Source = Source.RULE
     """An entry of a chain names types by pattern, even one alone: it takes in those that its author owns."""
+    role: RoleRef | None = None
+    """Whom it speaks to by role; `$a` in `where` is the argument `a`. Without arguments, whatever they are."""
+    given: Mapping[str, Value] = field(default_factory=dict)
+    """The arguments of the role, in an entry as it counts for one membership; never stored."""
 
     def __post_init__(self) -> None:
         check_name("rule", self.id)
         check_pattern(self.type)
+        if (self.role is None) == (self.who == ""):
+            raise BadDefinition(f"the rule `{self.id}` is for a principal or group, or for a role", remedy="name one")
         if not self.actions:
             raise BadDefinition(f"the rule `{self.id}` allows nothing", remedy="name an action in `may`")
         loose = self.source is Source.CHAIN  # a value may be forced that another link does not let out
@@ -104,6 +113,8 @@ class Subscription:
     """The publisher requirement, over the subject attributes of publishers (D11)."""
     origin: str | None = None
     """The network address it was made from, as its gateway saw it: `@origin` in the conditions of its rights."""
+    counted: tuple[str, ...] | None = None
+    """The memberships that count for event policy (OASIS 7.3); None counts all that its principal holds."""
 
     def __post_init__(self) -> None:
         check_name("subscription", self.id)

@@ -21,6 +21,7 @@ from headgate.model.authority import (
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.rights import Rule, Subscription
+from headgate.model.roles import RoleBook
 from headgate.model.types import Catalog
 from headgate.model.values import Value
 
@@ -72,6 +73,7 @@ class State:
     identities: Mapping[str, Attested] = field(default_factory=dict)
     """The identity statements in force, by key."""
     issuing: Mapping[str, Issuing] = field(default_factory=dict)
+    roles: RoleBook = field(default_factory=RoleBook)
 
     def key_of(self, principal: str) -> str:
         """The key of a principal; one that has none goes by its name."""

@@ -230,7 +230,7 @@ class Admission:
             fixed = _fixed(rule, attributes)
             if fixed is None:
                 continue  # a forced value that does not fit the type
-            found.append(Entry(rule.effect, prepared(rule.where, subject, attributes), fixed))
+            found.append(Entry(rule.effect, prepared(rule.where, {**subject, **rule.given}, attributes), fixed))
             if rule.where == TRUE:
                 break
         return tuple(found)

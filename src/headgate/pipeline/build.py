@@ -17,9 +17,11 @@ from headgate.model.conditions import TRUE, Condition, InGroup, Related, atoms
 from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
 from headgate.model.values import INT_MIN, micros
+from headgate.pipeline.event_policy import Holder
 from headgate.pipeline.index import OPEN, Epoch, PolicyIndex, Subscriptions, Types
 from headgate.pipeline.layout import layouts, words_for
-from headgate.pipeline.profiles import Holder, RightsBuilder
+from headgate.pipeline.policy_clients import EventPolicies
+from headgate.pipeline.profiles import RightsBuilder
 from headgate.pipeline.requirements import NONE, Sets, text_of
 from headgate.pipeline.rows import lower
 from headgate.pipeline.shapes import Shape, Table, merged
@@ -70,6 +72,7 @@ class IndexBuilder:
         self.names: list[tuple[str, int]] = []
         self.numbers: dict[tuple[str, int], int] = {}
         self.rights = RightsBuilder(self.words)
+        self.policies = EventPolicies(self.words)
         self.epochs: dict[int, Epoch] = {}
         self._made: PolicyIndex | None = None
         self._since = 0
@@ -83,12 +86,14 @@ class IndexBuilder:
         words = words_for(1 + max((bit for t in every.values() for bit in t.bits.values()), default=0))
         if words != self.words or through < self.version:
             self._reset()
-            self.words, self.rights = words, RightsBuilder(words)
+            self.words, self.rights, self.policies = words, RightsBuilder(words), EventPolicies(words)
         if through > self.version:
             self._follow(latest, through)
         needed = self._epochs_needed(since, through)
         self._make_epochs(needed)
         self._since = since
+        epochs = [self.epochs[v] for v in needed]
+        with_policy = [epoch for epoch in epochs if epoch.policy_facts is not None]
         self._made = PolicyIndex(
             through,
             _types(latest, words),
@@ -97,10 +102,11 @@ class IndexBuilder:
             self.filters.known,
             list(self.filters.rests),
             self.rights.build(len(every)),
-            [self.epochs[v] for v in needed],
+            epochs,
             self.predicate_sources,
             list(self.sets.held),
             list(self.demands),
+            self.policies.keep((e.policy for e in with_policy), (e.policy_facts for e in with_policy)),
         )
         return self._made
 
@@ -127,7 +133,8 @@ class IndexBuilder:
         number = len(self.names)
         self.names.append((new.id, new.first))
         self.numbers[new.id, new.first] = number
-        self.owner_of.append(self.holders.setdefault((new.principal, new.origin), len(self.holders)))
+        counted = None if new.counted is None else tuple(sorted(set(new.counted)))
+        self.owner_of.append(self.holders.setdefault((new.principal, new.origin, counted), len(self.holders)))
         self.requires.append(NONE if new.requires is None else self._demand(new.requires))
         self.opened.append(new.first)
         self.closed.append(int(OPEN))
@@ -167,21 +174,29 @@ class IndexBuilder:
         self.epochs = kept
 
     def _epoch(self, state: State, known: Epoch | None) -> Epoch:
-        """The policy at a state; holders known already keep their profiles and attributes."""
+        """The policy at a state; holders known already keep their profiles, attributes and classes."""
         old = 0 if known is None else len(known.profile)
         holders = list(self.holders)[old:]
         profile = np.array(self.rights.profiles(state, holders), np.int32)
-        numbers = [self.sets.number(state.principals.get(principal, {})) for principal, _ in holders]
+        numbers = [self.sets.number(state.principals.get(principal, {})) for principal, _, _ in holders]
         subject = np.array(numbers, np.int32)
         senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
         if known is not None:
+            clients = known.clients
+            if known.policy_facts is not None:
+                clients = np.concatenate([clients, self.policies.numbers(known.policy, state, holders)])
             return replace(
                 known,
+                clients=clients,
                 profile=np.concatenate([known.profile, profile]),
                 subject=np.concatenate([known.subject, subject]),
                 senders=senders,
                 has_senders=bool(self.demands),
             )
+        policy, policy_facts = self.policies.of(state) or (0, None)
+        clients = np.zeros(0, np.int32)
+        if policy_facts is not None:
+            clients = self.policies.numbers(policy, state, holders)
         groups: set[str] = set()
         relations: set[str] = set()
         for condition in self._conditions(state):
@@ -204,6 +219,9 @@ class IndexBuilder:
                 for r in relations | (state.open_names & state.relations.keys())
             },
             state.predicates,
+            policy,
+            policy_facts,
+            clients,
         )
 
     @staticmethod

@@ -1,8 +1,9 @@
 """The policy and the subscriptions as numbers: what a worker needs to decide a batch.
 
-Guarantees: a `PolicyIndex` is read-only data, the same for every worker. A holder is a principal at one origin; those
-with the same ordered rights share a profile. Entries stay ordered (D5); a forbid holds the rows where its condition is
-false, so that an unknown one forbids.
+Guarantees: a `PolicyIndex` is read-only data, the same for every worker. A holder is a principal at one origin that
+counts some of its memberships; those with the same ordered rights share a profile, and those for whom the event policy
+says the same share a class. Entries stay ordered (D5); a forbid holds the rows where its condition is false, so that an
+unknown one forbids.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from headgate.decide.truth import PredicateFunction
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.pipeline.codec import Flags, Ints
+from headgate.pipeline.event_policy import Policy
 from headgate.pipeline.layout import Place, Slot, Words
+from headgate.pipeline.policy_terms import PolicyFacts
 from headgate.pipeline.requirements import Attributes
 from headgate.pipeline.rest import Facts
 from headgate.pipeline.shapes import Interned, Shape
@@ -78,6 +81,12 @@ class Epoch:
     groups: Mapping[str, frozenset[str]]
     relations: Mapping[str, frozenset[Row]]
     predicates: Mapping[str, RegisterPredicate]
+    policy: int
+    """The number of its event policy."""
+    policy_facts: PolicyFacts | None
+    """What the event policy looks at; None if there is no event policy."""
+    clients: npt.NDArray[np.int32]
+    """For each holder its class in the event policy, if there is one."""
 
     def facts(self, functions: Mapping[str, PredicateFunction]) -> Facts:
         """What conditions may look at."""
@@ -93,6 +102,8 @@ class Rights:
     keys: Ints
     """`profile * types + type`, sorted, of those that have entries."""
     starts: Ints
+    chains: Ints
+    """For each key where entries of chains begin; event policy stands before them."""
     grants: Flags
     whole: Flags
     masks: Words
@@ -123,6 +134,8 @@ class PolicyIndex:
     """The distinct attribute sets of principals."""
     demands: Sequence[Condition]
     """What subscriptions require of publishers, each once."""
+    policies: Mapping[int, Policy]
+    """The event policies of the epochs, by number."""
 
     def epoch_of(self, versions: Ints) -> Ints:
         """The number of the epoch in force at each version."""

@@ -2,8 +2,9 @@
 
 Guarantees: the same deliveries as `decide`, for every event of the batch, in the order of the batch. The work is:
 candidates by access key, exact verification, version, requirements (a look-up for each pair, and nothing at all where
-there are none), view (ordered entries, by bit operations), and the filter again over the view. Pairs are made in
-bounded portions, so memory does not grow with the number of candidates.
+there are none), view (ordered entries, by bit operations: rules, event policy, chains; without an event policy rules
+and chains are one walk), and the filter again over the view. Pairs are made in bounded portions, so memory does not
+grow with the number of candidates.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headgate.pipeline.agreed import Agreed
 from headgate.pipeline.codec import EventBatch, Flags, Ints
 from headgate.pipeline.index import ALWAYS, PolicyIndex
 from headgate.pipeline.layout import Words
+from headgate.pipeline.policy_stages import PolicyStages, Stages, Standing
 from headgate.pipeline.rest import Asked, Facts, holds
 from headgate.pipeline.rows import RestLiteral, Whole
 from headgate.pipeline.shapes import Shape, expand
@@ -59,6 +61,8 @@ class Matcher:
         self.index = index
         self._agreed = Agreed(index)
         self.facts = [epoch.facts(functions) for epoch in index.epochs]
+        self._policies = PolicyStages(index)
+        self._epochs: tuple[EventBatch, Ints] | None = None
         self._filter_predicates = np.array([_has_predicate(rest) for rest in index.rests], np.bool_)
 
     def match(self, batch: EventBatch, window: Window) -> Matches:
@@ -182,31 +186,84 @@ class Matcher:
         for epoch in used.tolist():
             at: Ints | slice = slice(None) if len(used) == 1 else np.flatnonzero(epochs == epoch)
             profiles = index.epochs[epoch].profile[holders[at]].astype(np.int64)
-            views[at], exists[at] = self._profile_views(batch, events[at], profiles, self.facts[epoch])
+            policy = self._policies.of(epoch)
+            if policy is None:
+                found = self._profile_views(batch, events[at], profiles, self.facts[epoch])
+            else:
+                clients = index.epochs[epoch].clients[holders[at]].astype(np.int64)
+                found = self._policy_views(batch, events[at], profiles, clients, epoch, policy)
+            views[at], exists[at] = found.views, found.granted & ~found.stopped
         return views, exists
 
-    def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: Facts) -> tuple[Words, Flags]:
+    def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: Facts) -> Standing:
         """Views by (event, profile), each worked out once."""
+        distinct, width, inverse = self._by_profile(batch, events, profiles)
+        at, has = self._entries_of(batch, distinct // width, distinct % width)
+        rights, so_far = self.index.rights, Standing.none(len(distinct), self.index.types.words)
+        self._walk(batch, distinct // width, has, rights.starts[at], rights.starts[at + 1], facts, so_far)
+        return so_far.at(inverse)
+
+    def _policy_views(
+        self, batch: EventBatch, events: Ints, profiles: Ints, clients: Ints, epoch: int, policy: Stages
+    ) -> Standing:
+        """Rules by (event, profile); then event policy by (event, client); then what chains add to a pair."""
+        found = policy.settle(batch, self._live(batch, epoch), events, clients)
+        facts, rights = self.facts[epoch], self.index.rights
+        if len(rights.keys) == 0:
+            return found.alone()
+        distinct, width, inverse = self._by_profile(batch, events, profiles)
+        at, has = self._entries_of(batch, distinct // width, distinct % width)
+        so_far = Standing.none(len(distinct), self.index.types.words)
+        self._walk(batch, distinct // width, has, rights.starts[at], rights.chains[at], facts, so_far)
+        so_far = so_far.at(inverse)
+        so_far.add(found)
+        chained = np.full(len(distinct), -1, np.int64)
+        chained[has] = np.where(rights.chains[at] < rights.starts[at + 1], at, -1)
+        place = chained[inverse]
+        left = np.flatnonzero((place >= 0) & ~so_far.stopped)
+        at = place[left]
+        self._walk(batch, events, left, rights.chains[at], rights.starts[at + 1], facts, so_far)
+        return so_far
+
+    def _live(self, batch: EventBatch, epoch: int) -> Flags:
+        """The events of an epoch."""
+        if self._epochs is None or self._epochs[0] is not batch:
+            self._epochs = batch, self.index.epoch_of(batch.version)
+        live: Flags = self._epochs[1] == epoch
+        return live
+
+    def _by_profile(self, batch: EventBatch, events: Ints, profiles: Ints) -> tuple[Ints, int, Ints]:
+        """The distinct pairs of event and profile as `event * width + profile`, and where each pair is among them."""
         count = len(self.index.rights.keys) and int(self.index.rights.keys[-1]) // len(self.index.types.names) + 1
         width = max(int(profiles.max(initial=0)) + 1, count, 1)
-        pair = events * np.int64(width) + profiles
-        distinct, inverse = _distinct(pair, len(batch) * width)
-        views, exists = self._walk(batch, distinct // width, distinct % width, facts)
-        return views[inverse], exists[inverse]
+        distinct, inverse = _distinct(events * np.int64(width) + profiles, len(batch) * width)
+        return distinct, width, inverse
 
-    def _walk(self, batch: EventBatch, events: Ints, profiles: Ints, facts: Facts) -> tuple[Words, Flags]:
-        """Each profile's entries in order: the first that matches and covers an attribute decides it (D5)."""
-        rights, types = self.index.rights, self.index.types
-        views = np.zeros((len(events), types.words), np.uint64)
-        decided = np.zeros_like(views)
-        granted = np.zeros(len(events), np.bool_)
-        stopped = np.zeros(len(events), np.bool_)
-        key = profiles * len(types.names) + batch.type[events]
+    def _entries_of(self, batch: EventBatch, events: Ints, profiles: Ints) -> tuple[Ints, Ints]:
+        """Which of the pairs have entries, as the place of their key, and which those pairs are."""
+        rights = self.index.rights
+        key = profiles * len(self.index.types.names) + batch.type[events]
         at = np.searchsorted(rights.keys, key)
         has = at < len(rights.keys)
         has[has] = rights.keys[at[has]] == key[has]
-        alive = np.flatnonzero(has)
-        entry, end = rights.starts[at[alive]], rights.starts[at[alive] + 1]
+        pairs = np.flatnonzero(has)
+        return at[pairs], pairs
+
+    def _walk(
+        self,
+        batch: EventBatch,
+        events: Ints,
+        alive: Ints,
+        entry: Ints,
+        end: Ints,
+        facts: Facts,
+        so_far: Standing,
+    ) -> None:
+        """The entries of some pairs in order: the first that matches and covers an attribute decides it (D5)."""
+        rights = self.index.rights
+        views, decided, granted, stopped = so_far.views, so_far.decided, so_far.granted, so_far.stopped
+        going = entry < end
+        alive, entry, end = alive[going], entry[going], end[going]
         while len(alive):
             matches = self._entry_matches(batch, events[alive], entry, facts)
             hit, which = alive[matches], entry[matches]
@@ -219,7 +276,6 @@ class Matcher:
             entry = entry + 1
             going = (entry < end) & ~stopped[alive]
             alive, entry, end = alive[going], entry[going], end[going]
-        return views, granted & ~stopped
 
     def _entry_matches(self, batch: EventBatch, events: Ints, entries: Ints, facts: Facts) -> Flags:
         """A grant matches where its condition is true; a forbid unless its condition is false."""

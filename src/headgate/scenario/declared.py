@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from headgate.decide.apply import apply
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
 from headgate.model.changes import (
@@ -34,6 +33,7 @@ from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief
 from headgate.pipeline import predicates
+from headgate.roles.transition import next_state
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.yamlfile import Node, Place
 
@@ -43,9 +43,6 @@ POLICY_KEYS: Final = (
     "predicates", "providers", "issuing", "policy",
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
-
-LATER: Final = ("roles", "events", "representatives")
-"""Keys of the format that cannot be run yet."""
 
 Placed: TypeAlias = tuple[Change, Place]
 """A change and where it is written."""
@@ -65,7 +62,7 @@ def placed(place: Place) -> Iterator[None]:
     except BadScenario:
         raise
     except HeadgateError as error:
-        raise BadScenario(error.message, place=str(place), remedy=error.remedy) from None
+        raise BadScenario(error.message, place=place.inside(error.place), remedy=error.remedy) from None
 
 
 def check_format(node: Node) -> None:
@@ -94,24 +91,26 @@ def declared(
     return changes
 
 
-def applied(before: State, changes: Sequence[Placed], note: str) -> tuple[Batch, State]:
+def applied(
+    before: State, changes: Sequence[Placed], note: str, functions: Mapping[str, PredicateFunction] | None = None
+) -> tuple[Batch, State]:
     """The changes as one batch, and the state it makes; or why there is none, and where."""
     batch = Batch(before.administrator, tuple(change for change, _ in changes), note)
     try:
-        return batch, apply(before, batch)
+        return batch, next_state(before, batch, functions)
     except HeadgateError:
-        with placed(changes[_culprit(before, batch)][1]):
+        with placed(changes[_culprit(before, batch, functions)][1]):
             raise
     raise AssertionError("unreachable")
 
 
-def _culprit(before: State, batch: Batch) -> int:
+def _culprit(before: State, batch: Batch, functions: Mapping[str, PredicateFunction] | None) -> int:
     """The first change that is refused: the end of the shortest prefix that cannot be applied."""
     low, high = 0, len(batch.changes)
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            apply(before, Batch(batch.author, batch.changes[:middle]))
+            next_state(before, Batch(batch.author, batch.changes[:middle]), functions)
             low = middle
         except HeadgateError:
             high = middle

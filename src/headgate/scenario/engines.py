@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from headgate.decide.apply import apply
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
@@ -32,6 +31,8 @@ from headgate.pipeline.faults import POINTS
 from headgate.pipeline.jobs import Paths
 from headgate.pipeline.log import EventLog
 from headgate.pipeline.store import DeliveryStore
+from headgate.roles.book import Book
+from headgate.roles.transition import transition
 from headgate.scenario.play import Got, Outcome, play
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 
@@ -49,15 +50,22 @@ class DecideWorld:
         self.subscriptions: list[Subscription] = []
         self.tails: dict[str, int] = {}
         self.rates: dict[str, Rates] = {}
+        self.book: Book | None = None
+        self.now = EPOCH
 
     def state(self) -> State:
         """The newest state."""
         return self.states[-1]
 
+    def tell(self, at: datetime) -> None:
+        """The clock has come to a time."""
+        self.now = at
+
     def commit(self, batch: Batch) -> None:
         """The next version."""
-        self.states.append(apply(self.states[-1], batch))
-        now = self.states[-1]
+        made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
+        now, self.book = made.after, made.book
+        self.states.append(now)
         self.subscriptions += [s for s in now.subscriptions.values() if s.first == now.version]
 
     def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
@@ -90,7 +98,8 @@ class SparkWorld:
 
     def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
         paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: EPOCH)
+        self.now = EPOCH
+        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
         log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
         self.domain = Domain(directory, ledger, log, store)
         self.pipeline = self.domain.pipeline(session)
@@ -103,6 +112,10 @@ class SparkWorld:
     def state(self) -> State:
         """The newest state."""
         return self.domain.ledger.state()
+
+    def tell(self, at: datetime) -> None:
+        """The clock has come to a time."""
+        self.now = at
 
     def commit(self, batch: Batch) -> None:
         """The next version."""

@@ -28,7 +28,7 @@ def read_expect(node: Node | None, names: Names) -> Expect:
         deliveries[id] = tuple(_expected(one, names) for one in events.sequence())
     rejected: dict[str, str] = {}
     for id, reason in fields["rejected"].mapping().items() if "rejected" in fields else ():
-        if id not in names.events and id not in names.subscriptions and id not in names.shown:
+        if id not in names.events and id not in names.subscriptions | names.shown | names.credentials:
             reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
         rejected[id] = read_reason(reason)
     versions: dict[str, int] = {}

@@ -17,7 +17,6 @@ from headgate.model.errors import BadScenario
 from headgate.model.state import State
 from headgate.scenario.authority import Keys, coordinator, given, read_certificates, read_identities
 from headgate.scenario.declared import (
-    LATER,
     POLICY_KEYS,
     Placed,
     applied,
@@ -29,12 +28,13 @@ from headgate.scenario.declared import (
 from headgate.scenario.expect import read_expect
 from headgate.scenario.fitting import check_fit
 from headgate.scenario.register import Register
+from headgate.scenario.roles import ROLE_KEYS, read_roles, warnings
 from headgate.scenario.rules import RuleIds
 from headgate.scenario.steps import read_steps
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 from headgate.scenario.yamlfile import Node, load_yaml
 
-_KEYS: Final = (*POLICY_KEYS, "certificates", "identities", "steps", "expect")
+_KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "certificates", "identities", "steps", "expect")
 
 
 def load(path: Path) -> Scenario:
@@ -43,19 +43,21 @@ def load(path: Path) -> Scenario:
     if not isinstance(root.data, dict) or "headgate" not in root.data:
         raise BadScenario("it is not a scenario", place=str(root.place), remedy="a scenario begins with `headgate: 1`")
     check_format(root.data["headgate"])
-    top = root.fields(_KEYS, later=LATER)
+    top = root.fields(_KEYS)
     title = top["title"].text() if "title" in top else path.stem
     ids = RuleIds(root)
     registered, functions = read_predicates(top.get("predicates"), path.parent)
     keys = Keys(top, ADMINISTRATOR)
     certificates = read_certificates(top.get("certificates"), keys)
-    policy, state = _policy(top, registered, ids, keys, coordinator(certificates.values(), keys))
-    steps, names = read_steps(top.get("steps"), state, ids, _register(top, keys, policy, certificates))
+    first = _first(top, registered, ids, keys, coordinator(certificates.values(), keys))
+    policy, state = applied(State(administrator=ADMINISTRATOR), first, "policy", functions)
+    register = _register(top, keys, policy, certificates)
+    steps, names = read_steps(top.get("steps"), state, ids, register, top.get("policy"))
     if "certificates" in top:
         check_fit(top["certificates"], certificates.values(), names.types, state)
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
-    return Scenario(path, title, policy, steps, expect, targets, functions)
+    return Scenario(path, title, policy, steps, expect, targets, functions, warnings(top, state, functions))
 
 
 def _register(top: Mapping[str, Node], keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> Register:
@@ -64,10 +66,10 @@ def _register(top: Mapping[str, Node], keys: Keys, policy: Batch, certificates: 
     return Register(keys, certificates, read_identities(top.get("identities"), keys, providers, certificates))
 
 
-def _policy(
+def _first(
     top: Mapping[str, Node], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
-) -> tuple[Batch, State]:
-    """The batch that makes version 1, and the state it makes."""
+) -> list[Placed]:
+    """The changes that make version 1."""
     changes: list[Placed] = []
     node = top.get("connect")
     if connect_open(node, default=True):
@@ -75,4 +77,4 @@ def _policy(
     changes += [*declared(top, registered, ids, ADMINISTRATOR), *given(top, keys)]
     if "coordinator" not in top and root != keys.own:
         changes.append((SetCoordinator(root), top["certificates" if "certificates" in top else "principals"].place))
-    return applied(State(administrator=ADMINISTRATOR), changes, "policy")
+    return [*changes, *read_roles(top)]

@@ -10,25 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
-from headgate.decide.apply import apply
 from headgate.decide.views import may_connect
 from headgate.model.changes import Batch, Tick
-from headgate.model.errors import ConnectDenied, GovernDenied, HeadgateError
+from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
+from headgate.roles.clock import next_moment
+from headgate.roles.transition import next_state
 from headgate.scenario.authority import OURSELVES
+from headgate.scenario.claims import wrong
 from headgate.scenario.story import (
     AdvanceStep,
     ChangeStep,
+    ClaimStep,
     CommitStep,
     ConnectStep,
     CrashStep,
     DeniedStep,
     OtherStep,
     PublishStep,
+    RoleStep,
     Scenario,
     Step,
     SubscribeStep,
@@ -37,6 +41,9 @@ from headgate.scenario.story import (
     named,
     who_connects,
 )
+
+MAX_MOMENTS: Final = 20_000
+"""Moments at which one `advance` looks whether the clock takes something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,9 @@ class World(Protocol):
     def state(self) -> State:
         """What is in force now."""
 
+    def tell(self, at: datetime) -> None:
+        """The clock has come to a time."""
+
     def commit(self, batch: Batch) -> None:
         """Apply a batch as one version, or refuse it."""
 
@@ -85,7 +95,7 @@ class World(Protocol):
 
 def play(scenario: Scenario, world: World) -> Outcome:
     """What comes of a scenario in a world."""
-    outcome = Outcome()
+    outcome = Outcome(notes=list(scenario.notes))
     world.commit(scenario.policy)
     for step in scenario.steps:
         _play(step, world, scenario, outcome)
@@ -96,30 +106,63 @@ def play(scenario: Scenario, world: World) -> Outcome:
 def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> None:
     match step:
         case PublishStep():
-            refusal = _try(step, world, outcome)
+            refusal = _try(step, world, outcome, scenario)
             if refusal is not None:
                 outcome.rejected[step.draft.id] = refusal.code
-        case AdvanceStep(_, passed):
-            for at in passed:
-                world.commit(Batch(scenario.policy.author, (Tick(at),)))
-        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep() | ConnectStep():
-            refusal = _try(step, world, outcome)
+        case AdvanceStep():
+            _advance(step, world, scenario)
+        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep() | ConnectStep() | RoleStep():
+            refusal = _try(step, world, outcome, scenario)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
         case CrashStep():
             world.crash()
         case DeniedStep(place, inner, reason):
-            refusal = _try(inner, world, outcome)
+            refusal = _try(inner, world, outcome, scenario)
             if refusal is None:
                 outcome.complaints.append(f"{place}: {named(inner)} was accepted, not denied with `{reason}`")
             elif refusal.code != reason:
                 said = f"{place}: {named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
                 outcome.complaints.append(said)
+        case ClaimStep(_, claims, at, denied):
+            for claim in claims:
+                found = wrong(claim, world.state(), at)
+                if found is not None:
+                    outcome.complaints.append(f"{claim.place}: {found}")
+            if denied is not None:
+                _play(denied, world, scenario, outcome)
         case _:
             assert_never(step)
 
 
-def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> HeadgateError | None:
+def _advance(step: AdvanceStep, world: World, scenario: Scenario) -> None:
+    """Move the clock: a version at each time at which something declared ends, or the clock takes a role."""
+    at = step.since
+    for _ in range(MAX_MOMENTS):
+        ends = next((one for one in step.passed if one > at), None)
+        moments = [one for one in (ends, next_moment(world.state(), at)) if one is not None and one <= step.to]
+        if not moments:
+            world.tell(step.to)
+            return
+        at = min(moments)
+        world.tell(at)
+        batch = Batch(scenario.policy.author, (Tick(at),))
+        if at == ends or _turns(world.state(), batch, scenario):
+            world.commit(batch)
+    raise BadScenario(
+        f"the clock passes more than MAX_MOMENTS ({MAX_MOMENTS}) moments", place=str(step.place), remedy="advance less"
+    )
+
+
+def _turns(state: State, batch: Batch, scenario: Scenario) -> bool:
+    """Does a batch change who holds what?"""
+    if not state.roles.memberships and not state.roles.elections:
+        return False
+    after = next_state(state, batch, scenario.functions).roles
+    return (after.memberships, after.elections) != (state.roles.memberships, state.roles.elections)
+
+
+def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome, scenario: Scenario) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
         _check_connected(step, world.state())
@@ -129,7 +172,7 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome) -> Head
         else:
             batch = batch_of(step, world.state())
             if isinstance(step, ConnectStep):
-                _check_may_connect(apply(world.state(), batch), step.principal)
+                _check_may_connect(next_state(world.state(), batch, scenario.functions), step.principal)
             world.commit(batch)
     except HeadgateError as refusal:
         return refusal
@@ -150,7 +193,7 @@ def _check_may_connect(state: State, principal: str) -> None:
 
 
 def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: Outcome) -> None:
-    """A change that was refused is a difference, unless `expect.rejected` says so of a subscription or statement.
+    """A change that was refused is a difference, unless `expect.rejected` says so of what it has the id of.
 
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
     to list it under, so it is noted, and what it does not change shows in the deliveries and versions.
@@ -165,6 +208,8 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
         ids = [step.id]
     if isinstance(step, ConnectStep):
         ids = list(step.shown)
+    if isinstance(step, RoleStep) and step.id is not None:
+        ids = [step.id]
     for id in ids:
         outcome.rejected.setdefault(id, refusal.code)
     if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):

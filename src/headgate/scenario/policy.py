@@ -3,6 +3,7 @@
 Guarantees: files are read in order of their names, at most one level down, and every error names the file, the line and
 the key. A name declared twice is refused with both places. Rules keep the order of the files and of the lines in them.
 Whoever no rule lets in may not connect, unless a file says `connect: open`. The policy is one that a ledger accepts.
+Rolefiles and event policy may stand in files of their own (`policy_roles`).
 Leaves out: stories and expectations, which belong to scenario files.
 """
 
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from headgate.decide.plan import Plan, plan
-from headgate.model.changes import DeclareType, RegisterPredicate, SetConnect
+from headgate.decide.truth import PredicateFunction
+from headgate.model.changes import Batch, DeclareType, RegisterPredicate, SetConnect
 from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, NotFound
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
+from headgate.roles.transition import transition
+from headgate.scenario import policy_roles
 from headgate.scenario.authority import Keys, given
 from headgate.scenario.declared import (
-    LATER,
     POLICY_KEYS,
     Placed,
     applied,
@@ -37,7 +40,9 @@ MAX_FILES: Final = 1_000
 """Files of one policy directory."""
 
 _ENDINGS: Final = (".yaml", ".yml")
-_NAMED: Final = ("types", "principals", "groups", "relations", "predicates")
+_NAMED: Final = (
+    "types", "principals", "groups", "relations", "predicates", "roles", "representatives", "peers",
+)  # fmt: skip
 _LISTED: Final = ("open", "providers", "issuing", "policy")
 _ONCE: Final = ("connect", "coordinator", "network")
 
@@ -52,39 +57,52 @@ class Desired:
     """Each with the directory that its module stands in."""
     places: Mapping[str, Place] = field(default_factory=dict)
     """Where each type is written."""
+    functions: Mapping[str, PredicateFunction] = field(default_factory=dict)
+    """The predicates, which rolefiles may call."""
 
 
 def read_policy(directory: Path, administrator: str) -> Desired:
     """The policy of a directory, for the domain of this administrator."""
-    roots = [(path, load_yaml(path)) for path in _files(directory)]
-    tops = [(path, root.fields(POLICY_KEYS, later=LATER)) for path, root in roots]
-    merged = _merged([top for _, top in tops])
+    files = _files(directory)
+    roots = [(path, load_yaml(path)) for path in files if path.suffix in _ENDINGS]
+    tops = [(path, root.fields((*POLICY_KEYS, *policy_roles.KEYS))) for path, root in roots]
+    merged = _merged([{key: node for key, node in top.items() if key != "events"} for _, top in tops])
     for rule in merged["policy"].sequence() if "policy" in merged else ():
         if "first" in rule.mapping():
             rule.mapping()["first"].refuse("`first` has no meaning here", "the order of rules is that of the files")
     registered: list[tuple[RegisterPredicate, Path]] = []
+    functions: dict[str, PredicateFunction] = {}
     for path, top in tops:
         if "headgate" in top:
             check_format(top["headgate"])
-        found, _ = read_predicates(top.get("predicates"), path.parent)
+        found, loaded = read_predicates(top.get("predicates"), path.parent)
         registered += [(one, path.parent) for one in found]
+        functions |= loaded
     ids = LastingIds(merged.get("policy", roots[0][1]))
+    keys = Keys(merged, administrator)
     changes = _parents_first(declared(merged, [one for one, _ in registered], ids, administrator))
-    changes += given(merged, Keys(merged, administrator))
+    changes += given(merged, keys)
     if connect_open(merged.get("connect"), default=False):
         changes.append((SetConnect(True), merged["connect"].place))
-    _, state = applied(State(administrator=administrator), changes, "")
+    changes += policy_roles.role_changes(merged, files, keys)
+    _, state = applied(State(administrator=administrator), changes, "", functions)
+    state = policy_roles.with_events(state, tops, files)
     places = {name: node.place for name, node in merged["types"].mapping().items()} if "types" in merged else {}
-    return Desired(directory, state, tuple(registered), places)
+    return Desired(directory, state, tuple(registered), places, functions)
 
 
 def plan_policy(now: State, desired: Desired) -> Plan:
     """The batch that makes the ledger say what the directory says; what cannot be is refused with its place."""
+
+    def step(state: State, batch: Batch) -> tuple[Batch, State]:
+        made = transition(state, batch, functions=desired.functions)
+        return made.batch, made.after
+
     for name, one in desired.state.types.items():
         if name in now.types.every:
             _check_growth(now.types.every[name], one, desired.places[name])
     try:
-        return plan(now, desired.state)
+        return plan(now, desired.state, step)
     except HeadgateError as error:
         raise error.at(str(desired.directory)) from None
 
@@ -122,8 +140,9 @@ def _files(directory: Path) -> list[Path]:
         raise NotFound(f"no policy directory `{directory}`", remedy="name a directory with YAML files in it")
     inner = [one for one in directory.iterdir() if not one.name.startswith(".")]
     found = [*inner, *(f for d in inner if d.is_dir() for f in d.iterdir() if not f.name.startswith("."))]
-    files = sorted((f for f in found if f.suffix in _ENDINGS and f.is_file()), key=lambda f: f.relative_to(directory))
-    if not files:
+    known = (*_ENDINGS, policy_roles.ROLEFILE, policy_roles.EVENTS)
+    files = sorted((f for f in found if f.suffix in known and f.is_file()), key=lambda f: f.relative_to(directory))
+    if not any(f.suffix in _ENDINGS for f in files):
         raise NotFound(f"no `.yaml` file in `{directory}`", remedy="a policy of nothing is one file with `headgate: 1`")
     if len(files) > MAX_FILES:
         raise BadScenario(f"more than MAX_FILES ({MAX_FILES}) files", place=str(directory))

@@ -26,6 +26,8 @@ class Register:
     identities: Mapping[str, Identity] = field(default_factory=dict)
     clock: datetime = EPOCH
     lists: dict[str, RevocationList] = field(default_factory=dict)
+    untils: set[datetime] = field(default_factory=set)
+    """When memberships and elections end that steps have said an end of."""
 
     def knows(self, id: str) -> bool:
         """Is it the id of a statement?"""
@@ -87,6 +89,7 @@ class Register:
         spans = [one.validity for one in self.certificates.values()]
         spans += [one.validity for one in self.identities.values()]
         yield from (span.until for span in spans if span.until is not None)
+        yield from self.untils
         for each in self.certificates.values():
             if each.freshness is not None and each.issuer in self.lists:
                 yield self.lists[each.issuer].issued + timedelta(seconds=each.freshness)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
 from headgate.scenario.play import Got, Outcome
-from headgate.scenario.story import ConnectStep, Expected, PublishStep, Scenario
+from headgate.scenario.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,11 @@ def judge(scenario: Scenario, outcome: Outcome) -> list[str]:
 def _refusals(scenario: Scenario, outcome: Outcome) -> Iterable[str]:
     events = {step.draft.id for step in scenario.steps if isinstance(step, PublishStep)}
     shown = {id for step in scenario.steps if isinstance(step, ConnectStep) for id in step.shown}
+    asked = {step.id for step in scenario.steps if isinstance(step, RoleStep)}
     for id, code in scenario.expect.rejected.items():
         got = outcome.rejected.get(id)
         what = "event" if id in events else "statement" if id in shown else "subscription"
+        what = "credential" if id in asked and id not in events else what
         if got is None:
             yield f"{what} `{id}` was accepted, expected refusal with `{code}`"
         elif got != code:

@@ -16,7 +16,7 @@ from headgate.scenario.story import RuleText
 from headgate.scenario.yamlfile import Node
 
 ANY: Final = "any"
-_KEYS: Final = ("id", "who", "may", "type", "where", "attributes", "effect", "disclose", "first")
+_KEYS: Final = ("id", "who", "role", "may", "type", "where", "attributes", "effect", "disclose", "first")
 _ACTIONS: Final = {action.value: action for action in Action}
 _EFFECTS: Final = {effect.value: effect for effect in Effect}
 
@@ -78,7 +78,9 @@ def read_rules(node: Node, ids: RuleIds) -> list[RuleText]:
 
 
 def _rule(node: Node, ids: RuleIds) -> RuleText:
-    fields = node.fields(_KEYS, required=("who", "may"), later=("role",))
+    fields = node.fields(_KEYS, required=("may",))
+    if ("who" in fields) == ("role" in fields):
+        node.refuse("a rule is for `who`, or for a `role`", "name one of the two")
     may = fields["may"]
     actions = frozenset(_action(one) for one in (may.data if isinstance(may.data, tuple) else (may,)))
     if not actions:
@@ -92,7 +94,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
     return RuleText(
         node.place,
         fields["id"].name() if "id" in fields else ids.make(node),
-        fields["who"].text(),
+        fields["who"].text() if "who" in fields else "",
         actions,
         fields["type"].text() if "type" in fields else "*",
         where(fields["where"]) if "where" in fields else None,
@@ -101,6 +103,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
         Effect.GRANT if effect is None else _EFFECTS[str(effect.data)],
         fields["disclose"].flag() if "disclose" in fields else False,
         fields["first"].flag() if "first" in fields else False,
+        fields["role"].text() if "role" in fields else None,
     )
 
 

@@ -30,17 +30,20 @@ from headgate.model.values import brief
 from headgate.scenario.authority import OURSELVES, read_time
 from headgate.scenario.declared import read_type
 from headgate.scenario.register import Register
+from headgate.scenario.role_steps import CLAIM_KEYS, RoleSteps
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.story import (
     ADMINISTRATOR,
     AdvanceStep,
     ChangeStep,
+    ClaimStep,
     CommitStep,
     ConnectStep,
     CrashStep,
     DeniedStep,
     OtherStep,
     PublishStep,
+    RoleStep,
     RuleText,
     Step,
     SubscribeStep,
@@ -49,8 +52,7 @@ from headgate.scenario.story import (
 )
 from headgate.scenario.yamlfile import Node
 
-_LATER: Final = ("grant", "enter", "elect", "reinstate", "heartbeat", "detect")
-_REASONS_LATER: Final = frozenset({"role-denied"})
+_LATER: Final = ("heartbeat", "detect")
 
 
 def _codes(root: type[HeadgateError]) -> set[str]:
@@ -59,28 +61,36 @@ def _codes(root: type[HeadgateError]) -> set[str]:
 
 @dataclass(slots=True)
 class Names:
-    """What the steps declare: events with their types, subscriptions, statements shown, and every type ever."""
+    """What the steps declare: events with their types, subscriptions, credentials, and every type ever."""
 
     types: Catalog
     events: dict[str, str] = field(default_factory=dict)
     subscriptions: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
+    """The signed statements that are shown."""
+    credentials: set[str] = field(default_factory=set)
+    """The memberships and elections that are asked for, and what is revoked by its id."""
 
 
-def read_steps(node: Node | None, state: State, ids: RuleIds, register: Register) -> tuple[tuple[Step, ...], Names]:
-    """The steps, and the names they declare."""
+def read_steps(
+    node: Node | None, state: State, ids: RuleIds, register: Register, policy: Node | None = None
+) -> tuple[tuple[Step, ...], Names]:
+    """The steps, and the names they declare; rules of the `policy` may be for roles that steps give."""
     reader = _Steps(state, ids, register)
+    for rule in policy.sequence() if policy is not None else ():
+        reader.roles.rule(rule)
     steps = tuple(reader.step(one) for one in node.sequence()) if node is not None else ()
     for unsubscribed, id in reader.unsubscribed:
         if id not in reader.names.subscriptions:
             unsubscribed.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
+    reader.roles.finish()
+    reader.names.credentials |= reader.roles.credentials
     return steps, reader.names
 
 
 def read_reason(node: Node) -> str:
     """A reason code."""
-    known = _codes(HeadgateError) | _REASONS_LATER
-    if node.text() not in known:
+    if node.text() not in _codes(HeadgateError):
         node.refuse(f"`{brief(node.data)}` is not a reason code", "they are listed in docs/scenario-format.md")
     return node.text()
 
@@ -91,6 +101,7 @@ class _Steps:
         self.ids = ids
         self.register = register
         self.names = Names(state.types)
+        self.roles = RoleSteps(state, register, self._principal)
         self.unsubscribed: list[tuple[Node, str]] = []
         self.denying = False
         self.readers: Mapping[str, Callable[[Node], Step]] = {
@@ -103,7 +114,11 @@ class _Steps:
             "advertise": self.advertise,
             "unadvertise": self.unadvertise,
             "connect": self.connect,
+            "grant": self.roles.grant,
+            "enter": self.roles.enter,
+            "elect": self.roles.elect,
             "revoke": self.revoke,
+            "reinstate": self.roles.reinstate,
             "hear": self.hear,
             "advance": self.advance,
             "crash": self.crash,
@@ -128,7 +143,7 @@ class _Steps:
 
     def _subscription(self, node: Node) -> SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
-        fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin"), required, later=("with",))
+        fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin", "with"), required)
         start = _beginning(fields["from"]) if "from" in fields else {}
         id = fields["id"].name() if "id" in fields else "(denied)"
         if not self.denying:
@@ -141,6 +156,7 @@ class _Steps:
             where(fields["where"]) if "where" in fields else None,
             requires=where(fields["requires"]) if "requires" in fields else None,
             origin=fields["origin"].text() if "origin" in fields else None,
+            counted=self.roles.counted(fields["with"]) if "with" in fields else None,
             **start,
         )
 
@@ -230,10 +246,12 @@ class _Steps:
         self.names.shown.update(() if self.denying else ids)
         return ConnectStep(node.place, principal, ids, changes)
 
-    def revoke(self, node: Node) -> OtherStep:
-        """An issuer takes a statement back."""
-        roles = ("service", "role", "args", "by", "with")
-        id = node.fields(("id",), required=("id",), later=roles)["id"]
+    def revoke(self, node: Node) -> OtherStep | RoleStep:
+        """An issuer takes a statement back, or a credential ends."""
+        id = node.mapping().get("id")
+        if id is None or not self.register.knows(id.text()):
+            return self.roles.revoke(node)
+        node.fields(("id",))
         change = self.register.revoked(id, keep=not self.denying)
         return OtherStep(node.place, ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
 
@@ -244,26 +262,38 @@ class _Steps:
 
     def advance(self, node: Node) -> AdvanceStep:
         """The clock moves on; a step inside `denied` cannot move it."""
-        return AdvanceStep(node.place, () if self.denying else self.register.advance(node))
+        since = self.register.clock
+        passed = () if self.denying else self.register.advance(node)
+        return AdvanceStep(node.place, passed, since, self.register.clock)
 
     def crash(self, node: Node) -> CrashStep:
         if node.data != "pipeline":
             node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
         return CrashStep(node.place)
 
-    def claim(self, node: Node) -> DeniedStep:
-        fields = node.fields(("denied",), required=("denied",), later=("holds", "lacks", "state"))
-        denied = fields["denied"].fields(("step", "reason"), required=("step", "reason"))
-        self.denying = True
+    def claim(self, node: Node) -> DeniedStep | ClaimStep:
+        fields = node.fields(("denied", *CLAIM_KEYS))
+        if not fields:
+            node.refuse("nothing is claimed", "write `holds`, `lacks`, `state` or `denied`")
+        denied = self._denied(node, fields["denied"]) if "denied" in fields else None
+        if denied is not None and len(fields) == 1:
+            return denied
+        return ClaimStep(node.place, self.roles.claims(fields), self.register.clock, denied)
+
+    def _denied(self, node: Node, inner: Node) -> DeniedStep:
+        fields = inner.fields(("step", "reason"), required=("step", "reason"))
+        if self.denying:
+            inner.refuse("an `assert` cannot be denied", "name a step that can be refused")
+        self.denying = self.roles.denying = True
         try:
-            step = self.step(denied["step"])
+            step = self.step(fields["step"])
         finally:
-            self.denying = False
+            self.denying = self.roles.denying = False
         if not isinstance(step, CommitStep | PublishStep):
-            denied["step"].refuse(
+            fields["step"].refuse(
                 "a crash, an `advance` or another `assert` cannot be denied", "name a step that can be refused"
             )
-        return DeniedStep(node.place, step, read_reason(denied["reason"]))
+        return DeniedStep(node.place, step, read_reason(fields["reason"]))
 
     # -- parts ------------------------------------------------------------------------------------------------
 
@@ -299,7 +329,9 @@ class _Steps:
 
     def _check_rule(self, rule: RuleText, node: Node) -> None:
         fields = node.mapping()
-        self._principal_or_group(fields["who"])
+        if "who" in fields:
+            self._principal_or_group(fields["who"])
+        self.roles.rule(node)
         if self.denying or is_pattern(rule.type):
             return
         self._type(fields["type"])

@@ -12,14 +12,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
+from headgate.decide.check import check_role
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
-from headgate.model.changes import AddRule, Batch, Change, RemoveRule, Subscribe, Unsubscribe
+from headgate.lang.rolefile import parse_role
+from headgate.model.changes import AddRule, Batch, Change, RemoveRule, RoleRequest, Subscribe, Unsubscribe
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
+from headgate.model.values import EPOCH
 from headgate.scenario.yamlfile import Place
 
 ADMINISTRATOR: Final = "@administrator"
@@ -41,16 +45,20 @@ class RuleText:
     effect: Effect = Effect.GRANT
     disclose: bool = False
     first: bool = False
+    role: str | None = None
+    """Whom it speaks to by role; then `who` is empty."""
 
     def change(self) -> AddRule:
         """The change that adds it, or why it cannot be."""
         try:
             where = condition(self.where)
+            role = None if self.role is None else check_role(parse_role(self.role))
         except HeadgateError as error:
             raise error.at(f"rule `{self.id}`") from None
         rule = Rule(
-            self.id, self.who, self.actions, self.type, where, self.attributes, self.forced, self.effect, self.disclose
-        )
+            self.id, self.who, self.actions, self.type, where, self.attributes, self.forced, self.effect, self.disclose,
+            role=role,
+        )  # fmt: skip
         return AddRule(rule, self.first)
 
 
@@ -68,6 +76,7 @@ class SubscriptionText:
     since_time: datetime | None = None
     requires: str | None = None
     origin: str | None = None
+    counted: tuple[str, ...] | None = None
 
     def change(self) -> Subscribe:
         """The change that opens it, or why it cannot be."""
@@ -83,6 +92,7 @@ class SubscriptionText:
                     since_time=self.since_time,
                     requires=None if self.requires is None else condition(self.requires),
                     origin=self.origin,
+                    counted=self.counted,
                 )
             )
         except HeadgateError as error:
@@ -137,11 +147,26 @@ class ConnectStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleStep:
+    """Something is asked of a role service, by a client or for the service's own reasons."""
+
+    place: Place
+    request: RoleRequest
+    words: str
+    by: str | None = None
+    """The client that asks, which must be connected."""
+    id: str | None = None
+    """What a refusal is listed under."""
+
+
+@dataclass(frozen=True, slots=True)
 class AdvanceStep:
-    """The clock moves on, past the times at which something ends."""
+    """The clock moves on, past the times at which something that is declared ends."""
 
     place: Place
     passed: tuple[datetime, ...] = ()
+    since: datetime = EPOCH
+    to: datetime = EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +200,42 @@ class DeniedStep:
     reason: str
 
 
-CommitStep: TypeAlias = SubscribeStep | UnsubscribeStep | ChangeStep | OtherStep | ConnectStep
-Step: TypeAlias = CommitStep | PublishStep | AdvanceStep | CrashStep | DeniedStep
+@dataclass(frozen=True, slots=True)
+class HoldingClaim:
+    """A principal holds a role, or does not."""
+
+    place: Place
+    principal: str
+    role: RoleRef
+    holds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StateClaim:
+    """A membership, an election or a signed statement is true, false or unknown."""
+
+    place: Place
+    id: str
+    state: bool | None
+    statement: str | None = None
+    """The key of a signed statement; None for a membership or an election."""
+
+
+Claim: TypeAlias = HoldingClaim | StateClaim
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStep:
+    """What must hold now, by the scenario's clock, and perhaps a step that must be refused."""
+
+    place: Place
+    claims: tuple[Claim, ...]
+    at: datetime
+    denied: DeniedStep | None = None
+
+
+CommitStep: TypeAlias = SubscribeStep | UnsubscribeStep | ChangeStep | OtherStep | ConnectStep | RoleStep
+Step: TypeAlias = CommitStep | PublishStep | AdvanceStep | CrashStep | DeniedStep | ClaimStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +266,9 @@ class Scenario:
     expect: Expect = field(default_factory=Expect)
     predicates: Mapping[str, str] = field(default_factory=dict)
     functions: Mapping[str, PredicateFunction] = field(default_factory=dict)
+    """The generic predicates, which rolefiles may call as functions of their service."""
+    notes: tuple[str, ...] = ()
+    """What is worth saying of the file."""
 
 
 def condition(text: str | None) -> Condition:
@@ -232,6 +294,8 @@ def batch_of(step: CommitStep, state: State) -> Batch:
             return Batch(by, changes)
         case ConnectStep(_, _, _, changes):
             return Batch(state.administrator, changes)  # the domain takes up what it has verified
+        case RoleStep(_, request):
+            return Batch(state.administrator, (request,))  # so are those that its services have looked at
         case _:
             assert_never(step)
 
@@ -247,6 +311,8 @@ def who_connects(step: CommitStep | PublishStep, state: State) -> tuple[str, ...
             return (by,)
         case PublishStep(_, draft):
             return (draft.publisher,)
+        case RoleStep(by=by):
+            return () if by is None else (by,)
         case ConnectStep():
             return ()  # whether it may shows once its statements are taken up
         case _:
@@ -262,7 +328,7 @@ def named(step: CommitStep | PublishStep) -> str:
             return f"unsubscribe `{id}`"
         case ChangeStep(_, by):
             return "change" if by == ADMINISTRATOR else f"change by `{by}`"
-        case OtherStep(_, _, _, words):
+        case OtherStep(words=words) | RoleStep(words=words):
             return words
         case PublishStep(_, draft):
             return f"publish `{draft.id}`"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -29,6 +29,7 @@ MAX_DEPTH: Final = 50
 
 Scalar: TypeAlias = bool | int | float | str | None
 
+_LINE: Final = re.compile(r"\bline ([1-9][0-9]{0,8})\b")
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
 _BOOL: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
@@ -40,14 +41,27 @@ _FLOAT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: `file.yaml:12: key steps[3].publish.at`."""
+    """Where something stands: `file.yaml:12: key steps[3].publish.at`.
+
+    `text` is the line on which the first line of a text stands, if each line of the text is a line of the file; else 0.
+    """
 
     file: str
     line: int
     key: str = ""
+    text: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f": key `{self.key}`" if self.key else "")
+
+    def inside(self, said: str | None) -> str:
+        """A place that was found inside the text: `..., line 2` as a line of the file where that can be told."""
+        found = _LINE.search(said or "")
+        if found is None:
+            return str(self)
+        if not self.text:
+            return f"{self}, {found[0]}"
+        return str(replace(self, line=self.text + int(found[1]) - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +250,7 @@ class _Composer:
                     if documents > 1:
                         self._refuse(event, "the file holds more than one document", "keep one scenario a file")
                 case yaml.ScalarEvent():
-                    place = self._place(event)
+                    place = replace(self._place(event), text=_first_line(event))
                     self._put(event, Node(self._scalar(event, place), place))
                 case yaml.AliasEvent():
                     self._alias(event)
@@ -290,7 +304,7 @@ class _Composer:
                 first = level.entries[level.key.data].place.line
                 node.refuse(f"the key `{brief(level.key.data)}` is given twice", f"it is on line {first} already")
             # The place of a value is that of its key, even where it begins on the next line or is an alias.
-            place = replace(self._place(event), line=level.key.place.line)
+            place = replace(self._place(event), line=level.key.place.line, text=node.place.text)
             level.entries[level.key.scalar()] = replace(node, place=place)
             level.key = None
 
@@ -323,6 +337,14 @@ class _Composer:
             self._refuse(event, f"`{brief(text)}` does not fit its tag `{event.tag}`")
         value = _resolved(text, place)
         return float(value) if wanted is _FLOAT and isinstance(value, int) else value
+
+
+def _first_line(event: Any) -> int:
+    """The line on which a text begins whose lines are lines of the file: a literal block, or one line."""
+    begins = int(event.start_mark.line) + 1
+    if event.style == "|":
+        return begins + 1
+    return begins if event.style != ">" and event.end_mark.line == event.start_mark.line else 0
 
 
 def _resolved(text: str, place: Place) -> Scalar:

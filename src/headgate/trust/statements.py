@@ -2,6 +2,8 @@
 
 Guarantees: claims come out only if the text is the one way to write them, is of the kind asked for, and was signed by
 the key that `iss` names; no look-up is needed for that. There is one kind for each `typ`, so none can pass for another.
+Statements of rolling keys are the exception: the header names the key (`kid`), and whoever asks says how `iss` vouches
+for it; none of them passes for a statement by `iss` itself, nor the other way round, even where both have one `typ`.
 No claim is there twice, none is unknown and none is missing; numbers are whole and fit in 64 bits. Every refusal is a
 `BadStatement` with a `reason`, or `Expired`.
 Leaves out: what the claims of each kind say (`certificates`, `identities`, `revocations`, `successions`, `typedefs`),
@@ -48,6 +50,12 @@ class Form:
     required: frozenset[str]
     optional: frozenset[str] = frozenset()
     limit: int = MAX_STATEMENT_BYTES
+    rolling: bool = False
+    """Signed by a rolling key of the issuer, which the header names."""
+
+
+KeyFinder = Callable[[str, str], PublicKey]
+"""The rolling key of an issuer by its `kid`, or a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,8 @@ class Signed:
     issuer: str
     claims: Mapping[str, Any]
     digest: str
+    kid: str = ""
+    """The rolling key, where it is not the issuer's own that signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,14 @@ def bad(reason: str, message: str, remedy: str | None = None) -> BadStatement:
 # -- signing --------------------------------------------------------------------------------------------------
 
 
-def sign(key: PrivateKey, form: Form, claims: Mapping[str, Any]) -> str:
-    """The text of a statement; `iss` is the signing key."""
-    said = {"iss": key.public.did, **claims}
+def sign(key: PrivateKey, form: Form, claims: Mapping[str, Any], issuer: str | None = None) -> str:
+    """The text of a statement; `iss` is the signing key, or the issuer whose rolling key it is."""
+    assert form.rolling == (issuer is not None), "a rolling key signs for its issuer, and no other key does"
+    said = {"iss": issuer or key.public.did, **claims}
+    headers = {"typ": form.typ, **({"kid": key.public.did} if form.rolling else {})}
     assert form.required <= said.keys() <= form.required | form.optional, "claims of another kind"
     payload = json.dumps(said, ensure_ascii=True, separators=(",", ":")).encode("ascii")
-    return _JWS.encode(payload, key.native(), algorithm=ALGORITHM, headers={"typ": form.typ})
+    return _JWS.encode(payload, key.native(), algorithm=ALGORITHM, headers=headers)
 
 
 def digest_of(text: str) -> str:
@@ -94,7 +106,7 @@ def digest_of(text: str) -> str:
 # -- verifying ------------------------------------------------------------------------------------------------
 
 
-def open_statement(text: str, form: Form) -> Signed:
+def open_statement(text: str, form: Form, find: KeyFinder | None = None) -> Signed:
     """The claims of a statement of this form, signed by its issuer.
 
     The issuer is in the payload, so that is read before the signature can be checked; nothing but `iss` is used of it.
@@ -103,19 +115,22 @@ def open_statement(text: str, form: Form) -> Signed:
     # 2. Three parts, each the one way to write its bytes.
     header, payload, signature = (_decoded(part) for part in _parts(text, form))
     # 3. Header: this kind of statement, this algorithm and nothing else.
-    _check_header(_object(header, "header"), form)
+    named = _object(header, "header")
+    _check_header(named, form)
     # 4. Payload: a JSON object in which nothing is said twice.
     claims = _object(payload, "payload")
-    # 5. The issuer's signature over the received bytes.
+    # 5. The issuer's signature over the received bytes, or that of its rolling key.
     issuer = key_of(claims.get("iss"), "iss")
-    if not issuer.verify(signature, text.rpartition(".")[0].encode("ascii")):
+    assert form.rolling == (find is not None), "a rolling key has to be found"
+    signer = issuer if find is None else find(claims["iss"], named["kid"])
+    if not signer.verify(signature, text.rpartition(".")[0].encode("ascii")):
         raise bad("bad-signature", f"`{claims['iss']}` did not sign the statement", "it was changed or forged")
     # 6. Exactly the claims of this form.
     if unknown := sorted(claims.keys() - form.required - form.optional):
         raise bad("unknown-claim", f"a statement `{form.typ}` has no claim `{brief(unknown[0])}`")
     if missing := sorted(form.required - claims.keys()):
         raise bad("missing-claim", f"the statement does not say `{missing[0]}`")
-    return Signed(claims["iss"], claims, digest_of(text))
+    return Signed(claims["iss"], claims, digest_of(text), named.get("kid", ""))
 
 
 def said_payload(text: str, form: Form) -> bytes:
@@ -187,8 +202,12 @@ def _check_header(header: Mapping[str, Any], form: Form) -> None:
         raise bad("wrong-algorithm", f"the statement is signed with `{brief(algorithm)}`, not `{ALGORITHM}`")
     if typ != form.typ:
         raise bad("wrong-type", f"the statement is `{brief(typ)}`, not `{form.typ}`")
-    if extra := sorted(header.keys() - {"alg", "typ"}):
+    if extra := sorted(header.keys() - {"alg", "typ"} - ({"kid"} if form.rolling else set())):
         raise bad("bad-header", f"the header says `{brief(extra[0])}`", "it has `alg` and `typ` and nothing else")
+    if form.rolling and "kid" not in header:
+        raise bad("wrong-type", "the statement is not by a rolling key", "its header says `kid`")
+    if form.rolling and type(header["kid"]) is not str:
+        raise bad("bad-header", "the header names a key by what is not text")
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_a_second_node_is_refused(files: Files) -> None:
 def test_where_it_is_reached_and_of_what_it_consists(files: Files) -> None:
     node = prepare(files.directory, {}, {"gateway.count": "2", "gateway.port": "9000", "gateway.host": "::1"})
     assert node.urls == ["https://[::1]:9000", "https://[::1]:9001"]
-    assert [part.name for part in node.parts()] == ["pipeline", "gateway-1", "gateway-2"]
+    assert [part.name for part in node.parts()] == ["pipeline", "gateway-1", "gateway-2", "follower"]
     for part in node.parts():
         assert "gateway.port=9000" in part.command
         assert part.command[part.command.index("--parent") + 1] == str(os.getpid())

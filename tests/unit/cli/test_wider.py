@@ -141,8 +141,8 @@ def more(files: Path, *rules: str) -> None:
 
 
 ABOUT = (
-    "about the rules and the chains that stand now, whatever attributes principals come to have; "
-    "not certificates that nobody has shown"
+    "about the rules, the event policy and the chains that stand now, whatever attributes and roles principals come "
+    "to have; not certificates that nobody has shown, nor whether a rolefile lets anyone enter a role"
 )
 
 

@@ -34,6 +34,7 @@ from headgate.model.conditions import TRUE
 from headgate.model.errors import GovernDenied, NotFound, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value
@@ -431,7 +432,7 @@ def test_entries_are_tried_where_the_subscription_was_made() -> None:
 # -- against the decision itself --------------------------------------------------------------------------------
 
 
-@given(worlds())
+@given(worlds() | worlds(roles=True))
 @examples(60)
 def test_explanations_agree_with_the_decision(story: Story) -> None:
     played = play(story)
@@ -448,8 +449,8 @@ def test_explanations_agree_with_the_decision(story: Story) -> None:
             shown = frozenset(s.name for s in answer.attributes if s.visible)
             assert shown == (frozenset() if seen is None else seen.attributes)
             _check_needed(answer, state, principal, event, predicates)
-            held = [s.origin for s in ledger.every_subscription() if s.principal == principal]
-            from_there = (view(state, principal, event, predicates, origin) for origin in held)
+            held = [(s.origin, s.counted) for s in ledger.every_subscription() if s.principal == principal]
+            from_there = (view(state, principal, event, predicates, *one) for one in held)
             ever = shown.union(*(one.attributes for one in from_there if one is not None))
             assert (not answer.unmet) == admits(event, principal, state)
             _check_own(replace(question, asker=principal), event, books, ever)
@@ -465,7 +466,13 @@ def _check_needed(
         ways = [replace(state, rules=(*state.rules[:at], grant, *state.rules[at:]))]
         for id in need.failed:
             true = (replace(r, where=TRUE, forced={}) if r.id == id else r for r in state.rules)
-            ways.append(replace(state, rules=tuple(true)))
+            policy = EventPolicy(
+                tuple(
+                    EventEntry(EventTemplate(one.event.type)) if id == f"events.{number}" else one
+                    for number, one in enumerate(state.roles.policy.entries, start=1)
+                )
+            )
+            ways.append(replace(state, rules=tuple(true), roles=replace(state.roles, policy=policy)))
         for changed in ways:
             seen = view(changed, principal, event, predicates)  # type: ignore[arg-type]
             assert seen is not None
@@ -494,7 +501,7 @@ def _answer(question: Question, event: Event | None, books: Books) -> Explanatio
         return str(refused)
 
 
-@given(worlds())
+@given(worlds() | worlds(roles=True))
 @examples(40)
 def test_subscriptions_are_explained_as_decided(story: Story) -> None:
     played = play(story)

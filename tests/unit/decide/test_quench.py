@@ -50,7 +50,7 @@ def test_filters_play_no_part() -> None:
 
 
 @examples(150)
-@given(worlds())
+@given(worlds() | worlds(roles=True))
 def test_what_nobody_wants_goes_to_nobody(story: Story) -> None:
     played = play(story)
     for event in played.log.events:

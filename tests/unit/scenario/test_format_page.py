@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from headgate.model.rights import Action
-from headgate.scenario import authority, declared, file, rules, steps
+from headgate.scenario import authority, file, role_steps, rules, steps
 from headgate.scenario.engines import run_decide
 from headgate.scenario.report import judge
 
@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "scenario-format.md").read_text("ut
 
 STEPS = (
     *("subscribe", "unsubscribe", "publish", "change", "type", "retire", "advertise", "unadvertise", "connect"),
-    *("revoke", "hear", "advance", "crash", "assert"),
+    *("grant", "enter", "elect", "revoke", "reinstate", "hear", "advance", "crash", "assert"),
 )
 
 
@@ -30,7 +30,10 @@ def test_every_key_is_described() -> None:
     keys = (authority.CERTIFICATE_KEYS, authority.IDENTITY_KEYS, authority.PROVIDER_KEYS, authority.ISSUING_KEYS)
     for key in (key for some in keys for key in some):
         assert f"`{key}`" in supported
+    asked = (role_steps.GRANT_KEYS, role_steps.ENTER_KEYS, role_steps.ELECT_KEYS, role_steps.REVOKE_KEYS)
+    for key in (key for some in (*asked, role_steps.REINSTATE_KEYS, role_steps.CLAIM_KEYS) for key in some):
+        assert f"`{key}`" in supported or f"`{key}: " in supported
     for action in Action:
         assert f"`{action.value}`" in supported
-    for key in (*declared.LATER, *steps._LATER, "role", "with", "signals", "holds", "lacks"):
+    for key in (*steps._LATER, "signals"):
         assert f"`{key}`" in later

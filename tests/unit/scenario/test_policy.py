@@ -10,7 +10,7 @@ from headgate.decide.apply import apply
 from headgate.decide.plan import same_policy
 from headgate.lang import parse_condition
 from headgate.model.changes import Batch, SetKey
-from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotFound, NotSupportedYet
+from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotFound
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Kind
 from headgate.scenario.policy import MAX_FILES, Desired, plan_policy, read_policy
@@ -155,7 +155,6 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, a: str, b: str, s
 
 
 def test_other_refusals(tmp_path: Path) -> None:
-    assert "`roles` is not supported yet" in refused(tmp_path, NotSupportedYet, a="roles: {}")
     rule = "principals: {p: {}}\npolicy: [{id: x, who: p, may: publish, type: '*', where: 'a >'}]"
     assert "a.yaml:2: key `policy[0]`, rule `x`, line 1" in refused(tmp_path, BadExpression, a=rule)
     with pytest.raises(NotFound, match="no policy directory"):

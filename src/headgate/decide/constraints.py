@@ -1,0 +1,600 @@
+"""Is a constraint of a rolefile or an event policy true, and for which values of its variables? (OASIS 3.2.4, 7.3)
+
+Guarantees: `truth` is total: three-valued as everywhere (D1), a variable without a value is unknown, and so is what
+cannot be compared or worked out. `solutions` are exactly the bindings under which a constraint is true, each found by
+binding variables from left to right: by `x = e`, by a row of a relation, by a membership. Work is counted.
+Leaves out: the stars, which mean nothing here (`roles.formula`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, TypeAlias, TypeGuard, assert_never
+
+from headgate.decide.acl import FUNCTIONS
+from headgate.decide.rolebook import alike, fit, unify
+from headgate.decide.truth import clock_part, has_token
+from headgate.model.changes import Row
+from headgate.model.errors import RoleDenied
+from headgate.model.limits import MAX_ENTRY_STEPS
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Count,
+    Either,
+    Expression,
+    Given,
+    Holds,
+    Negated,
+    OneOf,
+    RoleRef,
+    Starred,
+    Term,
+    Tests,
+    Variable,
+)
+from headgate.model.roles import Membership, Service
+from headgate.model.state import State
+from headgate.model.values import INT_MAX, INT_MIN, compare
+
+Bindings: TypeAlias = Mapping[str, Argument]
+"""What variables mean. One that means null is unknown in every comparison."""
+
+RoleFunction: TypeAlias = Callable[..., object]
+"""A function of a service, given its arguments; a monitored one is given what is known before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a monitored function may look at: groups and relations, and nothing else."""
+
+    _state: State
+
+    def members(self, group: str) -> frozenset[str]:
+        """Everyone in a group, directly or through other groups."""
+        return self._state.members_of(group)
+
+    def rows(self, relation: str) -> frozenset[tuple[object, ...]]:
+        """The tuples of a relation."""
+        return self._state.relations.get(relation, frozenset())
+
+
+def is_monitored(function: RoleFunction) -> bool:
+    """May a star stand on what a function says? Then it is asked again whenever a group or relation changes.
+
+    Such a function says so by an attribute `monitored`, and is given what is known before its arguments.
+    """
+    return getattr(function, "monitored", False) is True
+
+
+class Budget:
+    """How many more things may be looked at; None for as many as there are."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int | None = None) -> None:
+        self.left = left
+
+    def spend(self) -> None:
+        """Look at one more thing."""
+        if self.left is None:
+            return
+        self.left -= 1
+        if self.left < 0:
+            raise RoleDenied(
+                f"the request takes more than MAX_ENTRY_STEPS ({MAX_ENTRY_STEPS}) steps",
+                failure="credentials",
+                remedy="show fewer credentials, or name the arguments you want",
+            )
+
+
+def _nobody(_service: Service, _role: str) -> Iterable[Membership]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a constraint may look at: the state, the request, and who holds the roles of the service."""
+
+    state: State
+    service: str = ""
+    instance: str = ""
+    client: str | None = None
+    now: datetime | None = None
+    origin: str | None = None
+    functions: Mapping[str, RoleFunction] = field(default_factory=dict)
+    members: Callable[[Service, str], Iterable[Membership]] = _nobody
+    """The memberships of a role that are true, in the order in which they began."""
+    roles: frozenset[str] = frozenset()
+    """The names that are roles of the service."""
+    budget: Budget = field(default_factory=Budget)
+
+    def asked(self, name: str) -> Argument:
+        """What holds of the request."""
+        match name:
+            case "instance":
+                return self.instance
+            case "time":
+                return self.now
+            case "origin":
+                return self.origin
+            case _:
+                return self.client
+
+    def own(self, ref: RoleRef) -> RoleRef:
+        """A reference as it is meant at this service: with its service and instance."""
+        service = ref.service if ref.service is not None else self.service
+        instance = ref.instance
+        if instance is None:
+            instance = Given(self.instance if service == self.service else "")
+        args = tuple(self.settled(arg) for arg in ref.args)
+        return replace(ref, service=service, instance=self.settled(instance), args=args)
+
+    def settled(self, term: Term) -> Term:
+        """A term with `@names` replaced by what they are."""
+        return Given(self.asked(term.name)) if isinstance(term, Asked) else term
+
+
+class _Unbound(Exception):
+    """A variable has no value."""
+
+
+_UNBOUND: Final = _Unbound()
+
+
+# -- values ---------------------------------------------------------------------------------------------------
+
+
+def value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
+    """The value of an expression; null where it has none."""
+    try:
+        return _value(expression, bound, scene)
+    except _Unbound:
+        return None
+
+
+def _value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
+    match expression:
+        case Given(known):
+            return known
+        case Variable(name):
+            if name not in bound:
+                raise _UNBOUND
+            return bound[name]
+        case Asked(name):
+            return scene.asked(name)
+        case Apply(function, args):
+            found = _applied(function, tuple(_value(arg, bound, scene) for arg in args), scene)
+            return found[0] if len(found) == 1 else None  # of several values none is the value
+        case Count(of):
+            ref = scene.own(of)
+            return sum(1 for _ in _memberships(ref, bound, scene))
+        case Combine(op, left, right):
+            return _combine(op, _value(left, bound, scene), _value(right, bound, scene))
+        case ClockOf(part, of, zone):
+            at = _value(of, bound, scene)
+            return clock_part(part, at, zone) if isinstance(at, datetime) else None
+        case _:
+            assert_never(expression)
+
+
+def _applied(function: str, args: tuple[Argument, ...], scene: Scene) -> list[Argument]:
+    """The values of a function: those of the rows of a relation that begin with the arguments, or what it returns."""
+    if any(arg is None for arg in args):
+        return []
+    scene.budget.spend()
+    rows = scene.state.relations.get(function)
+    if rows is not None:
+        fitting = [row[-1] for row in rows if len(row) == len(args) + 1 and all(map(alike, row[:-1], args))]
+        return sorted(fitting, key=repr)
+    called = _called(function, args, scene)
+    return [] if called is None else [called]
+
+
+def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument:
+    """What a function returns; null if there is none, it fails, or it returns what is no argument."""
+    made = FUNCTIONS.get(function)
+    try:
+        if made is not None:
+            return made(scene.state, *args)
+        registered = scene.functions.get(function)
+        if registered is None:
+            return None
+        found = registered(Known(scene.state), *args) if is_monitored(registered) else registered(*args)
+    except Exception:  # noqa: BLE001 - a service's own code may fail in any way, and that is unknown
+        return None
+    if isinstance(found, set | frozenset) and all(isinstance(one, str) for one in found):
+        return frozenset(found)
+    return found if isinstance(found, bool | int | float | str | bytes | datetime) else None
+
+
+def _combine(op: str, a: Argument, b: Argument) -> Argument:
+    if isinstance(a, frozenset) and isinstance(b, frozenset):
+        match op:
+            case "union":
+                return a | b
+            case "intersect":
+                return a & b
+            case "minus":
+                return a - b
+    if op in "+-" and _is_int(a) and _is_int(b):
+        made = a + b if op == "+" else a - b
+        return made if INT_MIN <= made <= INT_MAX else None
+    return None
+
+
+def _is_int(argument: Argument) -> TypeGuard[int]:
+    return isinstance(argument, int) and not isinstance(argument, bool)
+
+
+# -- truth ----------------------------------------------------------------------------------------------------
+
+
+def truth(constraint: Constraint, bound: Bindings, scene: Scene) -> bool | None:
+    """Is a constraint true of these values?"""
+    match constraint:
+        case Starred(arg):
+            return truth(arg, bound, scene)
+        case Negated(arg):
+            inner = truth(arg, bound, scene)
+            return None if inner is None else not inner
+        case Both(args):
+            answers = [truth(arg, bound, scene) for arg in args]
+            return False if False in answers else None if None in answers else True
+        case Either(args):
+            answers = [truth(arg, bound, scene) for arg in args]
+            return True if True in answers else None if None in answers else False
+        case Holds(name, args):
+            return _holds(name, args, bound, scene)
+    try:
+        return _leaf(constraint, bound, scene)
+    except _Unbound:
+        return None
+
+
+def _leaf(constraint: Compares | Among | Between | OneOf | Tests, bound: Bindings, scene: Scene) -> bool | None:
+    scene.budget.spend()
+    match constraint:
+        case Compares(op, left, right):
+            return compared(op, _value(left, bound, scene), _value(right, bound, scene))
+        case Among(of, group):
+            who = _value(of, bound, scene)
+            if not isinstance(who, str) or group not in scene.state.groups:
+                return None
+            return _is_member(scene.state, who, group)
+        case Between(of, low, high):
+            x = _value(of, bound, scene)
+            ends = compared(">=", x, _value(low, bound, scene)), compared("<=", x, _value(high, bound, scene))
+            return False if False in ends else None if None in ends else True
+        case OneOf(of, values):
+            x = _value(of, bound, scene)
+            answers = [compared("=", x, one) for one in values]
+            return True if True in answers else None if None in answers else False
+        case Tests(op, left, right):
+            text, part = _value(left, bound, scene), _value(right, bound, scene)
+            if not isinstance(text, str) or not isinstance(part, str):
+                return None
+            match op:
+                case "starts with":
+                    return text.startswith(part)
+                case "contains":
+                    return part in text
+                case "has token":
+                    return has_token(text, part)
+        case _:
+            assert_never(constraint)
+
+
+def _is_member(state: State, who: str, group: str) -> bool:
+    if who in state.groups[group]:
+        return True
+    return any(inner in state.groups and _is_member(state, who, inner) for inner in state.groups[group])
+
+
+def compared(op: str, a: Argument, b: Argument) -> bool | None:
+    """A comparison of two arguments; unknown where they do not compare."""
+    if isinstance(a, frozenset) or isinstance(b, frozenset):
+        if not (isinstance(a, frozenset) and isinstance(b, frozenset)):
+            return None
+        match op:
+            case "=":
+                return a == b
+            case "!=":
+                return a != b
+            case "subset":
+                return a < b
+            case "subseteq":
+                return a <= b
+            case "superset":
+                return a > b
+            case "superseteq":
+                return a >= b
+        return None
+    if op in ("subset", "subseteq", "superset", "superseteq"):
+        return None
+    return compare(op, a, b)
+
+
+def _holds(name: str, args: tuple[Expression, ...], bound: Bindings, scene: Scene) -> bool | None:
+    """Is a tuple in a relation, a role held, or a function true? `_` stands for any value."""
+    scene.budget.spend()
+    if name not in scene.roles and name not in scene.state.relations:
+        given = [value(arg, bound, scene) for arg in args]
+        answer = None if None in given else _called(name, tuple(given), scene)
+        return answer if isinstance(answer, bool) else None
+    wanted: list[Term] = []
+    for arg in args:
+        if arg == Variable("_"):
+            wanted.append(Variable("_"))
+            continue
+        known = value(arg, bound, scene)
+        if known is None:
+            return None
+        wanted.append(Given(known))
+    if name in scene.roles:
+        return any(True for _ in _memberships(scene.own(RoleRef(name, tuple(wanted))), {}, scene))
+    return _is_in(tuple(wanted), scene.state.relations[name], scene)
+
+
+def _is_in(terms: tuple[Term, ...], rows: frozenset[Row], scene: Scene) -> bool:
+    """Does any row fit?"""
+    if not terms:
+        return bool(rows)
+    exact = tuple(term.value for term in terms if isinstance(term, Given))
+    if len(exact) == len(terms):
+        if exact not in rows:
+            return False
+        if not any(isinstance(one, int) for one in exact):  # what is equal is alike, but `1` and `true`
+            return True
+    for row in rows:
+        scene.budget.spend()
+        if len(row) == len(terms) and unify(zip(terms, row, strict=True), {}) is not None:
+            return True
+    return False
+
+
+def _tuples(name: str, terms: tuple[Term, ...], bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+    """What variables mean if a tuple is in a relation or a role is held, for each that fits."""
+    if name in scene.roles:
+        yield from _memberships(scene.own(RoleRef(name, terms)), bound, scene)
+        return
+    rows = scene.state.relations.get(name, frozenset())
+    if not terms:
+        if rows:
+            yield bound
+        return
+    if not any(isinstance(term, Variable) and term.name != "_" for term in terms):
+        if _is_in(terms, rows, scene):
+            yield bound
+        return
+    for row in sorted(rows, key=repr):
+        scene.budget.spend()
+        made = unify(zip(terms, row, strict=True), bound) if len(row) == len(terms) else None
+        if made is not None:
+            yield made
+
+
+def _memberships(ref: RoleRef, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+    instance = ref.instance.value if isinstance(ref.instance, Given) else scene.instance
+    for one in scene.members((str(ref.service), str(instance)), ref.role):
+        scene.budget.spend()
+        made = fit(ref, one, bound)
+        if made is not None:
+            yield made
+
+
+# -- solutions ------------------------------------------------------------------------------------------------
+
+
+def solutions(constraint: Constraint, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+    """Every way to give the variables values so that the constraint is true."""
+    match constraint:
+        case Starred(arg):
+            yield from solutions(arg, bound, scene)
+        case Both(args):
+            yield from _all(args, bound, scene)
+        case Either(args):
+            for arg in args:
+                yield from solutions(arg, bound, scene)
+        case Compares("=", Variable(name), right) if name not in bound and name != "_":
+            yield from _bind(name, right, bound, scene)
+        case Compares("=", left, Variable(name)) if name not in bound and name != "_":
+            yield from _bind(name, left, bound, scene)
+        case Holds(name, args) if name in scene.roles or name in scene.state.relations:
+            terms = tuple(_term(arg, bound, scene) for arg in args)
+            if Given(None) not in terms:
+                yield from _tuples(name, terms, bound, scene)
+        case _:
+            if truth(constraint, bound, scene) is True:
+                yield bound
+
+
+def _all(args: tuple[Constraint, ...], bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+    """Solve what has all its values first, then what can give some, from left to right; what counts, last.
+
+    The variables of a count that nothing gives a value stand for anything, so it waits for those that get one.
+    """
+    if not args:
+        yield bound
+        return
+    scene.budget.spend()
+    names = bound.keys()
+    at_once = [n for n, arg in enumerate(args) if counted_variables(arg) <= names]
+    chosen = next((n for n in at_once if variables(args[n]) <= names), None)
+    if chosen is None:
+        order = (*at_once, *range(len(args)))
+        chosen = next((n for n in order if _after(args[n], frozenset(names), scene) is not None), None)
+    if chosen is None:
+        return  # some variable has no value, so this is not known to be true
+    rest = args[:chosen] + args[chosen + 1 :]
+    for made in solutions(args[chosen], bound, scene):
+        yield from _all(rest, made, scene)
+
+
+def _after(constraint: Constraint, bound: frozenset[str], scene: Scene) -> frozenset[str] | None:
+    """The variables that have values once a constraint is solved; None if it cannot be solved yet."""
+    scene.budget.spend()
+    if variables(constraint) <= bound:
+        return bound
+    match constraint:
+        case Starred(arg):
+            return _after(arg, bound, scene)
+        case Both(args):
+            return _after_all(args, bound, scene)
+        case Either(args):
+            found = [_after(arg, bound, scene) for arg in args]
+            known = [one for one in found if one is not None]
+            return frozenset.intersection(*known) if len(known) == len(found) else None
+        case Compares("=", left, right):
+            for side, other in ((left, right), (right, left)):
+                if isinstance(side, Variable) and side.name not in bound and side.name != "_":
+                    return bound | {side.name} if variables_of(other) <= bound else None
+            return None
+        case Holds(name, args) if name in scene.roles or name in scene.state.relations:
+            plain = all(isinstance(arg, Variable) or variables_of(arg) <= bound for arg in args)
+            return bound | variables(constraint) if plain else None
+        case _:
+            return None
+
+
+def _after_all(args: tuple[Constraint, ...], bound: frozenset[str], scene: Scene) -> frozenset[str] | None:
+    """Those after all of several, solved in whichever order can be."""
+    while args:
+        stuck = []
+        for arg in args:
+            made = _after(arg, bound, scene)
+            if made is None:
+                stuck.append(arg)
+            else:
+                bound = made
+        if len(stuck) == len(args):
+            return None
+        args = tuple(stuck)
+    return bound
+
+
+def _bind(name: str, expression: Expression, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+    if variables_of(expression) <= bound.keys():
+        found = value(expression, bound, scene)
+        if found is not None:
+            yield {**bound, name: found}
+
+
+def _term(arg: Expression, bound: Bindings, scene: Scene) -> Term:
+    if isinstance(arg, Variable) and arg.name not in bound:
+        return arg
+    return Given(value(arg, bound, scene))
+
+
+def named(constraint: Constraint) -> frozenset[str]:
+    """The groups, relations, functions and roles that a constraint names."""
+    match constraint:
+        case Starred(arg) | Negated(arg):
+            return named(arg)
+        case Both(args) | Either(args):
+            return frozenset().union(*map(named, args))
+        case Compares(_, left, right) | Tests(_, left, right):
+            return _named(left) | _named(right)
+        case Among(of, group):
+            return _named(of) | {group}
+        case OneOf(of, _):
+            return _named(of)
+        case Between(of, low, high):
+            return _named(of) | _named(low) | _named(high)
+        case Holds(name, args):
+            return frozenset({name}).union(*map(_named, args))
+        case _:
+            assert_never(constraint)
+
+
+def _named(expression: Expression) -> frozenset[str]:
+    match expression:
+        case Apply(function, args):
+            return frozenset({function}).union(*map(_named, args))
+        case Combine(_, left, right):
+            return _named(left) | _named(right)
+        case ClockOf(_, of):
+            return _named(of)
+        case Count(of):
+            return frozenset({of.role})
+        case _:
+            return frozenset()
+
+
+def variables(constraint: Constraint) -> frozenset[str]:
+    """The variables of a constraint; `_` is none."""
+    match constraint:
+        case Starred(arg) | Negated(arg):
+            return variables(arg)
+        case Both(args) | Either(args):
+            return frozenset().union(*map(variables, args))
+        case Compares(_, left, right) | Tests(_, left, right):
+            return variables_of(left) | variables_of(right)
+        case Among(of, _) | OneOf(of, _):
+            return variables_of(of)
+        case Between(of, low, high):
+            return variables_of(of) | variables_of(low) | variables_of(high)
+        case Holds(_, args):
+            return frozenset().union(*map(variables_of, args))
+        case _:
+            assert_never(constraint)
+
+
+def counted_variables(constraint: Constraint) -> frozenset[str]:
+    """The variables of the roles that a constraint counts; `_` is none."""
+    match constraint:
+        case Starred(arg) | Negated(arg):
+            return counted_variables(arg)
+        case Both(args) | Either(args):
+            return frozenset().union(*map(counted_variables, args))
+        case Compares(_, left, right) | Tests(_, left, right):
+            return _counted(left) | _counted(right)
+        case Among(of, _) | OneOf(of, _):
+            return _counted(of)
+        case Between(of, low, high):
+            return _counted(of) | _counted(low) | _counted(high)
+        case Holds(_, args):
+            return frozenset().union(*map(_counted, args))
+        case _:
+            assert_never(constraint)
+
+
+def _counted(expression: Expression) -> frozenset[str]:
+    match expression:
+        case Count(of):
+            return frozenset(arg.name for arg in of.args if isinstance(arg, Variable)) - {"_"}
+        case Apply(_, args):
+            return frozenset().union(*map(_counted, args))
+        case Combine(_, left, right):
+            return _counted(left) | _counted(right)
+        case ClockOf(_, of):
+            return _counted(of)
+        case _:
+            return frozenset()
+
+
+def variables_of(expression: Expression) -> frozenset[str]:
+    """The variables of an expression; `_` is none. Those that a count leaves open are not its own."""
+    match expression:
+        case Variable(name):
+            return frozenset() if name == "_" else frozenset((name,))
+        case Given() | Asked() | Count():
+            return frozenset()
+        case Apply(_, args):
+            return frozenset().union(*map(variables_of, args))
+        case Combine(_, left, right):
+            return variables_of(left) | variables_of(right)
+        case ClockOf(_, of):
+            return variables_of(of)
+        case _:
+            assert_never(expression)

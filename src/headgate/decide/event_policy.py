@@ -1,0 +1,358 @@
+"""Who sees an event by the event policy of the domain? The direct reading of its entries (OASIS 7.3).
+
+Guarantees: each entry is put to (event, client) on its own: its truth is that of its constraint, with the event's
+parameters and the arguments of credentials that the client counts, for the best choice of credentials. Order and
+precedence are those of all entries (D5). A parameter that is null makes what looks at it unknown.
+Leaves out: compiling (`pipeline.event_policy`), which must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from headgate.decide.constraints import Scene, compared, truth, value, variables, variables_of
+from headgate.decide.rolebook import alike
+from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
+from headgate.model.events import Event
+from headgate.model.limits import MAX_STATEMENTS
+from headgate.model.rights import Action, Effect, Rule, Source
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Count,
+    Either,
+    EventEntry,
+    EventPolicy,
+    Expression,
+    Given,
+    Holds,
+    Negated,
+    OneOf,
+    Representative,
+    RoleRef,
+    Starred,
+    Tests,
+    Variable,
+)
+from headgate.model.roles import Membership
+from headgate.model.state import State
+from headgate.model.types import Catalog
+from headgate.model.values import brief
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An entry of the event policy, as a rule of its place, and whether it is true."""
+
+    rule: Rule
+    truth: bool | None
+    number: int
+
+
+def answers(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[Answer]:
+    """Every entry that takes in the event's type, put to the event and to what the principal counts, in order."""
+    policy = state.roles.policy
+    if not policy.entries:
+        return
+    line = state.types.lineage(event.type)
+    shown = credentials(state, principal, counted)
+    for number, entry in enumerate(policy.entries):
+        if entry.event.type in line:
+            yield Answer(rule_of(state, entry, number, principal), entry_truth(state, entry, event, shown), number)
+
+
+def rule_of(state: State, entry: EventEntry, number: int, principal: str) -> Rule:
+    """An entry as a rule of its place."""
+    return Rule(
+        f"events.{number + 1}",
+        principal,
+        frozenset({Action.SUBSCRIBE}),
+        entry.event.type,
+        effect=Effect.FORBID if entry.negative else Effect.GRANT,
+        author=state.administrator,
+        source=Source.POLICY,
+    )
+
+
+def credentials(state: State, principal: str, counted: tuple[str, ...] | None) -> tuple[Membership, ...]:
+    """The memberships of a principal that count: those it chose, or all that it holds."""
+    held = tuple(state.roles.held_by(principal))
+    return held if counted is None else tuple(one for one in held if one.id in counted)
+
+
+def entry_truth(state: State, entry: EventEntry, event: Event, shown: tuple[Membership, ...]) -> bool | None:
+    """Is an entry true of an event, for some choice of the credentials shown?"""
+    scene = Scene(state, now=event.time, client=event.publisher)
+    known: dict[str, Argument] = {}
+    agreed: bool | None = True
+    for term, expression in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
+        seen = value(expression[1], event.values, scene)
+        if isinstance(term, Given):
+            agreed = _both(agreed, compared("=", seen, term.value))
+        elif term.name in known:
+            agreed = _both(agreed, compared("=", seen, known[term.name]))
+        elif term.name != "_":
+            known[term.name] = seen
+    found: bool | None = False
+    for joined, bound in _choices(entry.credentials, shown, known):
+        found = _either(found, _both(_both(agreed, joined), truth(entry.constraint, bound, scene)))
+        if found is True:
+            break
+    return found
+
+
+def _choices(
+    refs: tuple[RoleRef, ...], shown: tuple[Membership, ...], known: Mapping[str, Argument]
+) -> Iterator[tuple[bool | None, Mapping[str, Argument]]]:
+    """Every choice of memberships for the references: whether they agree with the event, and what variables mean.
+
+    What two memberships say of one variable must be the same; with the event it is compared, and may be unknown.
+    """
+    if not refs:
+        yield True, known
+        return
+    for joined, bound in _choices(refs[:-1], shown, known):
+        for one in shown:
+            ref = refs[-1]
+            if not means(ref, one):
+                continue
+            made, agreed, fits = dict(bound), joined, True
+            for term, argument in zip(ref.args, one.args, strict=False):
+                if isinstance(term, Given):
+                    fits = fits and alike(term.value, argument)
+                elif not isinstance(term, Variable) or term.name == "_":
+                    fits = fits and isinstance(term, Variable)
+                elif term.name in known:
+                    agreed = _both(agreed, compared("=", known[term.name], argument))
+                elif term.name in made:
+                    fits = fits and alike(made[term.name], argument)
+                else:
+                    made[term.name] = argument
+            if fits:
+                yield agreed, made
+
+
+def means(ref: RoleRef, one: Membership) -> bool:
+    """Is a membership of the role that a reference names, with as many arguments as it says, or more?"""
+    if ref.role != one.role or (ref.service is not None and ref.service != one.service):
+        return False
+    instance = ref.instance.value if isinstance(ref.instance, Given) else ""
+    if not isinstance(ref.instance, Variable) and instance != one.instance:
+        return False
+    return len(ref.args) <= len(one.args)
+
+
+def _both(a: bool | None, b: bool | None) -> bool | None:
+    return False if a is False or b is False else None if a is None or b is None else True
+
+
+def _either(a: bool | None, b: bool | None) -> bool | None:
+    return True if a is True or b is True else None if a is None or b is None else False
+
+
+def parameters(state: State, type_name: str) -> tuple[tuple[str, Expression], ...]:
+    """How event policy sees a type: its parameters in order, each with what it is worked out of."""
+    attributes = tuple(state.types.ever_attributes(type_name))
+    return parameters_of(state.roles.representatives.get(type_name), attributes)
+
+
+def parameters_of(
+    representative: Representative | None, attributes: tuple[str, ...]
+) -> tuple[tuple[str, Expression], ...]:
+    """The parameters of a type with these attributes."""
+    if representative is None:
+        return tuple((name, Variable(name)) for name in attributes)
+    made = representative.parameters
+    used = {name: variables_of(expression) for name, expression in made}
+    taken = frozenset().union(*used.values())
+    places = {name: min((attributes.index(a) for a in used[name]), default=len(attributes)) for name, _ in made}
+    kept = [(place, (name, Variable(name))) for place, name in enumerate(attributes) if name not in taken]
+    kept = [one for one in kept if one[1][0] not in used]
+    placed = [(places[name], (name, expression)) for name, expression in made]
+    return tuple(one for _, one in sorted([*placed, *kept], key=lambda one: one[0]))
+
+
+# -- acceptance -----------------------------------------------------------------------------------------------
+
+
+def settle_policy(state: State, policy: EventPolicy) -> EventPolicy:
+    """A policy as it is kept: types and services by their full names, definitions put in place; or a refusal."""
+    if len(policy.entries) > MAX_STATEMENTS:
+        raise BadDefinition(f"an event policy has more than MAX_STATEMENTS ({MAX_STATEMENTS}) entries")
+    settled = []
+    for entry in policy.entries:
+        try:
+            settled.append(_settle(state, entry))
+        except HeadgateError as error:
+            if entry.line:
+                error.at(f"event policy, line {entry.line}")
+            raise
+    return EventPolicy(tuple(settled))
+
+
+def _settle(state: State, entry: EventEntry) -> EventEntry:
+    name = type_named(state.types, entry.event.type)
+    given = parameters(state, name)
+    if len(entry.event.args) > len(given):
+        raise BadDefinition(
+            f"`{entry.event.type}` has {len(given)} parameters, not {len(entry.event.args)}",
+            remedy=f"they are {', '.join(f'`{one}`' for one, _ in given)}",
+        )
+    credentials = tuple(_settle_role(state, ref) for ref in entry.credentials)
+    bound = {arg.name for arg in entry.event.args if isinstance(arg, Variable)}
+    bound |= {arg.name for ref in credentials for arg in ref.args if isinstance(arg, Variable)}
+    constraint = inlined(entry.constraint, frozenset(bound - {"_"}))
+    check_names(state, constraint)
+    free = variables(constraint) - bound
+    if free:
+        raise BadDefinition(
+            f"nothing gives `{min(free)}` a value", remedy="name it in the event or in a credential, or define it"
+        )
+    return replace(entry, event=replace(entry.event, type=name), credentials=credentials, constraint=constraint)
+
+
+def type_named(types: Catalog, name: str) -> str:
+    """The type of a name, or the only one whose name ends in it."""
+    if name in types:
+        return name
+    found = [one for one in types if one.endswith(f".{name}")]
+    if len(found) != 1:
+        several = f"`{brief(name)}` may be {', '.join(f'`{one}`' for one in sorted(found))}"
+        raise UnknownType(several if found else f"no event type `{brief(name)}`", remedy="write its full name")
+    return found[0]
+
+
+def _settle_role(state: State, ref: RoleRef) -> RoleRef:
+    """A role with its service, where only one has such a role."""
+    if any(isinstance(arg, Asked) for arg in (*ref.args, ref.instance)):
+        raise BadDefinition(f"`@names` have no meaning in a credential of event policy (`{ref.role}`)")
+    if ref.service is not None:
+        return ref
+    having = [
+        service
+        for service, one in state.roles.rolefiles.items()
+        if ref.role in {s.head.role for s in one.statements} | {d.role for d in one.declarations}
+    ]
+    if len(having) > 1:
+        raise BadDefinition(
+            f"`{ref.role}` is a role of {', '.join(f'`{one}`' for one in sorted(having))}", remedy="name the service"
+        )
+    return replace(ref, service=having[0]) if having else ref
+
+
+def inlined(constraint: Constraint, bound: frozenset[str]) -> Constraint:
+    """A constraint in which what `x = e` defines is put in the place of `x`."""
+    args = constraint.args if isinstance(constraint, Both) else (constraint,)
+    for at, arg in enumerate(args):
+        match arg:
+            case Compares("=", Variable(name), made) | Compares("=", made, Variable(name)) if (
+                name not in bound and name != "_" and name not in variables_of(made)
+            ):
+                rest = tuple(put(one, name, made) for n, one in enumerate(args) if n != at)
+                return inlined(rest[0] if len(rest) == 1 else Both(rest), bound)
+    return constraint
+
+
+def put(constraint: Constraint, name: str, made: Expression) -> Constraint:
+    """A constraint with an expression in the place of a variable."""
+
+    def into(expression: Expression) -> Expression:
+        match expression:
+            case Variable(one):
+                return made if one == name else expression
+            case Given() | Asked() | Count():
+                return expression
+            case Apply(_, args):
+                return replace(expression, args=tuple(map(into, args)))
+            case Combine(_, left, right):
+                return replace(expression, left=into(left), right=into(right))
+            case ClockOf(_, of):
+                return replace(expression, of=into(of))
+
+    match constraint:
+        case Starred(arg) | Negated(arg):
+            return replace(constraint, arg=put(arg, name, made))
+        case Both(args) | Either(args):
+            return replace(constraint, args=tuple(put(arg, name, made) for arg in args))
+        case Compares(_, left, right) | Tests(_, left, right):
+            return replace(constraint, left=into(left), right=into(right))
+        case Among(of, _) | OneOf(of, _):
+            return replace(constraint, of=into(of))
+        case Between(of, low, high):
+            return replace(constraint, of=into(of), low=into(low), high=into(high))
+        case Holds(_, args):
+            return replace(constraint, args=tuple(map(into, args)))
+
+
+def check_names(state: State, constraint: Constraint) -> None:
+    """Refuse a constraint that names a group, relation or function that is not there, or what has no meaning here."""
+    match constraint:
+        case Starred():
+            raise BadDefinition("a star has no meaning in event policy, which always follows the credentials")
+        case Negated(arg):
+            check_names(state, arg)
+        case Both(args) | Either(args):
+            for arg in args:
+                check_names(state, arg)
+        case Among(of, group):
+            if group not in state.groups:
+                raise UnknownName(f"no group `{brief(group)}`", remedy="declare it first")
+            _check_expression(state, of)
+        case Compares(_, left, right) | Tests(_, left, right):
+            _check_expression(state, left)
+            _check_expression(state, right)
+        case OneOf(of, _):
+            _check_expression(state, of)
+        case Between(of, low, high):
+            for one in (of, low, high):
+                _check_expression(state, one)
+        case Holds(name, args):
+            _check_function(state, name)
+            for one in args:
+                _check_expression(state, one)
+
+
+def _check_expression(state: State, expression: Expression) -> None:
+    match expression:
+        case Apply(function, args):
+            _check_function(state, function)
+            for arg in args:
+                _check_expression(state, arg)
+        case Combine(_, left, right):
+            _check_expression(state, left)
+            _check_expression(state, right)
+        case ClockOf(_, of):
+            _check_expression(state, of)
+        case Count():
+            raise BadDefinition("roles are not counted in event policy", remedy="count them in a rolefile")
+        case Asked(name) if name != "time":
+            raise BadDefinition(f"`@{name}` has no meaning in event policy", remedy="only `@time` of the event has")
+
+
+def _check_function(state: State, name: str) -> None:
+    if name not in state.relations and name not in ("unixacl", "acl"):
+        raise UnknownName(f"no relation or function `{brief(name)}`", remedy="declare the relation first")
+
+
+def settle_representative(state: State, one: Representative) -> Representative:
+    """How a type is seen, as it is kept: under the full name of the type; or a refusal."""
+    name = type_named(state.types, one.type)
+    attributes = state.types.attributes(name)
+    for parameter, expression in one.parameters:
+        _check_expression(state, expression)
+        missing = variables_of(expression) - attributes.keys()
+        if missing:
+            raise BadDefinition(
+                f"`{parameter}` is made of `{brief(min(missing))}`, which `{name}` lacks",
+                remedy=f"its attributes are {', '.join(f'`{a}`' for a in attributes)}",
+            )
+    return replace(one, type=name)

@@ -1,0 +1,396 @@
+"""From recognised text to the syntax of rolefiles: one method for each rule or alias of the grammar.
+
+Guarantees: what stands as a value is an expression and what stands as a condition is a constraint, or it is refused
+where it stands; `f(x)` is either. Depth counts nodes, never parentheses.
+Leaves out: reading (`rolefile`), and the words for text that is no sentence (`role_complaints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, get_args
+
+from lark import Token, Transformer, v_args
+
+from headgate.lang.clock import clock_constant
+from headgate.lang.reading import converted, named, number, refusal, unquoted, zone_named
+from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.limits import (
+    MAX_CREDENTIALS,
+    MAX_EXPRESSION_DEPTH,
+    MAX_NAME_CHARS,
+    MAX_ROLE_ARGUMENTS,
+    MAX_SET_LETTERS,
+)
+from headgate.model.rolefiles import (
+    ALWAYS,
+    Among,
+    Apply,
+    ArgumentType,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Count,
+    Credential,
+    Declaration,
+    Either,
+    Elector,
+    EventEntry,
+    EventTemplate,
+    Expression,
+    Given,
+    Holds,
+    Import,
+    IntegerType,
+    Negated,
+    ObjectType,
+    OneOf,
+    Revoker,
+    RoleRef,
+    SetType,
+    Starred,
+    Statement,
+    StringType,
+    Term,
+    Tests,
+    Variable,
+)
+from headgate.model.values import Kind, Value, brief
+
+_COMPARATORS: Final[Mapping[str, str]] = {
+    "≠": "!=", "≤": "<=", "≥": ">=", "⊂": "subset", "⊆": "subseteq", "⊃": "superset", "⊇": "superseteq",
+}  # fmt: skip
+_OPERATORS: Final[Mapping[str, str]] = {"\u2212": "-", "\u222a": "union", "∩": "intersect", "\\": "minus"}
+_EXPRESSIONS: Final = get_args(Expression)
+_ASKED: Final = ("instance", "time", "origin", "client")
+_ORDERINGS: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
+
+
+class Part(NamedTuple):
+    """A value or a condition, how deeply it nests, and where it begins."""
+
+    node: Expression | Constraint
+    at: Token
+    depth: int = 0
+
+
+class Name(NamedTuple):
+    """A name, and where it stands."""
+
+    text: str
+    at: Token
+
+
+class _Arguments(NamedTuple):
+    terms: tuple[Term, ...]
+    at: Token
+
+
+_Clause: TypeAlias = tuple[Token, Elector | Revoker]
+_T = TypeVar("_T")
+
+
+def as_expression(part: Part) -> Expression:
+    """What stands where a value is expected."""
+    if not isinstance(part.node, _EXPRESSIONS):
+        raise refusal(part.at, "a condition stands where a value is expected")
+    return cast(Expression, part.node)
+
+
+def as_condition(part: Part) -> Constraint:
+    """What stands where a condition is expected."""
+    match part.node:
+        case Apply(function, args):
+            return Holds(function, args)
+        case Given(bool() as truth):
+            return ALWAYS if truth else Either()
+        case Variable(name):
+            remedy = f"compare it, as in `{name} = 'a'`, or write `{name}()` if it is a function or a relation"
+            raise refusal(part.at, f"`{brief(name)}` alone is no condition", remedy)
+        case node if isinstance(node, _EXPRESSIONS):
+            raise refusal(part.at, "a value alone is no condition", "compare it, as in `x = 1`")
+        case node:
+            return cast(Constraint, node)
+
+
+def _above(node: Expression | Constraint, at: Token, parts: Sequence[Part]) -> Part:
+    """A node above others."""
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if depth > MAX_EXPRESSION_DEPTH:
+        message = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})"
+        raise refusal(at, message, "split it into several statements")
+    return Part(node, at, depth)
+
+
+def _made(at: Token, make: Callable[..., _T], *args: object) -> _T:
+    """What the model makes of this, its refusal with a place."""
+    try:
+        return make(*args)
+    except BadDefinition as error:
+        raise BadDefinition(error.message, place=f"line {at.line}, column {at.column}", remedy=error.remedy) from None
+
+
+def builder() -> Transformer[Token, Any]:
+    """What makes a tree, called bottom-up as the rules are recognised."""
+    return _Builder()
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Any]):
+    # -- rolefiles --
+
+    def imported(self, service: Token, name: Token) -> Import:
+        return Import(str(service), str(name))
+
+    def declaration(self, role: Token, _: Token | None, names: tuple[str, ...] | None, *typed: Any) -> Declaration:
+        types: dict[str, ArgumentType] = {}
+        for name, type in typed:
+            if str(name) in types:
+                raise refusal(name, f"`{name}` is given a type twice")
+            types[str(name)] = type
+        return _made(role, Declaration, str(role), names or (), tuple(types.items()))
+
+    def parameters(self, *names: Token) -> tuple[str, ...]:
+        _at_most(names[-1], len(names), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+        return tuple(map(str, names))
+
+    def typing(self, name: Token, *rest: Any) -> tuple[Token, ArgumentType]:
+        return name, next(part for part in rest if isinstance(part, get_args(ArgumentType)))
+
+    def named_type(self, first: Token, second: Token | None) -> ArgumentType:
+        if second is not None:
+            return ObjectType(str(second), str(first))
+        match first.lower():
+            case "integer":
+                return IntegerType()
+            case "string":
+                return StringType()
+            case _:
+                return ObjectType(str(first))
+
+    def set_type(self, brace: Token, letters: Token | None) -> ArgumentType:
+        _at_most(brace, len(letters or ""), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
+        return _made(brace, SetType, str(letters or ""))
+
+    def entry(
+        self, head: RoleRef, credentials: tuple[Credential, ...] | None, *rest: _Clause | Part | None
+    ) -> Statement:
+        clauses = cast(Sequence[_Clause], rest[:-1])
+        electors = tuple(clause for _, clause in clauses if isinstance(clause, Elector))
+        revokers = [(at, clause) for at, clause in clauses if isinstance(clause, Revoker)]
+        if len(electors) > MAX_CREDENTIALS:
+            _at_most(clauses[-1][0], len(electors), MAX_CREDENTIALS, "MAX_CREDENTIALS", "electors")
+        if revokers[1:]:
+            raise refusal(revokers[1][0], "a statement has one `|>` at most", "name one revoker's role")
+        revoker = revokers[0][1] if revokers else None
+        return Statement(head, credentials or (), electors, revoker, _constraint(rest[-1]))
+
+    def head(self, name: Token, arguments: _Arguments | None) -> RoleRef:
+        return RoleRef(str(name), arguments.terms if arguments else ())
+
+    def credentials(self, *parts: Credential | Token) -> tuple[Credential, ...]:
+        return _joined(parts)
+
+    def credential(self, role: RoleRef, star: Token | None) -> Credential:
+        return Credential(role, star is not None)
+
+    def elector(self, at: Token, wish: Token | None, role: RoleRef, star: Token | None) -> _Clause:
+        return at, Elector(role, wish is not None, star is not None)
+
+    def revoker(self, at: Token, star: Token | None, role: RoleRef) -> _Clause:
+        return at, Revoker(role, star is not None)
+
+    def own_role(self, name: Token, arguments: _Arguments | None) -> RoleRef:
+        return self.head(name, arguments)
+
+    def service_role(
+        self, service: Token, _: Token | None, instance: Part | None, name: Token, arguments: _Arguments | None
+    ) -> RoleRef:
+        terms = arguments.terms if arguments else ()
+        return RoleRef(str(name), terms, str(service), cast(Term, instance.node) if instance else None)
+
+    def arguments(self, opened: Token, terms: tuple[Term, ...] | None) -> _Arguments:
+        _at_most(opened, len(terms or ()), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+        return _Arguments(terms or (), opened)
+
+    def terms(self, *parts: Part) -> tuple[Term, ...]:
+        return tuple(cast(Term, part.node) for part in parts)
+
+    # -- event policy --
+
+    def event(
+        self, minus: Token | None, template: EventTemplate, roles: tuple[RoleRef, ...] | None, constraint: Part | None
+    ) -> EventEntry:
+        return EventEntry(template, roles or (), _constraint(constraint), minus is not None)
+
+    def template(self, type: Token, arguments: _Arguments | None) -> EventTemplate:
+        terms = arguments.terms if arguments else ()
+        if arguments and any(isinstance(term, Asked) for term in terms):
+            remedy = "compare it after the `:`"
+            raise refusal(arguments.at, "an event has only variables and constants as arguments", remedy)
+        name = named(type, unquoted(type)) if type.type == "QUOTED" else str(type)
+        return EventTemplate(name, cast(tuple[Variable | Given, ...], terms))
+
+    def required(self, *parts: RoleRef | Token) -> tuple[RoleRef, ...]:
+        return _joined(parts)
+
+    # -- constraints --
+
+    def constraint(self, part: Part) -> Part:
+        return part
+
+    def expression(self, part: Part) -> Part:
+        return part
+
+    def argument(self, part: Part) -> Part:
+        return part
+
+    def disjunction(self, *parts: Part) -> Part:
+        return _above(Either(tuple(map(as_condition, parts))), parts[0].at, parts) if parts[1:] else parts[0]
+
+    def conjunction(self, *parts: Part | Token) -> Part:
+        units = [part for part in parts if isinstance(part, Part)]
+        return _above(Both(tuple(map(as_condition, units))), units[0].at, units) if units[1:] else units[0]
+
+    def negation(self, at: Token, part: Part) -> Part:
+        return _above(Negated(as_condition(part)), at, [part])
+
+    def starred(self, part: Part, _: Token) -> Part:
+        return _above(Starred(as_condition(part)), part.at, [part])
+
+    def parenthesis(self, at: Token, part: Part) -> Part:
+        return Part(part.node, at, part.depth)
+
+    def compares(self, left: Part, op: Token, right: Part) -> Part:
+        comparator: Any = _COMPARATORS.get(op, str(op))
+        sides = (as_expression(left), as_expression(right))
+        if comparator in _ORDERINGS:
+            sides = (_beside(op, sides[0], sides[1]), _beside(op, sides[1], sides[0]))
+        return _above(Compares(comparator, *sides), left.at, [left, right])
+
+    def binds(self, left: Part, op: Token, right: Part) -> Part:
+        if not isinstance(left.node, Variable) or not isinstance(right.node, Apply):
+            remedy = "write `=` to compare, or `< -` with a space for a negative number"
+            raise refusal(op, f"`{op}` binds a variable to what a function gives, as in `u <- creator(d)`", remedy)
+        return _above(Compares("=", left.node, right.node), left.at, [left, right])
+
+    def between(self, of: Part, op: Token, low: Part, high: Part) -> Part:
+        whole, least, most = as_expression(of), as_expression(low), as_expression(high)
+        ends = _beside(op, least, whole), _beside(op, most, whole)
+        return _above(Between(_beside(op, whole, least, most), *ends), of.at, [of, low, high])
+
+    def one_of(self, of: Part, op: Token, _: Token, values: tuple[Value, ...]) -> Part:
+        whole = as_expression(of)
+        chosen = (_beside(op, Given(value), whole) for value in values)
+        return _above(OneOf(whole, tuple(cast(Value, cast(Given, one).value) for one in chosen)), of.at, [of])
+
+    def among(self, of: Part, _: Token, group: Name) -> Part:
+        return _above(Among(as_expression(of), group.text), of.at, [of])
+
+    def among_group(self, of: Part, _: Token, group: Token) -> Part:
+        name = named(group, unquoted(group)) if group.type in ("TEXT", "QUOTED") else str(group)
+        if len(name) > MAX_NAME_CHARS:
+            message = f"the name `{brief(name)}` is longer than MAX_NAME_CHARS ({MAX_NAME_CHARS})"
+            raise refusal(group, message)
+        return _above(Among(as_expression(of), name), of.at, [of])
+
+    def tests(self, left: Part, op: Token, right: Part) -> Part:
+        test: Any = " ".join(op.split())
+        return _above(Tests(test, as_expression(left), as_expression(right)), left.at, [left, right])
+
+    def combine(self, left: Part, op: Token, right: Part) -> Part:
+        operator: Any = _OPERATORS.get(op, str(op))
+        return _above(Combine(operator, as_expression(left), as_expression(right)), left.at, [left, right])
+
+    def apply(self, name: Name, _: Token, args: tuple[Part, ...] | None) -> Part:
+        return _above(Apply(name.text, tuple(map(as_expression, args or ()))), name.at, args or ())
+
+    def count(self, at: Token, _: Token, role: RoleRef) -> Part:
+        return Part(Count(role), at)
+
+    def clock(self, part: Token, _: Token, of: Part, zone: Token | None) -> Part:
+        word: Any = str(part)
+        named_zone = zone_named(zone) if zone is not None else "UTC"
+        return _above(ClockOf(word, as_expression(of), named_zone), part, [of])
+
+    def values(self, *parts: Part) -> tuple[Part, ...]:
+        return parts
+
+    def literals(self, *parts: Part) -> tuple[Value, ...]:
+        return tuple(cast(Value, cast(Given, part.node).value) for part in parts)
+
+    # -- terms and literals --
+
+    def variable(self, name: Name) -> Part:
+        return Part(Variable(name.text), name.at)
+
+    def asked(self, token: Token) -> Part:
+        word: Any = token[1:]
+        if word not in _ASKED:
+            remedy = "write `@instance`, `@time`, `@origin` or `@client`"
+            raise refusal(token, f"there is no `{brief(str(token))}`", remedy)
+        return Part(Asked(word), token)
+
+    def name(self, token: Token) -> Name:
+        return Name(named(token, unquoted(token)) if token.type == "QUOTED" else str(token), token)
+
+    def literal(self, part: Part) -> Part:
+        return part
+
+    def letters(self, brace: Token, letters: Token | None) -> Part:
+        said = str(letters or "")
+        _at_most(brace, len(said), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
+        if len(set(said)) != len(said):
+            remedy = "a set is written by its letters, as in `{rw}`; quote text"
+            raise refusal(brace, f"`{{{said}}}` names a letter twice", remedy)
+        return Part(Given(frozenset(said)), brace)
+
+    def text(self, token: Token) -> Part:
+        return Part(Given(unquoted(token)), token)
+
+    def number(self, sign: Token | None, token: Token) -> Part:
+        minus = sign is not None and sign.type == "MINUS"
+        return Part(Given(number(token, f"-{token}" if minus else str(token))), sign or token)
+
+    def timestamp(self, token: Token) -> Part:
+        return Part(Given(converted(token, Kind.TIMESTAMP)), token)
+
+    def binary(self, token: Token) -> Part:
+        return Part(Given(converted(token, Kind.BYTES)), token)
+
+    def boolean(self, word: Token) -> Part:
+        return Part(Given(word.type == "TRUE"), word)
+
+
+def _constraint(part: Any) -> Constraint:
+    return as_condition(part) if part is not None else ALWAYS
+
+
+def _joined(parts: Sequence[Any]) -> tuple[Any, ...]:
+    """What stands between the `&`s."""
+    for joint in parts[1::2]:
+        if joint == "and":
+            raise refusal(joint, "`and` stands between credentials", "write `&` there")
+    found = tuple(parts[::2])
+    _at_most(parts[1] if parts[1:] else None, len(found), MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
+    return found
+
+
+def _at_most(at: Token | None, count: int, limit: int, name: str, what: str) -> None:
+    if count > limit:
+        raise refusal(at, f"{count} {what} are past {name} ({limit})")
+
+
+def _beside(at: Token, of: Expression, *others: Expression) -> Expression:
+    """An expression as it counts beside others: its text means a time or a day beside a part of the clock."""
+    for other in others:
+        if isinstance(other, ClockOf) and isinstance(of, Given) and isinstance(of.value, str):
+            try:
+                return Given(clock_constant(other.part, of.value))
+            except BadExpression as error:
+                raise refusal(at, error.message, error.remedy) from None
+    return of

@@ -1,0 +1,229 @@
+"""Memberships, elections and credential records: who holds which name, and on what that rests (OASIS 4).
+
+Guarantees: frozen values. A record is known by a reference that is never used again: its place in a table, and the
+version of the ledger that put it there. What a false record held up has ended for good; an unknown one may heal.
+Leaves out: how a role is gained (`roles.entry`), how a change spreads (`roles.records`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import TypeAlias
+
+from headgate.model.rolefiles import Argument, EventPolicy, Representative, Rolefile, RoleRef
+
+Reference: TypeAlias = int
+"""A credential record: place in the table (upper 32 bits) and magic (lower 32 bits)."""
+
+Service: TypeAlias = tuple[str, str]
+"""A service and the instance of its rolefile; most have only the instance `''`."""
+
+
+def reference(place: int, magic: int) -> Reference:
+    """The reference of the record at a place, put there at a version."""
+    return place << 32 | magic
+
+
+def place_of(ref: Reference) -> int:
+    """Where the record stands in the table."""
+    return ref >> 32
+
+
+def magic_of(ref: Reference) -> int:
+    """The version that put the record there."""
+    return ref & 0xFFFF_FFFF
+
+
+def reference_text(ref: Reference) -> str:
+    """`17.4`."""
+    return f"{place_of(ref)}.{magic_of(ref)}"
+
+
+class Op(Enum):
+    """How a record follows from its parents; a leaf follows from nothing but what is known."""
+
+    LEAF = "leaf"
+    AND = "and"
+    OR = "or"
+    NAND = "nand"
+    NOR = "nor"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A parent of a record; a negated one counts as true where it is false."""
+
+    parent: Reference
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A belief: true, false or unknown (None).
+
+    `fact` says what a leaf is about (see `roles.facts`); of a leaf that is simply true until it is revoked it is empty.
+    The state of a record with parents follows from theirs, and is kept only to be read.
+    """
+
+    ref: Reference
+    op: Op = Op.LEAF
+    parents: tuple[Link, ...] = ()
+    state: bool | None = True
+    fact: str = ""
+    permanent: bool = False
+    """The state will never change."""
+    direct: bool = False
+    """A certificate embeds it."""
+    auto_revoke: bool = False
+    """To be revoked if the parent's holder exits."""
+    latched: bool = False
+    """Once false, false for good: a membership that was lost is entered again, under another record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A principal holds a role. Only while its record is true does it grant anything."""
+
+    id: str
+    service: str
+    role: str
+    args: tuple[Argument, ...]
+    holder: str
+    record: Reference
+    instance: str = ""
+    state: bool | None = True
+    """True, or None for unknown; a membership that became false is no more."""
+    statement: str = ""
+    """The statement it was entered by, as text; empty if the service gave it for its own reasons."""
+    supports: tuple[str, ...] = ()
+    """The memberships and elections it was entered with."""
+    appointment: bool = False
+    """A qualification that outlives sessions (Capabilities V.A), given by `grant` alone."""
+    until: datetime | None = None
+
+    @property
+    def place(self) -> Service:
+        """The service and the instance."""
+        return self.service, self.instance
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """A principal in the elector role elects whoever holds the required roles (OASIS 4.4)."""
+
+    id: str
+    service: str
+    role: str
+    args: tuple[Argument | None, ...]
+    """What the candidate becomes; None leaves an argument open."""
+    elector: str
+    membership: str
+    """The elector's membership, which may have ended since."""
+    office: RoleRef
+    """What the elector was when it elected: a role with its service, instance and arguments."""
+    office_record: Reference
+    record: Reference
+    instance: str = ""
+    required: tuple[RoleRef, ...] = ()
+    until: datetime | None = None
+    revoke_on_exit: bool = False
+    revokers: tuple[str, ...] = ()
+    """Other holders of the elector role to whom the right to revoke was passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """A role instance that was revoked by role, so that it cannot be entered again until reinstated (OASIS 4.11)."""
+
+    service: str
+    instance: str
+    role: str
+    args: tuple[Argument, ...]
+    revoker: str
+    """The revoker's role, as the statement names it: `Chair`, `Hr.Manager`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A service of another domain whose roles count here (OASIS 4.9): `name` here is `service` there.
+
+    `bound`: for how many seconds its silence is borne; then its records are unknown. `heard` is when it was last heard,
+    as of when that last mattered; `number` the last message that was taken up.
+    """
+
+    name: str
+    key: str
+    service: str
+    bound: int
+    url: str = ""
+    heard: datetime | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Another domain's service follows one of our records."""
+
+    watcher: str
+    record: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class RoleBook:
+    """All that is known of roles at a version."""
+
+    rolefiles: Mapping[str, Rolefile] = field(default_factory=dict)
+    """By service; all instances of a service share one."""
+    memberships: Mapping[str, Membership] = field(default_factory=dict)
+    elections: Mapping[str, Election] = field(default_factory=dict)
+    records: Mapping[Reference, Record] = field(default_factory=dict)
+    bans: frozenset[Ban] = frozenset()
+    peers: Mapping[str, Peer] = field(default_factory=dict)
+    watches: frozenset[Watch] = frozenset()
+    policy: EventPolicy = field(default_factory=EventPolicy)
+    representatives: Mapping[str, Representative] = field(default_factory=dict)
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    """The memberships of each holder, in the order in which they began: follows from `memberships`."""
+
+    def held_by(self, principal: str) -> Iterator[Membership]:
+        """The memberships of a principal that are true now, in the order in which they began."""
+        for id in self.held.get(principal, ()):
+            if self.memberships[id].state is True:
+                yield self.memberships[id]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a membership or an election is no more."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFacts:
+    """What a batch makes of the role book: worked out once, recorded, never worked out again."""
+
+    memberships: tuple[Membership, ...] = ()
+    """Those that began, or whose state or record changed."""
+    elections: tuple[Election, ...] = ()
+    records: tuple[Record, ...] = ()
+    """Those that began or changed."""
+    ended: tuple[Ending, ...] = ()
+    """Memberships and elections that ended."""
+    dropped: tuple[Reference, ...] = ()
+    banned: tuple[Ban, ...] = ()
+    lifted: tuple[Ban, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    rolefiles: tuple[tuple[str, Rolefile | None], ...] = ()
+    watched: tuple[Watch, ...] = ()
+    unwatched: tuple[Watch, ...] = ()
+    peers_gone: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Does it change nothing?"""
+        return self == RoleFacts()

@@ -1,0 +1,485 @@
+"""What is asked of a role service: grant, enter, elect, revoke, reinstate, another rolefile (OASIS 3 and 4).
+
+Guarantees: requests are taken in order, and what follows from one has happened before the next is looked at. What a
+client shows must be its own and in force; why something is refused is told apart: fraud, misuse, revocation, or
+credentials that are not enough (OASIS 4.2).
+Leaves out: who may ask (`gateway`), and certificates (`trust`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from headgate.decide.constraints import Scene
+from headgate.decide.rolebook import fit, same, unify
+from headgate.lang.render_roles import render_membership, render_role, render_statement
+from headgate.model.changes import (
+    ElectRole,
+    EndCredential,
+    EnterRole,
+    GrantRole,
+    HearPeer,
+    MirrorRole,
+    PassRevocation,
+    ReinstateRole,
+    RemovePeer,
+    RevokeRole,
+    RoleRequest,
+    SetPeer,
+    SetRolefile,
+    WatchRecords,
+)
+from headgate.model.errors import BadDefinition, NotFound, RoleDenied, UnknownName
+from headgate.model.limits import MAX_SHOWN
+from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Term, Variable
+from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
+from headgate.model.types import check_name
+from headgate.model.values import brief
+from headgate.roles.arguments import conform_arguments, refuse_errors, settle_rolefile
+from headgate.roles.book import role_names
+from headgate.roles.entry import Derived, Request, derive, in_office, office_of
+from headgate.roles.facts import NotRevoked, text_of
+from headgate.roles.formula import membership_rule
+from headgate.roles.mirroring import Mirroring
+
+
+class Asking(Mirroring):
+    """What is asked of the services of this domain."""
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def do(self, request: RoleRequest) -> None:
+        """Carry out one request, and all that follows from it."""
+        match request:
+            case SetRolefile(service, rolefile):
+                self._set_rolefile(service, rolefile)
+            case GrantRole():
+                self._grant(request)
+            case EnterRole():
+                self.now = request.at
+                self._enter(request)
+            case ElectRole():
+                self.now = request.at
+                self._elect(request)
+            case EndCredential():
+                self._end_credential(request)
+            case PassRevocation(id, by, to):
+                self._pass_revocation(id, by, to)
+            case RevokeRole():
+                self.now = request.at
+                self._revoke_role(request)
+            case ReinstateRole():
+                self.now = request.at
+                self._reinstate(request)
+            case SetPeer(peer):
+                self.set_peer(peer)
+            case RemovePeer(name):
+                self.remove_peer(name)
+            case MirrorRole():
+                self.mirror(request)
+            case HearPeer():
+                self.hear(request)
+            case WatchRecords():
+                self.watch(request)
+            case _:
+                assert_never(request)
+        self.settle()
+
+    def _grant(self, request: GrantRole) -> None:
+        self.fresh(request.id)
+        self.holder(request.to)
+        check_name("service", request.service)
+        if request.service in self.peers:
+            raise RoleDenied(f"`{request.service}` is a service of another domain", failure="misuse")
+        args = self._conformed(request.service, request.role, request.args)
+        record = self.records.leaf(True)
+        self.begin(
+            Membership(
+                request.id,
+                request.service,
+                request.role,
+                args,
+                request.to,
+                record,
+                request.instance,
+                appointment=request.appointment,
+                until=request.until,
+            )
+        )
+
+    def _enter(self, request: EnterRole) -> None:
+        self.fresh(request.id)
+        self.holder(request.principal)
+        place = (request.service, request.instance)
+        rolefile = self._rolefile(request.service)
+        shown, elections = self._shown(request.principal, request.using)
+        args = self._wanted(request.service, request.role, request.args)
+        scene = self.scene(place, request.principal, request.origin)
+        asked = Request(request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
+        found = derive(rolefile, asked, scene)
+        if found is None:
+            raise self._not_entered(request, asked, rolefile)
+        record = self._record(found, scene)
+        if self.records.state(record) is not True:
+            raise RoleDenied(
+                f"what `{request.role}` would rest on does not hold now", failure="revocation", remedy="try again later"
+            )
+        self.begin(
+            Membership(
+                request.id,
+                request.service,
+                request.role,
+                found.args,
+                request.principal,
+                record,
+                request.instance,
+                statement=_entered_by(found),
+                supports=tuple(found.supports()),
+            )
+        )
+        self.settle()
+        if self.membership(request.id) is None:
+            raise RoleDenied(
+                f"`{request.role}` would end as soon as it was entered: {self.ended[request.id]}",
+                failure="credentials",
+                remedy="what has a star must hold with the new member counted",
+            )
+
+    def _still_in_office(self, elections: tuple[Election, ...]) -> frozenset[str]:
+        return frozenset(one.id for one in elections if self.records.state(one.office_record) is True)
+
+    def _not_entered(self, request: EnterRole, asked: Request, rolefile: Rolefile) -> RoleDenied:
+        """Why a role is not given: revoked, not a role of this service, or not enough shown."""
+        name = render_membership(request.service, request.instance, request.role, ())
+        if request.role not in role_names(rolefile):
+            return RoleDenied(f"`{request.service}` has no role `{brief(request.role)}`", failure="misuse")
+        lifted = replace(asked, bans=frozenset())
+        scene = self.scene((request.service, request.instance), request.principal, request.origin)
+        if asked.bans and derive(rolefile, lifted, scene) is not None:
+            return RoleDenied(
+                f"`{name}` was revoked", failure="revocation", remedy="ask whoever revoked it to reinstate you"
+            )
+        return RoleDenied(
+            f"what `{request.principal}` showed does not lead to `{name}`",
+            failure="credentials",
+            remedy=f"`headgate role show {request.service}` says what does",
+        )
+
+    def _record(self, found: Derived, scene: Scene) -> Reference:
+        """The record of a membership: all that its statement marks with a star (OASIS 4.7)."""
+        return self._own(self._links(found, scene))
+
+    def _own(self, links: list[Link]) -> Reference:
+        if not links:
+            return self.records.leaf(True, latch=True)
+        return self.records.combine(Op.AND, links, own=True, latch=True)
+
+    def _links(self, found: Derived, scene: Scene) -> list[Link]:
+        """What a membership rests on; intermediate ones that must last get records of their own first."""
+        made: dict[int, Reference] = {}
+        *between, last = found.followed()
+        for one in between:
+            made[id(one)] = self._own(self._rests_on(one, scene, made))
+        return self._rests_on(last, scene, made)
+
+    def _rests_on(self, found: Derived, scene: Scene, made: Mapping[int, Reference]) -> list[Link]:
+        links: list[Link] = []
+        statement = found.statement
+        for credential, one in zip(statement.credentials, found.credentials, strict=True):
+            if credential.starred:
+                links.append(Link(one.record if isinstance(one, Membership) else made[id(one)]))
+        for elector, election in zip(statement.electors, found.elections, strict=True):
+            if elector.wish:
+                links.append(Link(election.record))
+            if elector.starred:
+                links.append(Link(election.office_record))
+        if statement.revoker is not None and statement.revoker.starred:
+            links.append(self.fact(self._not_revoked(found, statement.revoker.ref)))
+        rule = membership_rule(statement.constraint, found.bound, scene, self.records, self.fact)
+        if isinstance(rule, Link):
+            links.append(rule)
+        return list(dict.fromkeys(links))
+
+    def _not_revoked(self, found: Derived, revoker: RoleRef) -> NotRevoked:
+        return NotRevoked(found.service, found.instance, found.role, found.args, _office_name(revoker))
+
+    def _elect(self, request: ElectRole) -> None:
+        self.fresh(request.id)
+        self.holder(request.principal)
+        rolefile = self._rolefile(request.service)
+        place = (request.service, request.instance)
+        shown, _ = self._shown(request.principal, request.using)
+        wanted = self._wanted(request.service, request.role, request.args)
+        if request.until is not None and request.until <= request.at:
+            raise BadDefinition(f"the election `{request.id}` would be over at once", remedy="choose a later `until`")
+        if len(request.required) > MAX_SHOWN:
+            raise BadDefinition(f"an election requires more than MAX_SHOWN ({MAX_SHOWN}) roles")
+        found = self._office(rolefile, request.role, wanted, shown, self.scene(place, request.principal))
+        if found is None:
+            raise RoleDenied(
+                f"`{request.principal}` has shown nothing by which it elects to "
+                f"`{render_membership(request.service, request.instance, request.role, ())}`",
+                failure="credentials",
+                remedy="show a membership of the elector's role",
+            )
+        office, args = found
+        if request.revoke_on_exit:
+            record = self.records.combine(Op.AND, [Link(office.record)], own=True, auto_revoke=True)
+        else:
+            record = self.records.leaf(True)
+        required = tuple(self._required(ref, place) for ref in request.required)
+        new = Election(
+            request.id,
+            request.service,
+            request.role,
+            args,
+            request.principal,
+            office.id,
+            office_of(office),
+            office.record,
+            record,
+            request.instance,
+            required,
+            request.until,
+            request.revoke_on_exit,
+        )
+        self.elected[new.id] = new
+        self.records.hold(record)
+        self.book.users.setdefault(record, {})[new.id] = None
+
+    def _required(self, ref: RoleRef, place: Service) -> RoleRef:
+        return self.scene(place).own(ref)
+
+    def _office(
+        self,
+        rolefile: Rolefile,
+        role: str,
+        wanted: tuple[Argument, ...] | None,
+        shown: tuple[Membership, ...],
+        scene: Scene,
+    ) -> tuple[Membership, tuple[Argument | None, ...]] | None:
+        """By which membership a client elects to a role, and what is settled of its arguments thereby."""
+        for statement in rolefile.statements:
+            if statement.head.role != role or (wanted is not None and len(wanted) != len(statement.head.args)):
+                continue
+            asked = [] if wanted is None else list(zip(map(scene.settled, statement.head.args), wanted, strict=True))
+            bound = unify([(term, arg) for term, arg in asked if arg is not None], {})
+            if bound is None:
+                continue
+            for elector in statement.electors:
+                for one in shown:
+                    made = fit(scene.own(elector.ref), one, bound)
+                    if made is not None:
+                        return one, tuple(_known(term, made) for term in map(scene.settled, statement.head.args))
+        return None
+
+    def _end_credential(self, request: EndCredential) -> None:
+        membership, election = self.membership(request.id), self.election(request.id)
+        if membership is not None:
+            if request.by is not None and request.by != membership.holder:
+                raise RoleDenied(
+                    f"`{request.by}` does not hold `{brief(request.id)}`", failure="fraud", remedy="only its holder can"
+                )
+            exits = request.exits or request.by is not None
+            self.end(membership, "its holder left" if exits else "it was revoked")
+        elif election is not None:
+            if request.by is not None:
+                self._check_may_revoke(election, request.by)
+            self.end(election, "the elector revoked it" if request.by is not None else "it was revoked")
+        else:
+            raise NotFound(f"no membership or election `{brief(request.id)}` is in force")
+
+    def _check_may_revoke(self, election: Election, by: str) -> None:
+        """The elector revokes while it is in office; so does another in that office who was given the right."""
+        if by == election.elector and self.records.state(election.office_record) is True:
+            return
+        if by in election.revokers and self._in_office(by, election) is not None:
+            return
+        raise RoleDenied(
+            f"`{by}` may not revoke `{election.id}`", failure="misuse", remedy="only the elector can, while in office"
+        )
+
+    def _in_office(self, principal: str, election: Election) -> Membership | None:
+        office = election.office
+        for one in self.held_by(principal):
+            if in_office(replace(office_of(one), args=()), replace(office, args=()), {}) is not None:
+                return one
+        return None
+
+    def _pass_revocation(self, id: str, by: str, to: str) -> None:
+        election = self.election(id)
+        if election is None:
+            raise NotFound(f"no election `{brief(id)}` is in force")
+        self._check_may_revoke(election, by)
+        if self._in_office(to, election) is None:
+            raise RoleDenied(
+                f"`{brief(to)}` does not hold `{election.office.role}`",
+                failure="misuse",
+                remedy="the right to revoke goes only to others in the elector's role",
+            )
+        revokers = tuple(dict.fromkeys((*election.revokers, to)))
+        self.elected[id] = replace(election, revokers=revokers)
+
+    # -- revocation by role -----------------------------------------------------------------------------------
+
+    def _revoke_role(self, request: RevokeRole) -> None:
+        self.bans.update(self._revocable(request))
+        self._look_again_at_bans(request)
+
+    def _reinstate(self, request: ReinstateRole) -> None:
+        lifted = self._revocable(request)
+        self.bans.difference_update(lifted)
+        # A revoker whom no statement names any more cannot take back what it did: whoever may revoke now can.
+        names = self._revokers(request.service, request.role)
+        args = lifted[0].args
+        self.bans -= {one for one in self._bans_of(request, args) if one.revoker not in names}
+        self._look_again_at_bans(request)
+
+    def _bans_of(self, request: RevokeRole | ReinstateRole, args: tuple[Argument, ...]) -> Iterator[Ban]:
+        wanted = tuple(map(same, args))
+        for one in self.bans:
+            place = one.service, one.instance, one.role
+            if place == (request.service, request.instance, request.role) and tuple(map(same, one.args)) == wanted:
+                yield one
+
+    def _look_again_at_bans(self, request: RevokeRole | ReinstateRole) -> None:
+        args = self._conformed(request.service, request.role, request.args)
+        for revoker in self._revokers(request.service, request.role):
+            fact = NotRevoked(request.service, request.instance, request.role, args, revoker)
+            ref = self.records.of_fact(text_of(fact))
+            if ref is not None:
+                self.records.set(ref, self.holds(fact))
+
+    def _revokers(self, service: str, role: str) -> dict[str, None]:
+        statements = self._rolefile(service).statements
+        return {
+            _office_name(one.revoker.ref): None
+            for one in statements
+            if one.revoker is not None and one.head.role == role
+        }
+
+    def _revocable(self, request: RevokeRole | ReinstateRole) -> list[Ban]:
+        """What a client may revoke, or reinstate, of a role instance with what it shows."""
+        self.holder(request.principal)
+        shown, _ = self._shown(request.principal, request.using)
+        args = self._conformed(request.service, request.role, request.args)
+        scene = self.scene((request.service, request.instance), request.principal)
+        found: dict[Ban, None] = {}
+        for statement in self._rolefile(request.service).statements:
+            if statement.revoker is None or statement.head.role != request.role:
+                continue
+            if len(statement.head.args) != len(args):
+                continue
+            bound = unify(zip(map(scene.settled, statement.head.args), args, strict=True), {})
+            if bound is None:
+                continue
+            revoker = scene.own(statement.revoker.ref)
+            if any(fit(revoker, one, bound) is not None for one in shown):
+                name = _office_name(statement.revoker.ref)
+                found[Ban(request.service, request.instance, request.role, args, name)] = None
+        if not found:
+            name = render_membership(request.service, request.instance, request.role, args)
+            raise RoleDenied(
+                f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
+                failure="credentials",
+                remedy="show a membership of the role after `|>`",
+            )
+        return list(found)
+
+    # -- rolefiles --------------------------------------------------------------------------------------------
+
+    def _set_rolefile(self, service: str, rolefile: Rolefile | None) -> None:
+        """Another rolefile: what was entered by a statement that is no more must follow from another, or ends."""
+        check_name("service", service)
+        if service in self.peers:
+            raise BadDefinition(f"`{service}` is a service of another domain", remedy="choose another name")
+        if rolefile is None:
+            if service not in self.rolefiles:
+                raise UnknownName(f"no service `{brief(service)}`")
+            del self.rolefiles[service]
+        else:
+            rolefile = settle_rolefile(rolefile, self.state)
+            refuse_errors(rolefile, service, self.state, self.rolefiles, self.functions)
+            self.rolefiles[service] = rolefile
+        kept = {render_statement(one) for one in (rolefile or Rolefile()).statements}
+        entered = [one for one in self.state.roles.memberships.values() if one.service == service and one.statement]
+        entered += [one for one in self.begun.values() if one.service == service and one.statement]
+        for one in list(dict.fromkeys(entered)):
+            now = self.membership(one.id)
+            if now is not None and not _is_kept(now, kept):
+                self._rederive(now, rolefile)
+                self.settle()
+
+    def _rederive(self, one: Membership, rolefile: Rolefile | None) -> None:
+        shown = tuple(m for id in one.supports if (m := self.membership(id)) is not None and m.state is True)
+        elections = tuple(e for id in one.supports if (e := self.election(id)) is not None)
+        scene = self.scene(one.place, one.holder)
+        asked = Request(one.role, one.args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
+        found = None if rolefile is None else derive(rolefile, asked, scene)
+        if found is None:
+            self.end(one, "it no longer follows from the rolefile")
+            return
+        links = self._links(found, scene)
+        self.records.relink(one.record, Op.AND, links)
+        self.note(replace(one, statement=_entered_by(found), supports=tuple(found.supports())))
+
+    # -- checks -----------------------------------------------------------------------------------------------
+
+    def _rolefile(self, service: str) -> Rolefile:
+        found = self.rolefiles.get(service)
+        if found is None:
+            raise RoleDenied(f"no service `{brief(service)}` has a rolefile here", failure="misuse")
+        return found
+
+    def _conformed(self, service: str, role: str, args: tuple[Argument, ...]) -> tuple[Argument, ...]:
+        return conform_arguments(self.rolefiles.get(service), role, args)
+
+    def _wanted(self, service: str, role: str, args: tuple[Argument, ...] | None) -> tuple[Argument, ...] | None:
+        return None if args is None else self._conformed(service, role, args)
+
+    def _shown(
+        self, principal: str, using: tuple[str, ...] | None
+    ) -> tuple[tuple[Membership, ...], tuple[Election, ...]]:
+        """The credentials that a client shows: its own, and in force; or why one does not count (OASIS 4.2)."""
+        if using is None:
+            return tuple(self.held_by(principal)), ()
+        if len(using) > MAX_SHOWN:
+            raise RoleDenied(f"more than MAX_SHOWN ({MAX_SHOWN}) credentials are shown", failure="misuse")
+        memberships: list[Membership] = []
+        elections: list[Election] = []
+        for id in using:
+            one, election = self.membership(id), self.election(id)
+            if one is not None and one.holder != principal:
+                raise RoleDenied(f"`{id}` is not held by `{principal}`", failure="fraud", remedy="show your own")
+            if one is not None and one.state is not True:
+                raise RoleDenied(f"`{id}` may have been revoked", failure="revocation", remedy="try again later")
+            if one is not None:
+                memberships.append(one)
+            elif election is not None and self.records.state(election.record) is True:
+                elections.append(election)
+            else:
+                raise RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="leave it out")
+        return tuple(memberships), tuple(elections)
+
+
+def _entered_by(found: Derived) -> str:
+    """The statement of a membership, and under it those of the intermediate roles that it rests on."""
+    return "\n".join(dict.fromkeys(render_statement(one.statement) for one in reversed(found.followed())))
+
+
+def _is_kept(one: Membership, statements: Collection[str]) -> bool:
+    """Are the statements that a membership was entered by, and rests on, still there?"""
+    return one.statement in statements or all(line in statements for line in one.statement.split("\n"))
+
+
+def _office_name(ref: RoleRef) -> str:
+    """A revoker's role by name, without its arguments."""
+    return render_role(replace(ref, args=()))
+
+
+def _known(term: Term, bound: Mapping[str, Argument]) -> Argument | None:
+    if isinstance(term, Given):
+        return term.value
+    return bound.get(term.name) if isinstance(term, Variable) else None

@@ -1,0 +1,71 @@
+"""The role book in memory: the credential graph, and what rests on each record (OASIS 4.6).
+
+Guarantees: made from a state, it is as the one that was kept up to date step by step. It belongs to one version; what
+was done since can be undone, so that a batch that is not committed leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, TypeVar
+
+from headgate.model.rolefiles import Rolefile
+from headgate.model.roles import Election, Membership, Reference, Service
+from headgate.model.state import State
+from headgate.roles.facts import Interest
+from headgate.roles.records import Records
+
+K = TypeVar("K")
+Office: TypeAlias = tuple[str, str, str]
+"""A service, an instance and a role."""
+
+
+class Book:
+    """The working form of the role book at a version."""
+
+    def __init__(self, state: State) -> None:
+        book = state.roles
+        self.version = state.version
+        uses = [one.record for one in book.memberships.values()] + [one.record for one in book.elections.values()]
+        uses += [one.record for one in book.watches]
+        self.records = Records(book.records.values(), state.version, uses)
+        self.users: dict[Reference, dict[str, None]] = {}
+        self.members: dict[Office, dict[str, None]] = {}
+        self.interest = Interest()
+        for membership in book.memberships.values():
+            self.add(membership)
+        for election in book.elections.values():
+            self.users.setdefault(election.record, {})[election.id] = None
+        for record in book.records.values():
+            if record.fact:
+                self.interest.add(record.fact)
+
+    def add(self, one: Membership) -> None:
+        """A membership begins."""
+        self.users.setdefault(one.record, {})[one.id] = None
+        self.members.setdefault((one.service, one.instance, one.role), {})[one.id] = None
+
+    def remove(self, one: Membership | Election) -> None:
+        """A membership or an election ends."""
+        _discard(self.users, one.record, one.id)
+        if isinstance(one, Membership):
+            _discard(self.members, (one.service, one.instance, one.role), one.id)
+
+    def holding(self, place: Service, role: str) -> Iterator[str]:
+        """The memberships of a role, in the order in which they began."""
+        yield from self.members.get((*place, role), ())
+
+
+def _discard(index: dict[K, dict[str, None]], key: K, id: str) -> None:
+    found = index.get(key)
+    if found is not None:
+        found.pop(id, None)
+        if not found:
+            del index[key]
+
+
+def role_names(rolefile: Rolefile | None) -> frozenset[str]:
+    """The roles that a rolefile defines."""
+    if rolefile is None:
+        return frozenset()
+    return frozenset(one.head.role for one in rolefile.statements) | {one.role for one in rolefile.declarations}

@@ -1,0 +1,312 @@
+"""May a client enter a role, and by which statement and credentials? (OASIS 3.2.2)
+
+Guarantees: the memberships that a request leads through are a list that begins with what the client shows. Statements
+are applied in order, each to every choice of what is in the list, in its order; what comes of them is added at the end,
+until nothing new comes. The first in the list that fits the request is given. So earlier statements win, intermediate
+roles are entered without being asked for, and what a client gets is what the rules prove (`c owns Role`).
+Leaves out: records and certificates (`roles.transition`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from headgate.decide.constraints import Bindings, Scene, solutions
+from headgate.decide.rolebook import alike, fit, same, unify
+from headgate.model.errors import RoleDenied
+from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS
+from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Statement, Variable
+from headgate.model.roles import Ban, Election, Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A membership that a statement gives: with which values, credentials and elections."""
+
+    service: str
+    instance: str
+    role: str
+    args: tuple[Argument, ...]
+    statement: Statement
+    bound: Bindings
+    credentials: tuple[Candidate, ...]
+    elections: tuple[Election, ...]
+
+    def supports(self) -> Iterator[str]:
+        """The memberships and elections that it was derived from, intermediate ones seen through, each once."""
+        seen: set[int] = set()
+        walk: list[Candidate | Election] = [self]
+        while walk:
+            one = walk.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            if isinstance(one, Derived):
+                walk += [*reversed(one.elections), *reversed(one.credentials)]
+            else:
+                yield one.id
+
+    def followed(self) -> list[Derived]:
+        """Itself and the intermediate memberships that must last, each after those that it rests on."""
+        order: list[Derived] = []
+        seen: set[int] = set()
+        walk: list[tuple[Derived, bool]] = [(self, False)]
+        while walk:
+            one, done = walk.pop()
+            if done:
+                order.append(one)
+            elif id(one) not in seen:
+                seen.add(id(one))
+                walk.append((one, True))
+                pairs = zip(one.statement.credentials, one.credentials, strict=True)
+                walk += [(c, False) for said, c in pairs if said.starred and isinstance(c, Derived)]
+        return order
+
+
+Candidate: TypeAlias = Membership | Derived
+"""What may serve as a credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks for, and what it shows; an argument of None is left open."""
+
+    role: str
+    args: tuple[Argument, ...] | None
+    shown: tuple[Membership, ...]
+    elections: tuple[Election, ...] = ()
+    bans: frozenset[Ban] = frozenset()
+    in_office: frozenset[str] | None = None
+    """The elections whose elector holds the office still; None for all of them."""
+
+
+def derive(rolefile: Rolefile, request: Request, scene: Scene) -> Derived | None:
+    """The first membership that fits the request, if the statements lead to one."""
+    return _Derivation(rolefile, request, scene).run()
+
+
+class _Derivation:
+    """The list of memberships that one request leads through.
+
+    A statement is applied again only to choices with something in them that it has not seen: all others gave what they
+    give before. So what is added, and in which order, is as if it were applied to all of them each time.
+    """
+
+    def __init__(self, rolefile: Rolefile, request: Request, scene: Scene) -> None:
+        self.request = request
+        self.scene = scene
+        self.statements = rolefile.statements
+        self.listed: dict[tuple[str, str], list[tuple[int, Candidate]]] = {}
+        """What is in the list, with its place there, by service and role."""
+        self.length = 0
+        self.seen = [-1] * len(self.statements)
+        """How long the list was when a statement was last applied."""
+        self.users: dict[tuple[str, str], list[int]] = {}
+        """The statements that take a role as a credential."""
+        self.stirred: set[int] = set()
+        """The statements that may give more, for what the last one added."""
+        self.known: set[tuple[object, ...]] = set()
+        self.banned = {
+            (one.role, *map(same, one.args))
+            for one in request.bans
+            if (one.service, one.instance) == (scene.service, scene.instance)
+        }
+        for number, statement in enumerate(self.statements):
+            for name in {self._kind(one.ref) for one in statement.credentials}:
+                self.users.setdefault(name, []).append(number)
+        for one in request.shown:
+            self._append(one)
+
+    def run(self) -> Derived | None:
+        waiting = list(range(len(self.statements)))
+        while waiting:
+            heapify(waiting)
+            later: set[int] = set()
+            last = -1
+            while waiting:
+                number = heappop(waiting)
+                if number == last:
+                    continue
+                last = number
+                found = self._apply(number)
+                if found is not None:
+                    return found
+                for one in self.stirred:
+                    if one > number:
+                        heappush(waiting, one)
+                    else:
+                        later.add(one)
+            waiting = list(later)
+        return None
+
+    def _apply(self, number: int) -> Derived | None:
+        """Apply a statement to what it has not seen: what was asked for, if it gives that; else it is added."""
+        statement = self.statements[number]
+        self.stirred = set()
+        seen, self.seen[number] = self.seen[number], self.length
+        asked = self._asked(statement)
+        found = None if asked is None else next(self._derived(statement, asked, seen), None)
+        if found is None:
+            self._extend(statement, seen)
+        return found
+
+    def _extend(self, statement: Statement, seen: int) -> None:
+        """Add what a statement gives, whoever asked."""
+        for one in list(self._derived(statement, {}, seen)):
+            key = (one.role, *map(same, one.args))
+            if key in self.known:
+                continue
+            if len(self.known) >= MAX_ENTRY_MEMBERSHIPS:
+                raise RoleDenied(
+                    f"the request leads through more than MAX_ENTRY_MEMBERSHIPS ({MAX_ENTRY_MEMBERSHIPS}) roles",
+                    failure="credentials",
+                    remedy="name the arguments you want, or show fewer credentials",
+                )
+            self.known.add(key)
+            self._append(one)
+            self.stirred.update(self.users.get((one.service, one.role), ()))
+
+    def _append(self, one: Candidate) -> None:
+        self.listed.setdefault((one.service, one.role), []).append((self.length, one))
+        self.length += 1
+
+    def _kind(self, ref: RoleRef) -> tuple[str, str]:
+        return (self.scene.service if ref.service is None else ref.service, ref.role)
+
+    def _asked(self, statement: Statement) -> Bindings | None:
+        """What the request says of the variables of a statement, if it is about that role."""
+        head, wanted = statement.head, self.request.args
+        if head.role != self.request.role:
+            return None
+        if wanted is None:
+            return {}
+        if len(wanted) != len(head.args):
+            return None
+        pairs = [(self.scene.settled(term), arg) for term, arg in zip(head.args, wanted, strict=True)]
+        return unify([(term, arg) for term, arg in pairs if arg is not None], {})
+
+    def _derived(self, statement: Statement, bound: Bindings, seen: int) -> Iterator[Derived]:
+        """Everything that a statement gives, of choices with something past a place in the list."""
+        if seen >= 0 and not statement.credentials:
+            return
+        refs = [self.scene.own(one.ref) for one in statement.credentials]
+        listed = [tuple(self.listed.get(self._kind(ref), ())) for ref in refs]
+        for credentials, after in self._credentials(refs, listed, bound, seen):
+            for elections, then in self._elections(statement, 0, after):
+                for made in solutions(statement.constraint, then, self.scene):
+                    args = self._head(statement, made)
+                    if args is None or not self._elected(elections, args) or self._is_banned(statement, args):
+                        continue
+                    yield Derived(
+                        self.scene.service,
+                        self.scene.instance,
+                        statement.head.role,
+                        args,
+                        statement,
+                        made,
+                        credentials,
+                        elections,
+                    )
+
+    def _credentials(
+        self,
+        refs: Sequence[RoleRef],
+        listed: Sequence[Sequence[tuple[int, Candidate]]],
+        bound: Bindings,
+        seen: int,
+        at: int = 0,
+    ) -> Iterator[tuple[tuple[Candidate, ...], Bindings]]:
+        """Every choice of credentials in the order of the list, of which one at least is past a place in it."""
+        if at == len(refs):
+            yield (), bound
+            return
+        for place, one in listed[at]:
+            is_last = at == len(refs) - 1
+            if is_last and place < seen:
+                continue
+            self.scene.budget.spend()
+            made = _meant(refs[at], one, bound)
+            if made is None:
+                continue
+            rest = -1 if place >= seen else seen
+            for others, after in self._credentials(refs, listed, made, rest, at + 1):
+                yield (one, *others), after
+
+    def _elections(
+        self, statement: Statement, place: int, bound: Bindings
+    ) -> Iterator[tuple[tuple[Election, ...], Bindings]]:
+        """Every choice of an election for each elector; one election serves one elector."""
+        if place == len(statement.electors):
+            yield (), bound
+            return
+        ref = self.scene.own(statement.electors[place].ref)
+        for one in self.request.elections:
+            self.scene.budget.spend()
+            if (one.service, one.instance, one.role) != (
+                self.scene.service,
+                self.scene.instance,
+                statement.head.role,
+            ):
+                continue
+            made = in_office(ref, one.office, bound)
+            if made is None or not self._meets(one) or (statement.electors[place].starred and self._has_left(one)):
+                continue
+            for rest, after in self._elections(statement, place + 1, made):
+                if one not in rest:
+                    yield (one, *rest), after
+
+    def _has_left(self, election: Election) -> bool:
+        """Has the elector left the office by which it elected? What needs it to stay cannot begin without it."""
+        return self.request.in_office is not None and election.id not in self.request.in_office
+
+    def _meets(self, election: Election) -> bool:
+        """Does the client hold every role that the elector requires of it?"""
+        return all(any(fit(ref, one, {}) is not None for one in self.request.shown) for ref in election.required)
+
+    def _elected(self, elections: tuple[Election, ...], args: tuple[Argument, ...]) -> bool:
+        """Is this what the client was elected to?"""
+        return all(
+            len(one.args) in (0, len(args))
+            and all(want is None or alike(want, arg) for want, arg in zip(one.args, args, strict=False))
+            for one in elections
+        )
+
+    def _head(self, statement: Statement, bound: Bindings) -> tuple[Argument, ...] | None:
+        args: list[Argument] = []
+        for term in statement.head.args:
+            settled = self.scene.settled(term)
+            if isinstance(settled, Variable):
+                found = bound.get(settled.name)
+            else:
+                found = settled.value if isinstance(settled, Given) else None
+            if found is None:
+                return None
+            args.append(found)
+        return tuple(args)
+
+    def _is_banned(self, statement: Statement, args: tuple[Argument, ...]) -> bool:
+        return statement.revoker is not None and (statement.head.role, *map(same, args)) in self.banned
+
+
+def _meant(ref: RoleRef, one: Candidate, bound: Bindings) -> Bindings | None:
+    if isinstance(one, Membership):
+        return fit(ref, one, bound)
+    shape = Membership("", one.service, one.role, one.args, "", 0, one.instance)
+    return fit(ref, shape, bound)
+
+
+def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None:
+    """What variables mean if the holder of an office is meant by a reference to a role."""
+    if (ref.role, ref.service) != (office.role, office.service) or len(ref.args) > len(office.args):
+        return None
+    held = [(term, arg.value) for term, arg in zip(ref.args, office.args, strict=False) if isinstance(arg, Given)]
+    instance = office.instance.value if isinstance(office.instance, Given) else ""
+    return unify([(Given("") if ref.instance is None else ref.instance, instance), *held], bound)
+
+
+def office_of(one: Membership) -> RoleRef:
+    """What the holder of a membership is, as a reference."""
+    return RoleRef(one.role, tuple(Given(arg) for arg in one.args), one.service, Given(one.instance))

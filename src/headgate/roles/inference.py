@@ -1,0 +1,366 @@
+"""Which type has each argument of a role? Unification over all statements of a rolefile (OASIS 3.2.1).
+
+Guarantees: a variable has one type within a statement, an argument of a role one everywhere. What nothing tells stays
+open. Every clash is kept with its line and both places; none stops the rest.
+Leaves out: raw values and the outside view (`types`), and what is true (`decide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from headgate.lang.render_roles import render_constraint, render_expression, render_role, render_type
+from headgate.model.errors import BadDefinition
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    ArgumentType,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Count,
+    Declaration,
+    Either,
+    Expression,
+    Given,
+    Holds,
+    IntegerType,
+    Negated,
+    ObjectType,
+    OneOf,
+    Rolefile,
+    RoleRef,
+    SetType,
+    Starred,
+    Statement,
+    StringType,
+    Tests,
+    Variable,
+)
+from headgate.model.values import brief
+
+Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | None]
+"""The argument types of a role of another service, as far as they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Textual:
+    """Text: a String, or an object type, of which text is the literal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """A set of which these letters are known."""
+
+    known: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A kind of value that no role declares: `number`, `bool`, `time`, `bytes`."""
+
+    kind: str
+
+
+Known: TypeAlias = ArgumentType | Textual | Letters | Other
+"""What is known of a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two uses that do not go together, or a role with another number of arguments."""
+
+    code: str
+    line: int
+    message: str
+
+
+SETS: Final = ("subset", "subseteq", "superset", "superseteq")
+ORDERS: Final = ("<", "<=", ">", ">=")
+SET_FUNCTIONS: Final = frozenset({"unixacl", "acl"})
+"""Built-in functions that give a set of rights."""
+
+
+def meet(a: Known, b: Known) -> Known | None:
+    """What is known if both are; None if they clash."""
+    match a, b:
+        case (Textual(), (Textual() | StringType() | ObjectType()) as wider):
+            return wider
+        case ((StringType() | ObjectType()) as wider, Textual()):
+            return wider
+        case Letters(some), Letters(more):
+            return Letters(some | more)
+        case (Letters(some), SetType(letters) as declared) | (SetType(letters) as declared, Letters(some)):
+            return declared if some <= set(letters) else None
+        case SetType(some), SetType(more):
+            return a if set(some) == set(more) else None
+        case ObjectType(some, None), ObjectType(more) if some == more:
+            return b  # whose type it is may be left to be inferred
+        case ObjectType(some), ObjectType(more, None) if some == more:
+            return a
+        case (Other("number"), IntegerType()) | (IntegerType(), Other("number")):
+            return IntegerType()
+    return a if a == b else None
+
+
+def words(known: Known) -> str:
+    """A type in words."""
+    match known:
+        case Textual():
+            return "text"
+        case Letters(letters):
+            return f"a set with `{''.join(sorted(letters))}`" if letters else "a set"
+        case Other(kind):
+            return f"a {kind}" if kind != "bytes" else "bytes"
+        case _:
+            return f"of type `{render_type(known)}`"
+
+
+class Inference:
+    """Cells for every variable and argument, joined as the statements join them."""
+
+    def __init__(self, rolefile: Rolefile, imported: Imported, service: str | None = None) -> None:
+        self.clashes: list[Clash] = []
+        self.roles: dict[tuple[str | None, str], tuple[list[int], int]] = {}
+        """The cells of a role's arguments, and the line that said how many there are."""
+        self._settled: set[tuple[str | None, str]] = set()
+        """The roles whose number of arguments a definition has given; a reference may name fewer."""
+        self._above: list[int] = []
+        self._known: list[tuple[Known, str] | None] = []
+        self._rolefile = rolefile
+        self._imported = imported
+        self._service = service
+        self._ordered: list[tuple[int, int, str]] = []
+        self._scope: dict[str, int] = {}
+        self._line = 0
+        self._own = {one.head.role for one in rolefile.statements} | {one.role for one in rolefile.declarations}
+        for declaration in rolefile.declarations:
+            self._declare(declaration)
+        for statement in rolefile.statements:
+            self._statement(statement)
+        self._check_orders()
+
+    def known(self, cell: int) -> Known | None:
+        """What is known of a cell."""
+        found = self._known[self._root(cell)]
+        return found[0] if found is not None else None
+
+    # -- cells --
+
+    def _cell(self, known: Known | None = None, where: str = "") -> int:
+        self._above.append(len(self._above))
+        self._known.append((known, where) if known is not None else None)
+        return len(self._above) - 1
+
+    def _root(self, cell: int) -> int:
+        while self._above[cell] != cell:
+            self._above[cell] = cell = self._above[self._above[cell]]
+        return cell
+
+    def _join(self, a: int, b: int, what: str) -> None:
+        a, b = self._root(a), self._root(b)
+        if a == b:
+            return
+        first, second = self._known[a], self._known[b]
+        self._above[b] = a
+        if first is None or second is None:
+            self._known[a] = first or second
+            return
+        met = meet(first[0], second[0])
+        if met is None:
+            earlier, later = f"{words(first[0])} by {first[1]}", f"{words(second[0])} by {second[1]}"
+            self._clash("types", f"`{what}` is {earlier}, but {later}")
+        else:
+            self._known[a] = (met, first[1] if met == first[0] else second[1])
+
+    def _is(self, cell: int, known: Known, what: str) -> None:
+        self._join(cell, self._cell(known, self._place(what)), what)
+
+    def _place(self, what: str) -> str:
+        return f"line {self._line} (`{what}`)"
+
+    def _clash(self, code: str, message: str) -> None:
+        self.clashes.append(Clash(code, self._line, message))
+
+    # -- roles --
+
+    def _declare(self, declaration: Declaration) -> None:
+        self._line = declaration.line
+        cells = self._arguments(None, declaration.role, len(declaration.parameters), defines=True)
+        types = dict(declaration.types)
+        for cell, name in zip(cells, declaration.parameters, strict=False):
+            if name in types:
+                self._is(cell, self._resolved(types[name]), f"def {declaration.role}({name})")
+
+    def _resolved(self, type: ArgumentType) -> ArgumentType:
+        """An object type with the service that it is imported from."""
+        if not isinstance(type, ObjectType) or type.service is not None:
+            return type
+        found = {one.service for one in self._rolefile.imports if one.name == type.name}
+        if len(found) > 1:
+            self._clash("types", f"`{type.name}` is imported from {' and '.join(f'`{one}`' for one in sorted(found))}")
+        return ObjectType(type.name, min(found)) if found else type
+
+    def _arguments(self, service: str | None, role: str, count: int, *, defines: bool = False) -> list[int]:
+        """The cells of a role's arguments; a clash if a definition has not as many, or a reference has more."""
+        key = (None if service == self._service else service, role)
+        if key not in self.roles:
+            types = self._imported(service, role) if service is not None and key[0] is not None else None
+            if types is None:
+                self.roles[key] = ([self._cell() for _ in range(count)], self._line)
+            else:
+                self.roles[key] = ([self._given_by(str(service), type, role) for type in types], 0)
+                self._settled.add(key)
+        cells, line = self.roles[key]
+        settled = key in self._settled
+        if not settled and count > len(cells):
+            cells.extend(self._cell() for _ in range(count - len(cells)))
+        if defines and not settled:
+            self._settled.add(key)
+            self.roles[key] = (cells, self._line)
+        if count != len(cells) and (defines or (settled and count > len(cells))):
+            name = f"{service}.{role}" if key[0] is not None else role
+            by = f"line {line}" if line else "its own service"
+            self._clash("arity", f"`{brief(name)}` has {count} arguments here, but {len(cells)} by {by}")
+        return cells
+
+    def _given_by(self, service: str, type: ArgumentType | None, role: str) -> int:
+        if isinstance(type, ObjectType) and type.service is None:
+            type = ObjectType(type.name, service)
+        return self._cell(type, f"`{service}.{role}`")
+
+    def _role(self, ref: RoleRef, *, head: bool = False) -> None:
+        """Join a reference's terms with the role's arguments; a reference without any leaves them open."""
+        if ref.instance is not None:
+            self._is(self._typed(ref.instance), Textual(), said(ref))
+        if not ref.args and not head:
+            return
+        cells = self._arguments(ref.service, ref.role, len(ref.args), defines=head)
+        for cell, term in zip(cells, ref.args, strict=False):
+            self._join(cell, self._typed(term), f"{said(term)}` of `{said(ref)}")
+
+    # -- statements --
+
+    def _statement(self, statement: Statement) -> None:
+        self._scope, self._line = {}, statement.line
+        self._role(statement.head, head=True)
+        for credential in statement.credentials:
+            self._role(credential.ref)
+        for elector in statement.electors:
+            self._role(elector.ref)
+        if statement.revoker is not None:
+            self._role(statement.revoker.ref)
+        self._constraint(statement.constraint)
+
+    def _constraint(self, c: Constraint) -> None:
+        match c:
+            case Starred(arg) | Negated(arg):
+                self._constraint(arg)
+            case Both(args) | Either(args):
+                for arg in args:
+                    self._constraint(arg)
+            case Compares(op, left, right):
+                self._alike(c, (left, right), Letters() if op in SETS else None)
+                if op in ORDERS:
+                    self._ordered.append((self._typed(left), self._line, said(c)))
+            case Among(of, _):
+                self._is(self._typed(of), Textual(), said(c))
+            case Between(of, low, high):
+                self._alike(c, (of, low, high), None)
+                self._ordered.append((self._typed(of), self._line, said(c)))
+            case OneOf(of, values):
+                self._alike(c, (of, *map(Given, values)), None)
+            case Tests(_, left, right):
+                self._alike(c, (left, right), StringType())
+            case Holds(name, args) if name in self._own and args:
+                cells = self._arguments(None, name, len(args))
+                for cell, term in zip(cells, args, strict=False):
+                    self._join(cell, self._typed(term), f"{said(term)}` of `{said(c)}")
+            case Holds(_, args):
+                for term in args:
+                    self._typed(term)
+
+    def _alike(self, c: Constraint | Expression, sides: Iterable[Expression], known: Known | None) -> int:
+        """Join what a comparison or an operation joins."""
+        cells = [self._typed(side) for side in sides]
+        for cell in cells:
+            if known is not None:
+                self._is(cell, known, said(c))
+            self._join(cells[0], cell, said(c))
+        return cells[0]
+
+    def _typed(self, e: Expression) -> int:
+        """The cell of an expression."""
+        match e:
+            case Variable("_"):
+                return self._cell()
+            case Variable(name):
+                if name not in self._scope:
+                    self._scope[name] = self._cell()
+                return self._scope[name]
+            case Given(value):
+                return self._cell(known_of(value), self._place(said(e)))
+            case Asked(name):
+                return self._cell(Other("time") if name == "time" else Textual(), self._place(said(e)))
+            case Apply(function, args):
+                for arg in args:
+                    self._typed(arg)
+                return self._cell(Letters() if function in SET_FUNCTIONS else None, self._place(said(e)))
+            case Count(of):
+                self._role(of)
+                return self._cell(IntegerType(), self._place(said(e)))
+            case Combine(op, left, right):
+                return self._alike(e, (left, right), IntegerType() if op in ("+", "-") else Letters())
+            case ClockOf(_, of, _):
+                self._is(self._typed(of), Other("time"), said(e))
+                return self._cell(IntegerType(), self._place(said(e)))
+
+    def _check_orders(self) -> None:
+        for cell, line, what in self._ordered:
+            known = self.known(cell)
+            if isinstance(known, SetType | Letters | ObjectType) or known == Other("bool"):
+                self._line = line
+                self._clash("types", f"`{what}` compares by order what is {words(known)}")
+
+
+def known_of(value: Argument) -> Known | None:
+    """What a constant says of its type."""
+    match value:
+        case frozenset():
+            return Letters(value)
+        case bool():
+            return Other("bool")
+        case int():
+            return IntegerType()
+        case float():
+            return Other("number")
+        case str():
+            return Textual()
+        case datetime():
+            return Other("time")
+        case bytes():
+            return Other("bytes")
+        case None:
+            return None
+
+
+def said(node: RoleRef | Expression | Constraint) -> str:
+    """A part of a statement as text, short enough for a message."""
+    try:
+        match node:
+            case RoleRef():
+                return brief(render_role(node))
+            case Variable() | Given() | Asked() | Apply() | Count() | Combine() | ClockOf():
+                return brief(render_expression(node))
+            case _:
+                return brief(render_constraint(node))
+    except BadDefinition:
+        return "..."

@@ -1,0 +1,110 @@
+"""The next state, with what a batch makes of roles: `decide.apply`, and what follows for memberships (D13).
+
+Guarantees: pure but for the book, which a refusal leaves unusable. Requests of roles are worked out into `Settle`, so
+that the batch that is recorded says what became of them. A change of groups, relations, principals or the clock ends
+in the same batch whatever rested on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeAlias, get_args
+
+from headgate.decide.apply import apply
+from headgate.decide.constraints import RoleFunction
+from headgate.decide.rolebook import merged
+from headgate.model.changes import (
+    AddMember,
+    AddRow,
+    Batch,
+    DeclareGroup,
+    DeclareRelation,
+    RegisterPredicate,
+    RemoveGroup,
+    RemoveMember,
+    RemovePredicate,
+    RemovePrincipal,
+    RemoveRelation,
+    RemoveRow,
+    RoleRequest,
+    Settle,
+    Tick,
+)
+from headgate.model.errors import GovernDenied
+from headgate.model.state import State
+from headgate.roles.asking import Asking
+from headgate.roles.book import Book
+
+Functions: TypeAlias = Mapping[str, RoleFunction] | Callable[[State], Mapping[str, RoleFunction]]
+"""The functions of services; or how to find those of the state after a batch, which may bring new ones."""
+
+_REQUESTS = get_args(RoleRequest)
+_STIRRING = (
+    *(DeclareGroup, RemoveGroup, AddMember, RemoveMember),
+    *(DeclareRelation, RemoveRelation, AddRow, RemoveRow),
+    *(RegisterPredicate, RemovePredicate, RemovePrincipal, Tick),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The batch as it is recorded, the state after it, and the book of that state, if there is one."""
+
+    batch: Batch
+    after: State
+    book: Book | None
+
+
+def transition(
+    state: State,
+    batch: Batch,
+    *,
+    book: Book | None = None,
+    functions: Functions | None = None,
+    now: datetime | None = None,
+) -> Outcome:
+    """What a batch makes of a state; `book` is that of the state, if the caller has it. A refusal undoes the book.
+
+    `now` is when this happens; without it, what must be looked at again and rests on the clock is unknown.
+    """
+    asked = [change for change in batch.changes if isinstance(change, _REQUESTS)]
+    stirring = [change for change in batch.changes if isinstance(change, _STIRRING)]
+    if asked and batch.author != state.administrator:
+        raise GovernDenied(f"`{batch.author}` does not govern the roles of the domain")
+    if any(isinstance(change, Settle) for change in batch.changes):
+        if asked or stirring:
+            raise TypeError("what becomes of roles is settled here, and was settled already")
+        return Outcome(batch, apply(state, batch), None)
+    plain = tuple(change for change in batch.changes if not isinstance(change, _REQUESTS))
+    after = apply(state, replace(batch, changes=plain))
+    known = state.roles
+    if not asked and not (stirring and (known.memberships or known.elections or known.records or known.peers)):
+        if book is None or book.version != state.version:
+            return Outcome(batch, after, None)  # a book of another state, or one that a refusal spoilt
+        book.version = after.version
+        return Outcome(batch, after, book)
+    known_functions = functions(after) if callable(functions) else functions or {}
+    book = book if book is not None and book.version == state.version else Book(state)
+    try:
+        settling = Asking(book, state, after, known_functions)
+        settling.now = now
+        settling.look_around()
+        for change in batch.changes:
+            if isinstance(change, Tick):
+                settling.tick(change.at)
+            elif isinstance(change, _REQUESTS):
+                settling.do(change)
+        facts = settling.facts()
+    except BaseException:
+        book.version = -1  # it has gone some way with what was refused: no one may use it again
+        raise
+    book.version = after.version
+    recorded = replace(batch, changes=(*plain, Settle(facts)))
+    return Outcome(recorded, replace(after, roles=merged(after.roles, facts)), book)
+
+
+def next_state(state: State, batch: Batch, functions: Functions | None = None) -> State:
+    """The state after a batch, for whoever keeps no book."""
+    return transition(state, batch, functions=functions).after

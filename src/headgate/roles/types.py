@@ -1,0 +1,221 @@
+"""The types of roles' arguments as others see them, and raw values as arguments of these types (OASIS 3.2.1, 4.3).
+
+Guarantees: `infer` gives each role of a rolefile a type for each argument, None where nothing tells, or refuses what
+does not unify with both places. `conform_argument` is the only way in from untrusted data: what it returns is of the
+type it was asked for, or it refuses with `type-mismatch`.
+Leaves out: how types are found (`inference`), and what is stored (`model.arguments`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from headgate.lang.render_roles import render_type
+from headgate.model.arguments import letters_of
+from headgate.model.errors import BadDefinition, TypeMismatch
+from headgate.model.limits import MAX_NAME_CHARS
+from headgate.model.rolefiles import (
+    Argument,
+    ArgumentType,
+    Given,
+    IntegerType,
+    ObjectType,
+    Rolefile,
+    SetType,
+    StringType,
+    Variable,
+)
+from headgate.model.values import Kind, brief, conform
+from headgate.roles.inference import Imported, Inference, Letters, Textual, words
+
+Signature: TypeAlias = tuple[ArgumentType | None, ...]
+Signatures: TypeAlias = Mapping[str, Signature]
+"""The argument types of each role; None is open."""
+
+OBJECT_PARSERS: Final[dict[str, Callable[[str], str]]] = {}
+"""How a literal of an object type is read, by its name or `Service.name`; one that is not here is read as it is."""
+
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+
+
+def register_object_type(name: str, parse: Callable[[str], str]) -> None:
+    """Say how literals of an object type are read: `userid`, or `Login.userid`."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?", name, re.ASCII) or len(name) > MAX_NAME_CHARS:
+        raise BadDefinition(f"`{brief(name)}` is no name of an object type", remedy="write `userid` or `Login.userid`")
+    OBJECT_PARSERS[name] = parse
+
+
+def _unknown(_service: str, _role: str) -> None:
+    return None
+
+
+def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) -> Signatures:
+    """The argument types of each role of a rolefile; `imported` knows those of other services."""
+    found = Inference(rolefile, imported, service)
+    for clash in found.clashes:
+        raise BadDefinition(clash.message, place=f"line {clash.line}", remedy=REMEDIES[clash.code])
+    return signatures(rolefile, found)
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "types": "use another variable, or declare the argument with `def`",
+    "arity": "give a role the arguments that it is defined with; a reference may leave out the last ones",
+}
+"""What to do about a clash."""
+
+
+def signatures(rolefile: Rolefile, found: Inference) -> Signatures:
+    """The types that an inference found."""
+    closed = _closed_sets(rolefile)
+    return {
+        role: tuple(_shown(found.known(cell), (role, place) in closed) for place, cell in enumerate(cells))
+        for (service, role), (cells, _) in found.roles.items()
+        if service is None
+    }
+
+
+def _closed_sets(rolefile: Rolefile) -> set[tuple[str, int]]:
+    """The arguments for which every statement gives a set that is written out: only there are all letters known."""
+    given: dict[tuple[str, int], bool] = {}
+    for statement in rolefile.statements:
+        for place, term in enumerate(statement.head.args):
+            written = isinstance(term, Given) and isinstance(term.value, frozenset)
+            given[statement.head.role, place] = given.get((statement.head.role, place), True) and written
+    return {key for key, written in given.items() if written}
+
+
+def _shown(known: object, closed: bool) -> ArgumentType | None:
+    match known:
+        case IntegerType() | StringType() | SetType() | ObjectType():
+            return known
+        case Letters(letters) if closed and letters:
+            return SetType("".join(sorted(letters)))
+        case _:
+            return None
+
+
+def describe(rolefile: Rolefile, imported: Imported = _unknown) -> dict[str, list[dict[str, str]]]:
+    """The roles of a rolefile with the names and types of their arguments, as JSON can carry them (`gettypes`)."""
+    found = Inference(rolefile, imported)
+    types = signatures(rolefile, found)
+    named = _names(rolefile)
+    described: dict[str, list[dict[str, str]]] = {}
+    for role, signature in types.items():
+        cells, _ = found.roles[None, role]
+        described[role] = [
+            {
+                "name": named.get((role, place), f"argument{place + 1}"),
+                "type": render_type(type) if type is not None else _open(found.known(cells[place])),
+            }
+            for place, type in enumerate(signature)
+        ]
+    return described
+
+
+def _open(known: object) -> str:
+    return words(known) if isinstance(known, Letters | Textual) else "any"
+
+
+def _names(rolefile: Rolefile) -> dict[tuple[str, int], str]:
+    """What arguments are called: as declared, else as the first statement that has a variable there."""
+    named: dict[tuple[str, int], str] = {}
+    for declaration in rolefile.declarations:
+        for place, name in enumerate(declaration.parameters):
+            named.setdefault((declaration.role, place), name)
+    for statement in rolefile.statements:
+        for place, term in enumerate(statement.head.args):
+            if isinstance(term, Variable) and term.name != "_":
+                named.setdefault((statement.head.role, place), term.name)
+    return named
+
+
+# -- raw values -----------------------------------------------------------------------------------------------
+
+
+def conform_argument(type: ArgumentType | None, raw: object, *, written: bool = False) -> Argument:
+    """A raw value as an argument of a type; `written` if all it can be is text, as on the command line."""
+    match type:
+        case None:
+            return _any(raw)
+        case IntegerType():
+            return _integer(raw, written)
+        case StringType():
+            return conform(Kind.STRING, _text(raw, "a String"))
+        case SetType(alphabet):
+            return _set(raw, alphabet)
+        case ObjectType(name, service):
+            return _object(_text(raw, f"of type `{name}`"), name, service)
+
+
+def _integer(raw: object, written: bool) -> Argument:
+    if written and isinstance(raw, str) and _DIGITS.fullmatch(raw):
+        raw = int(raw)
+    if raw is None or isinstance(raw, bool) or not isinstance(raw, int):
+        raise TypeMismatch(f"`{brief(raw)}` is not an Integer")
+    return conform(Kind.INT, raw)
+
+
+def _text(raw: object, what: str) -> str:
+    if not isinstance(raw, str):
+        raise TypeMismatch(f"`{brief(raw)}` is not {what}", remedy="write it in quotes")
+    return raw
+
+
+def _set(raw: object, alphabet: str) -> frozenset[str]:
+    match raw:
+        case str():
+            braced = raw.startswith("{") and raw.endswith("}")
+            letters = letters_of(raw[1:-1].strip() if braced else raw)
+        case list() | tuple() | set() | frozenset():
+            letters = letters_of(raw)
+        case dict() if _is_flow_set(raw):
+            letters = letters_of("".join(raw))
+        case _:
+            raise TypeMismatch(f"`{brief(raw)}` is not a set of `{alphabet}`", remedy="write it like `{rw}`")
+    for letter in sorted(letters - set(alphabet)):
+        raise TypeMismatch(f"`{letter}` is not one of `{{{alphabet}}}`")
+    return letters
+
+
+def _is_flow_set(raw: Mapping[object, object]) -> bool:
+    """What YAML makes of `{rw}` and of `{}`."""
+    return len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items())
+
+
+def _object(text: str, name: str, service: str | None) -> str:
+    parse = OBJECT_PARSERS.get(f"{service}.{name}") or OBJECT_PARSERS.get(name)
+    if parse is not None:
+        try:
+            text = parse(text)
+        except ValueError as error:
+            raise TypeMismatch(f"`{brief(text)}` is not of type `{name}`: {brief(str(error))}") from None
+        if not isinstance(text, str):
+            raise TypeMismatch(f"the parser of `{name}` returned `{brief(text)}`, which is not text")
+    conform(Kind.STRING, text)
+    return text
+
+
+def _any(raw: object) -> Argument:
+    """A value of whatever kind it is; letters one by one are a set."""
+    match raw:
+        case bool():
+            return raw
+        case int():
+            return conform(Kind.INT, raw)
+        case float():
+            return conform(Kind.FLOAT, raw)
+        case str():
+            return conform(Kind.STRING, raw)
+        case datetime():
+            return conform(Kind.TIMESTAMP, raw)
+        case bytes():
+            return conform(Kind.BYTES, raw)
+        case list() | tuple() | set() | frozenset():
+            return letters_of(raw)
+        case dict() if _is_flow_set(raw):
+            return letters_of("".join(raw))
+        case _:
+            raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")

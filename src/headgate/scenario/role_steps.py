@@ -1,0 +1,328 @@
+"""The steps of a scenario file that ask something of a role service, and what `assert` claims of roles.
+
+Guarantees: services, roles, principals and credentials that a step names are declared in the file, by a rolefile or by
+another step; a step that must be refused may name others. An `assert` that could never fail, because nothing has such a
+role, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeVar
+
+from headgate.lang.render_roles import render_membership
+from headgate.lang.rolefile import parse_argument, parse_role
+from headgate.model.changes import ElectRole, EndCredential, EnterRole, GrantRole, ReinstateRole, RevokeRole
+from headgate.model.errors import HeadgateError
+from headgate.model.rolefiles import Argument, Asked, RoleRef
+from headgate.model.state import State
+from headgate.model.values import brief
+from headgate.roles.book import role_names
+from headgate.roles.types import infer
+from headgate.scenario.authority import read_time
+from headgate.scenario.register import Register
+from headgate.scenario.roles import parsed
+from headgate.scenario.story import Claim, HoldingClaim, RoleStep, StateClaim
+from headgate.scenario.yamlfile import Node
+
+GRANT_KEYS: Final = ("id", "service", "role", "args", "to", "instance", "until", "appointment")
+ENTER_KEYS: Final = ("id", "service", "role", "args", "as", "with", "instance", "origin")
+ELECT_KEYS: Final = ("id", "service", "role", "args", "as", "with", "to", "until", "revoke_on_exit", "instance")
+REVOKE_KEYS: Final = ("id", "service", "role", "args", "by", "with", "instance")
+REINSTATE_KEYS: Final = ("service", "role", "args", "as", "with", "instance")
+CLAIM_KEYS: Final = ("holds", "lacks", "state")
+
+_DENIED: Final = "(denied)"
+_SET: Final = re.compile(r"\{\s*[^\W\d_]*\s*\}\Z")
+_STATES: Final[Mapping[object, bool | None]] = {True: True, False: False, "unknown": None}
+
+S = TypeVar("S", RevokeRole, ReinstateRole)
+
+
+@dataclass(slots=True)
+class RoleSteps:
+    """Reads steps about roles; `finish` when all are read."""
+
+    state: State
+    register: Register
+    principal: Callable[[Node], str]
+    denying: bool = False
+    credentials: set[str] = field(default_factory=set)
+    """The ids of memberships and elections that steps declare."""
+    _named: list[tuple[Node, str]] = field(default_factory=list)
+    _meant: list[tuple[Node, RoleRef]] = field(default_factory=list)
+    _granted: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+
+    # -- steps ------------------------------------------------------------------------------------------------
+
+    def grant(self, node: Node) -> RoleStep:
+        """A service gives a role for its own reasons."""
+        fields = node.fields(GRANT_KEYS, self._required("service", "role", "to"))
+        id = self._declare(fields)
+        service, role = fields["service"].name(), fields["role"].text()
+        args = self._whole(fields, service, role)
+        if not self.denying:
+            self._granted.setdefault((service, role), set()).add(len(args))
+        request = GrantRole(
+            id,
+            service,
+            role,
+            args,
+            self.principal(fields["to"]),
+            _instance(fields),
+            fields["appointment"].flag() if "appointment" in fields else False,
+            self._until(fields),
+        )
+        return RoleStep(node.place, request, f"grant `{id}`", id=id)
+
+    def enter(self, node: Node) -> RoleStep:
+        """A client asks to enter a role."""
+        fields = node.fields(ENTER_KEYS, self._required("service", "role", "as"))
+        id, who = self._declare(fields), self.principal(fields["as"])
+        service, role = self._known_role(fields)
+        request = EnterRole(
+            id,
+            service,
+            role,
+            self._wanted(fields, service, role),
+            who,
+            self._using(fields),
+            self.register.clock,
+            _instance(fields),
+            fields["origin"].text() if "origin" in fields else None,
+        )
+        return RoleStep(node.place, request, f"enter `{id}`", who, id)
+
+    def elect(self, node: Node) -> RoleStep:
+        """A client elects whoever has the required roles."""
+        fields = node.fields(ELECT_KEYS, self._required("service", "role", "as"))
+        id, who = self._declare(fields), self.principal(fields["as"])
+        service, role = self._known_role(fields)
+        request = ElectRole(
+            id,
+            service,
+            role,
+            self._wanted(fields, service, role),
+            who,
+            self._using(fields),
+            self.register.clock,
+            tuple(parsed(one, parse_role) for one in _several(fields["to"])) if "to" in fields else (),
+            self._until(fields),
+            fields["revoke_on_exit"].flag() if "revoke_on_exit" in fields else False,
+            _instance(fields),
+        )
+        return RoleStep(node.place, request, f"elect `{id}`", who, id)
+
+    def revoke(self, node: Node) -> RoleStep:
+        """A membership or an election ends; or a role is revoked by whoever holds the revoker's role."""
+        fields = node.fields(REVOKE_KEYS)
+        if not fields:
+            node.refuse(
+                "nothing is revoked", "name the `id` of a credential or statement, or a `role` with its `service`"
+            )
+        if "id" not in fields:
+            return self._by_role(node, "by", RevokeRole)
+        for key in fields.keys() - {"id", "by"}:
+            fields[key].refuse(f"`id` and `{key}` cannot both be given", "name a credential, or a role")
+        id = fields["id"].name()
+        self._name(fields["id"])
+        by = self.principal(fields["by"]) if "by" in fields else None
+        return RoleStep(node.place, EndCredential(id, by), f"revoke `{id}`", by, id)
+
+    def reinstate(self, node: Node) -> RoleStep:
+        """A role that was revoked by role may be entered again."""
+        return self._by_role(node, "as", ReinstateRole)
+
+    def _by_role(self, node: Node, who: str, made: type[S]) -> RoleStep:
+        keys = REINSTATE_KEYS if who == "as" else REVOKE_KEYS
+        fields = node.fields(keys, ("service", "role", who))
+        principal = self.principal(fields[who])
+        service, role = self._known_role(fields)
+        args = self._whole(fields, service, role)
+        request = made(service, role, args, principal, self._using(fields), self.register.clock, _instance(fields))
+        word = "reinstate" if who == "as" else "revoke"
+        return RoleStep(
+            node.place, request, f"{word} `{render_membership(service, _instance(fields), role, args)}`", principal
+        )
+
+    # -- claims -----------------------------------------------------------------------------------------------
+
+    def claims(self, fields: Mapping[str, Node]) -> tuple[Claim, ...]:
+        """What an `assert` says that holds, is lacking, or is the state of something; each a pair, or several."""
+        found: list[Claim] = []
+        for key in CLAIM_KEYS:
+            for node in _pairs(fields[key]) if key in fields else ():
+                one, other = node.sequence()
+                found.append(self._state(node, one, other) if key == "state" else self._holding(key, one, other))
+        return tuple(found)
+
+    def _holding(self, key: str, who: Node, role: Node) -> HoldingClaim:
+        ref = parsed(role, parse_role)
+        if ref.service is None:
+            role.refuse(f"`{brief(role.data)}` has no service", "write it like `Login.LoggedOn('jmb', h)`")
+        if any(isinstance(term, Asked) for term in (*ref.args, ref.instance)):
+            role.refuse("`@names` have no meaning here", "write a constant in quotes, or a variable")
+        self._meant.append((role, ref))
+        return HoldingClaim(role.place, self.principal(who), ref, key == "holds")
+
+    def _state(self, node: Node, id: Node, state: Node) -> StateClaim:
+        if state.data not in _STATES or type(state.data) not in (bool, str):
+            state.refuse(f"`{brief(state.plain())}` is no state", "it is `true`, `false` or `unknown`")
+        wanted = _STATES[state.scalar()]
+        if self.register.knows(id.text()):
+            return StateClaim(node.place, id.text(), wanted, self.register.find(id).key)
+        self._name(id)
+        return StateClaim(node.place, id.text(), wanted)
+
+    # -- names ------------------------------------------------------------------------------------------------
+
+    def counted(self, node: Node) -> tuple[str, ...]:
+        """The memberships that count for a subscription."""
+        for one in node.sequence():
+            self._name(one)
+        return tuple(dict.fromkeys(one.text() for one in node.sequence()))
+
+    def rule(self, node: Node) -> None:
+        """Whom a rule is for, if that is said by role; a service without a rolefile has whatever roles it gives."""
+        role = node.mapping().get("role")
+        ref = None if role is None or self.denying else parsed(role, parse_role)
+        if role is not None and ref is not None and ref.service in self.state.roles.rolefiles:
+            self._meant.append((role, ref))
+
+    def finish(self) -> None:
+        """Refuse credentials that no step declares, and claims about roles that nothing could ever give."""
+        for node, id in self._named:
+            if id not in self.credentials:
+                node.refuse(
+                    f"no statement, membership or election `{brief(id)}`",
+                    "its id is that of a `grant`, `enter` or `elect` step, or of a certificate or identity",
+                )
+        for node, ref in self._meant:
+            self._check_meant(node, ref)
+
+    def _check_meant(self, node: Node, ref: RoleRef) -> None:
+        service = str(ref.service)
+        sizes = set(self._granted.get((service, ref.role), ()))
+        rolefile = self.state.roles.rolefiles.get(service)
+        if rolefile is not None:
+            sizes |= {len(one.head.args) for one in rolefile.statements if one.head.role == ref.role}
+            sizes |= {len(one.parameters) for one in rolefile.declarations if one.role == ref.role}
+        if not sizes:
+            node.refuse(
+                f"nothing gives the role `{brief(ref.role)}` of `{brief(service)}`",
+                "see `roles`, and the `grant` steps",
+            )
+        if len(ref.args) > max(sizes):
+            node.refuse(f"`{brief(ref.role)}` has {max(sizes)} arguments, not {len(ref.args)}", "leave out the rest")
+
+    def _required(self, *keys: str) -> tuple[str, ...]:
+        return keys if self.denying else ("id", *keys)
+
+    def _declare(self, fields: Mapping[str, Node]) -> str:
+        if "id" not in fields:
+            return _DENIED
+        id = fields["id"].name()
+        if not self.denying:
+            if self.register.knows(id):
+                fields["id"].refuse(f"`{brief(id)}` is the id of a signed statement already", "choose another")
+            self.credentials.add(id)
+        return id
+
+    def _name(self, node: Node) -> None:
+        if not self.denying:
+            self._named.append((node, node.text()))
+
+    def _using(self, fields: Mapping[str, Node]) -> tuple[str, ...] | None:
+        return self.counted(fields["with"]) if "with" in fields else None
+
+    def _until(self, fields: Mapping[str, Node]) -> datetime | None:
+        if "until" not in fields:
+            return None
+        until = read_time(fields["until"])
+        if not self.denying:
+            self.register.untils.add(until)
+        return until
+
+    def _known_role(self, fields: Mapping[str, Node]) -> tuple[str, str]:
+        """A role that a rolefile of the file defines."""
+        service, role = fields["service"].text(), fields["role"].text()
+        if self.denying:
+            return service, role
+        rolefile = self.state.roles.rolefiles.get(service)
+        if rolefile is None:
+            fields["service"].refuse(f"no service `{brief(service)}` has a rolefile", "write one in `roles`")
+        if role not in role_names(rolefile):
+            known = ", ".join(f"`{name}`" for name in sorted(role_names(rolefile)))
+            fields["role"].refuse(f"`{service}` has no role `{brief(role)}`", f"it has {known}")
+        return service, role
+
+    # -- arguments --------------------------------------------------------------------------------------------
+
+    def _whole(self, fields: Mapping[str, Node], service: str, role: str) -> tuple[Argument, ...]:
+        """Arguments of which none is left open."""
+        found = self._wanted(fields, service, role) or ()
+        if None in found:
+            fields["args"].refuse("an argument is left open", "give every argument a value")
+        return found
+
+    def _wanted(self, fields: Mapping[str, Node], service: str, role: str) -> tuple[Argument, ...] | None:
+        """Arguments in order, or by the names that a `def` gives them; None for one that is left open, or for all."""
+        if "args" not in fields:
+            return None
+        node = fields["args"]
+        nodes = self._in_order(node, service, role) if isinstance(node.data, dict) else list(node.sequence())
+        rolefile = self.state.roles.rolefiles.get(service)
+        types = () if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role, ())
+        typed = [place < len(types) and types[place] is not None for place in range(len(nodes))]
+        return tuple(None if one is None else _argument(one, known) for one, known in zip(nodes, typed, strict=True))
+
+    def _in_order(self, node: Node, service: str, role: str) -> list[Node | None]:
+        rolefile = self.state.roles.rolefiles.get(service)
+        declared = next((one for one in rolefile.declarations if one.role == role), None) if rolefile else None
+        if declared is None:
+            node.refuse(f"no `def` says what the arguments of `{brief(role)}` are called", "write them as a list")
+        given = node.fields(declared.parameters)
+        return [given.get(name) for name in declared.parameters]
+
+
+def _argument(node: Node, typed: bool) -> Argument:
+    """A value as it is written; a list of letters, and what YAML makes of `{rw}`, are sets."""
+    match node.data:
+        case tuple():
+            return frozenset(one.text() for one in node.data)
+        case dict():
+            if len(node.data) > 1 or any(one.data is not None for one in node.data.values()):
+                node.refuse("a mapping is no argument of a role", "write a set like `{rw}`, or as a list of letters")
+            return frozenset("".join(node.mapping()))
+        case str(text) if not typed and _SET.match(text):
+            return _letters(node)
+        case _:
+            return node.scalar()
+
+
+def _letters(node: Node) -> Argument:
+    try:
+        return parse_argument(node.text())
+    except HeadgateError as error:
+        node.refuse(error.message, error.remedy)
+
+
+def _instance(fields: Mapping[str, Node]) -> str:
+    return fields["instance"].text() if "instance" in fields else ""
+
+
+def _several(node: Node) -> tuple[Node, ...]:
+    return node.data if isinstance(node.data, tuple) else (node,)
+
+
+def _pairs(node: Node) -> tuple[Node, ...]:
+    """One pair, or a list of them."""
+    many = node.sequence()
+    pairs = many if many and all(isinstance(one.data, tuple) for one in many) else (node,)
+    for one in pairs:
+        if len(one.sequence()) != 2:
+            one.refuse("it is no pair", 'write `[principal, "Service.Role(args)"]`, or `[id, true]`')
+    return pairs

@@ -1,0 +1,271 @@
+"""Roles and event policy for random stories: who holds what, rules for roles, and what clients may see of events.
+
+Guarantees: arguments, attributes and constants come from the same small pools, and variables from a few names, so that
+credentials often fit, and event and client often agree. Names are those of the story's world.
+Leaves out: rolefiles (`strategies.rolefiles`), and whether what is drawn is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from hypothesis import strategies as st
+
+from headgate.decide.event_policy import parameters_of
+from headgate.model.changes import (
+    Change,
+    EndCredential,
+    GrantRole,
+    HearPeer,
+    MirrorRole,
+    RemoveRepresentative,
+    SetEventPolicy,
+    SetPeer,
+    SetRepresentative,
+)
+from headgate.model.rights import Rule
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Either,
+    EventEntry,
+    EventPolicy,
+    EventTemplate,
+    Expression,
+    Given,
+    Holds,
+    Negated,
+    OneOf,
+    Representative,
+    RoleRef,
+    Tests,
+    Variable,
+)
+from headgate.model.roles import Peer
+from headgate.model.values import Kind
+from strategies.conditions import COMMON
+
+if TYPE_CHECKING:
+    from strategies.worlds import Names
+
+ROLES: Final[Mapping[str, int]] = {"On": 2, "Tracker": 1, "Plain": 0}
+"""Roles and how many arguments they have."""
+SERVICES: Final = ("Login", "Login", "Met")
+FAR: Final = "Far"
+NOW: Final = datetime(2026, 1, 1, 9, tzinfo=UTC)
+VARIABLES: Final = ("a", "b", "c", "u", "v")
+MEMBERSHIPS: Final = 10
+
+
+@st.composite
+def arguments(draw: st.DrawFn, names: Names) -> Argument:
+    """The value of an argument: often a principal, or what events have."""
+    match draw(st.integers(0, 9)):
+        case 0 | 1 | 2:
+            return draw(st.sampled_from(names.principals))
+        case 3:
+            return draw(st.sampled_from((frozenset("r"), frozenset("rw"), frozenset[str]())))
+        case 4:
+            return draw(st.sampled_from((True, False, 1, 1.0, 0)))
+        case 5 | 6:
+            return draw(st.sampled_from(COMMON[draw(st.sampled_from(tuple(Kind)))][:2]))
+        case _:
+            return draw(st.sampled_from(COMMON[Kind.STRING][:2]))
+
+
+@st.composite
+def granted(draw: st.DrawFn, names: Names) -> Change:
+    """Someone is given a role, or brings one from another domain."""
+    role = draw(st.sampled_from(("On", "On", "Tracker", "Plain")))
+    args = tuple(draw(arguments(names)) for _ in range(ROLES[role]))
+    id, to = f"{names.prefix}m{draw(st.integers(0, MEMBERSHIPS - 1))}", draw(st.sampled_from(names.principals))
+    instance = draw(st.sampled_from(("", "", "", "x")))
+    if draw(st.integers(0, 5)) == 0:
+        state = draw(st.sampled_from((True, True, None)))
+        return MirrorRole(id, FAR, role, args, to, draw(st.integers(1, 4)), state, NOW, instance)
+    return GrantRole(id, draw(st.sampled_from(SERVICES)), role, args, to, instance)
+
+
+@st.composite
+def turned(draw: st.DrawFn, names: Names) -> Change:
+    """A membership ends, or another domain says something of its records."""
+    if draw(st.integers(0, 2)):
+        return EndCredential(f"{names.prefix}m{draw(st.integers(0, MEMBERSHIPS - 1))}")
+    states = {draw(st.integers(1, 4)): draw(st.sampled_from((True, True, None, False)))}
+    return HearPeer(FAR, draw(st.integers(1, 5)), states, NOW)
+
+
+def far() -> Change:
+    """The other domain."""
+    return SetPeer(Peer(FAR, "key", "Login", 60))
+
+
+@st.composite
+def role_rule(draw: st.DrawFn, names: Names, rule: Rule) -> Rule:
+    """A rule that speaks to a role instead; conditions of stories name `$u` and `$v`."""
+    return replace(rule, who="", role=draw(role_ref(names, ("u", "v", "u", "v", "d", "_"))))
+
+
+@st.composite
+def role_ref(draw: st.DrawFn, names: Names, variables: tuple[str, ...]) -> RoleRef:
+    """A role as rules and credentials name it."""
+    role = draw(st.sampled_from(("On", "On", "Tracker", "Plain")))
+    args: tuple[Any, ...] = ()
+    if draw(st.integers(0, 2)):
+        args = tuple(draw(_term(names, variables, 7)) for _ in range(ROLES[role]))
+    service = draw(st.sampled_from((None, None, None, None, "Login", "Met", FAR)))
+    instance = draw(st.sampled_from((None, None, None, None, Given("x"), Variable("i"))))
+    return RoleRef(role, args, service, instance)
+
+
+@st.composite
+def _term(draw: st.DrawFn, names: Names, variables: tuple[str, ...], often: int) -> Any:
+    if draw(st.integers(0, often)) == 0:
+        return Given(draw(arguments(names)))
+    return Variable(draw(st.sampled_from(variables)))
+
+
+@st.composite
+def counted(draw: st.DrawFn, names: Names) -> tuple[str, ...] | None:
+    """The memberships that a subscription counts; mostly all."""
+    if draw(st.integers(0, 2)):
+        return None
+    every = [f"{names.prefix}m{number}" for number in range(MEMBERSHIPS)]
+    return tuple(draw(st.lists(st.sampled_from(every), max_size=5)))
+
+
+# -- event policy -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def represented(draw: st.DrawFn, names: Names) -> Change:
+    """How event policy sees a type."""
+    one = draw(st.sampled_from(names.types)).name
+    focus = names.focus(one)
+    if not focus or draw(st.integers(0, 5)) == 0:
+        return RemoveRepresentative(one)
+    made = [
+        (f"k{at}", draw(_expression(names, tuple(n for n, _ in focus), 1))) for at in range(draw(st.integers(1, 2)))
+    ]
+    functions = [r for r in names.relations if r.endswith("0")]
+    if functions and draw(st.booleans()):
+        texts = [n for n, kind in focus if kind is Kind.STRING] or [focus[0][0]]
+        made[0] = ("k0", Apply(functions[0], (Variable(draw(st.sampled_from(texts))),)))
+    return SetRepresentative(Representative(one, tuple(made)))
+
+
+@st.composite
+def event_policy(draw: st.DrawFn, names: Names) -> Change:
+    """A few entries, one of which may let much through."""
+    entries = [draw(_entry(names)) for _ in range(draw(st.integers(1, 6)))]
+    for _ in range(draw(st.sampled_from((0, 1, 1, 2)))):
+        everyone = EventEntry(EventTemplate(draw(st.sampled_from(names.types)).name))
+        entries.insert(draw(st.integers(0, len(entries))), everyone)
+    if draw(st.integers(0, 9)) == 0:  # more than one word of bits
+        entries = (entries * 70)[: draw(st.integers(60, 140))]
+    return SetEventPolicy(EventPolicy(tuple(entries)))
+
+
+@st.composite
+def _entry(draw: st.DrawFn, names: Names) -> EventEntry:
+    one = draw(st.sampled_from(names.types)).name
+    kinds = names.attributes[one]
+    seen = [(name, kinds[name]) for name, _ in parameters_of(None, tuple(kinds))][:5]
+    args: list[Any] = []
+    for _, kind in seen[: draw(st.integers(0, len(seen)))]:
+        match draw(st.integers(0, 11)):
+            case 0:
+                args.append(Given(draw(st.sampled_from(COMMON[kind][:2]))))
+            case 1 | 2:
+                args.append(Variable("_"))
+            case _:
+                args.append(Variable(draw(st.sampled_from(VARIABLES))))
+    refs = tuple(draw(role_ref(names, (*VARIABLES, "_"))) for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2)))))
+    shown = [arg.name for ref in refs for arg in ref.args if isinstance(arg, Variable)]
+    bound = sorted({arg.name for arg in args if isinstance(arg, Variable)} | set(shown) - {"_"})
+    bound = [name for name in bound if name != "_"]
+    constraint: Constraint = Both()
+    if bound and draw(st.integers(0, 3)):
+        constraint = draw(_constraint(names, tuple(bound), draw(st.sampled_from((0, 0, 1, 2)))))
+    return EventEntry(EventTemplate(one, tuple(args)), refs, constraint, draw(st.integers(0, 3)) == 0)
+
+
+@st.composite
+def _constraint(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: int) -> Constraint:
+    if depth:
+        parts = tuple(draw(_constraint(names, bound, depth - 1)) for _ in range(2))
+        match draw(st.integers(0, 3)):
+            case 0:
+                return Negated(parts[0])
+            case 1 | 2:
+                return Both(parts)
+            case _:
+                return Either(parts)
+    return draw(_leaf(names, bound))
+
+
+@st.composite
+def _leaf(draw: st.DrawFn, names: Names, bound: tuple[str, ...]) -> Constraint:
+    one, other = draw(_expression(names, bound, 1)), draw(_expression(names, bound, 1))
+    ops = st.sampled_from(("=", "=", "=", "!=", "<", "<=", ">", ">="))
+    makers = ["compare", "compare", "constant", "between", "one of", "text", "sets", "time"]
+    makers += ["group", "group"] if names.groups else []
+    makers += ["relation", "relation", "relation"] if names.relations else []
+    match draw(st.sampled_from(makers)):
+        case "compare":
+            return Compares(draw(ops), one, other)
+        case "constant":
+            return Compares(draw(ops), one, Given(draw(arguments(names))))
+        case "between":
+            low, high = Given(draw(arguments(names))), draw(st.sampled_from((other, Given(1), Given("b"))))
+            return Between(one, low, high)
+        case "one of":
+            drawn = [draw(arguments(names)) for _ in range(3)]
+            return OneOf(one, tuple(value for value in drawn if not isinstance(value, frozenset)))
+        case "text":
+            part = draw(st.sampled_from((other, Given("a"), Given("p"))))
+            return Tests(draw(st.sampled_from(("starts with", "contains", "has token"))), one, part)
+        case "sets":
+            op: Any = draw(st.sampled_from(("subset", "subseteq", "superset", "superseteq", "=")))
+            acl = Apply(
+                draw(st.sampled_from(("acl", "unixacl"))), (Given(f"{names.principals[0]}=rw other=r *=r"), one)
+            )
+            return Compares(op, acl, draw(st.sampled_from((other, Given(frozenset("r")), Given(frozenset("rw"))))))
+        case "time":
+            clock = ClockOf("timeofday", Asked("time"), "UTC")
+            return Compares(draw(ops), clock, draw(st.sampled_from((Given(9 * 3600), one))))
+        case "group":
+            return Among(one, draw(st.sampled_from(names.groups)))
+        case _:
+            relation = draw(st.sampled_from(names.relations))
+            second = draw(st.sampled_from((other, Variable("_"), Given(1), other)))
+            args = (one, second) if relation.endswith("0") else (one,)
+            return Holds(relation, draw(st.sampled_from((args, args, args, ()))))
+
+
+@st.composite
+def _expression(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: int) -> Expression:
+    variable = Variable(draw(st.sampled_from(bound)))
+    functions = [r for r in names.relations if r.endswith("0")]
+    match draw(st.integers(0, 9)) if depth else 9:
+        case 0 if functions:
+            return Apply(functions[0], (draw(_expression(names, bound, depth - 1)),))
+        case 1:
+            return Combine(draw(st.sampled_from(("+", "-"))), variable, draw(_expression(names, bound, depth - 1)))
+        case 2:
+            return ClockOf("weekday", variable, "Asia/Kathmandu")
+        case 3:
+            return Combine(draw(st.sampled_from(("union", "minus"))), variable, Given(frozenset("r")))
+        case _:
+            return variable
