@@ -16,3 +16,11 @@ def may_coach(grade, pupils):
 def badge(grade):
     """The letters on the badge of a player."""
     return set("ab" if grade > 5 else "b")
+
+
+def may_treat(known, nurse):
+    """Is a nurse on shift? Asked again whenever a group or a relation changes."""
+    return nurse in known.members("nurses") and (nurse,) in known.rows("OnShift")
+
+
+may_treat.monitored = True

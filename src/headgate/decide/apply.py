@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Final, assert_never
 
 from headgate.decide.bind import bind
-from headgate.decide.check import Scope, check
+from headgate.decide.check import Scope, check, check_role
 from headgate.decide.constraints import named
-from headgate.decide.event_policy import settle_policy, settle_representative
+from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.normal import clauses
 from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
@@ -623,8 +623,14 @@ class _Work:
     def _add_rule(self, rule: Rule, first: bool) -> None:
         state = self._freeze()
         self._may_rule(state, rule)  # before anything is said about names
+        if rule.id.startswith(POLICY_RULE_IDS):
+            raise BadDefinition(
+                f"`{brief(rule.id)}` is taken by the event policy", remedy=f"do not begin with `{POLICY_RULE_IDS}`"
+            )
         if rule.role is None:
             self._known(rule.who)
+        else:
+            check_role(rule.role)
         if is_pattern(rule.type):
             for name in self.types:
                 if matches(rule.type, name) and governs(state, self.author, name):

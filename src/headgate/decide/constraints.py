@@ -296,7 +296,7 @@ def _leaf(constraint: Compares | Among | Between | OneOf | Tests, bound: Binding
 
 
 def _is_member(state: State, who: str, group: str) -> bool:
-    if who in state.groups[group]:
+    if who in state.groups[group] and who not in state.groups:  # a group inside is no member of its own
         return True
     return any(inner in state.groups and _is_member(state, who, inner) for inner in state.groups[group])
 

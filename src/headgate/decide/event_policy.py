@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headgate.decide.constraints import Scene, compared, truth, value, variables, variables_of
 from headgate.decide.rolebook import alike
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
-from headgate.model.limits import MAX_STATEMENTS
+from headgate.model.limits import MAX_INLINED, MAX_STATEMENTS
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.rolefiles import (
     Among,
@@ -48,6 +49,9 @@ from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import brief
 
+POLICY_RULE_IDS: Final = "events."
+"""How the ids of entries of the event policy begin; no rule may be called so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -73,7 +77,7 @@ def answers(state: State, principal: str, event: Event, counted: tuple[str, ...]
 def rule_of(state: State, entry: EventEntry, number: int, principal: str) -> Rule:
     """An entry as a rule of its place."""
     return Rule(
-        f"events.{number + 1}",
+        f"{POLICY_RULE_IDS}{number + 1}",
         principal,
         frozenset({Action.SUBSCRIBE}),
         entry.event.type,
@@ -210,6 +214,7 @@ def _settle(state: State, entry: EventEntry) -> EventEntry:
     credentials = tuple(_settle_role(state, ref) for ref in entry.credentials)
     bound = {arg.name for arg in entry.event.args if isinstance(arg, Variable)}
     bound |= {arg.name for ref in credentials for arg in ref.args if isinstance(arg, Variable)}
+    _check_instances(entry)
     constraint = inlined(entry.constraint, frozenset(bound - {"_"}))
     check_names(state, constraint)
     free = variables(constraint) - bound
@@ -218,6 +223,18 @@ def _settle(state: State, entry: EventEntry) -> EventEntry:
             f"nothing gives `{min(free)}` a value", remedy="name it in the event or in a credential, or define it"
         )
     return replace(entry, event=replace(entry.event, type=name), credentials=credentials, constraint=constraint)
+
+
+def _check_instances(entry: EventEntry) -> None:
+    """Refuse a variable for an instance that is named again: instances are not tied to anything here."""
+    terms: list[object] = [arg for ref in entry.credentials for arg in (*ref.args, ref.instance)]
+    named = [one.name for one in (*entry.event.args, *terms) if isinstance(one, Variable)]
+    for ref in entry.credentials:
+        if isinstance(ref.instance, Variable) and ref.instance.name != "_" and named.count(ref.instance.name) > 1:
+            raise BadDefinition(
+                f"`{ref.instance.name}` stands for an instance of `{ref.service or ref.role}` and for something else",
+                remedy="name the instance, or write `_` for any",
+            )
 
 
 def type_named(types: Catalog, name: str) -> str:
@@ -250,16 +267,68 @@ def _settle_role(state: State, ref: RoleRef) -> RoleRef:
 
 
 def inlined(constraint: Constraint, bound: frozenset[str]) -> Constraint:
-    """A constraint in which what `x = e` defines is put in the place of `x`."""
-    args = constraint.args if isinstance(constraint, Both) else (constraint,)
-    for at, arg in enumerate(args):
-        match arg:
-            case Compares("=", Variable(name), made) | Compares("=", made, Variable(name)) if (
-                name not in bound and name != "_" and name not in variables_of(made)
-            ):
-                rest = tuple(put(one, name, made) for n, one in enumerate(args) if n != at)
-                return inlined(rest[0] if len(rest) == 1 else Both(rest), bound)
-    return constraint
+    """A constraint in which what `x = e` defines is put in the place of `x`.
+
+    If `e` is null there is no such `x`. Where nothing else says so, `e = e` does.
+    """
+    args = list(constraint.args if isinstance(constraint, Both) else (constraint,))
+    at = 0
+    while at < len(args):
+        found = _definition(args[at], bound)
+        if found is None:
+            at += 1
+            continue
+        name, made = found
+        rest = [one for n, one in enumerate(args) if n != at]
+        known = any(_looks_at(one, name) for one in rest)
+        args = [put(one, name, made) for one in rest]
+        if not known:
+            args.append(Compares("=", made, made))
+        if sum(map(_size, args)) > MAX_INLINED:
+            raise BadDefinition(
+                f"with `{name}` put in its places the condition has more than MAX_INLINED ({MAX_INLINED}) parts",
+                remedy="define less by other definitions",
+            )
+        at = 0
+    return args[0] if len(args) == 1 else Both(tuple(args))
+
+
+def _definition(constraint: Constraint, bound: frozenset[str]) -> tuple[str, Expression] | None:
+    """The variable that a comparison gives a value, and what that is."""
+    if isinstance(constraint, Compares) and constraint.op == "=":
+        for one, made in ((constraint.left, constraint.right), (constraint.right, constraint.left)):
+            if isinstance(one, Variable) and one.name not in bound | {"_"} and one.name not in variables_of(made):
+                return one.name, made
+    return None
+
+
+def _looks_at(constraint: Constraint, name: str) -> bool:
+    """Is an atom, or what it denies, not true where a variable is null?"""
+    while isinstance(constraint, Negated | Starred):
+        constraint = constraint.arg
+    return not isinstance(constraint, Both | Either) and name in variables(constraint)
+
+
+def _size(constraint: Constraint) -> int:
+    """The atoms and values of a constraint, up to some more than may be."""
+    count = 0
+    walk: list[Constraint | Expression] = [constraint]
+    while walk and count <= MAX_INLINED:
+        count += 1
+        match walk.pop():
+            case Starred(arg) | Negated(arg):
+                walk.append(arg)
+            case Both(args) | Either(args):
+                walk += args
+            case Holds(_, given) | Apply(_, given):
+                walk += given
+            case Compares(_, left, right) | Tests(_, left, right) | Combine(_, left, right):
+                walk += (left, right)
+            case Among(of, _) | OneOf(of, _) | ClockOf(_, of):
+                walk.append(of)
+            case Between(of, low, high):
+                walk += (of, low, high)
+    return count
 
 
 def put(constraint: Constraint, name: str, made: Expression) -> Constraint:

@@ -91,6 +91,7 @@ class Asking(Mirroring):
         self.fresh(request.id)
         self.holder(request.to)
         check_name("service", request.service)
+        check_name("role", request.role)
         if request.service in self.peers:
             raise RoleDenied(f"`{request.service}` is a service of another domain", failure="misuse")
         args = self._conformed(request.service, request.role, request.args)
@@ -413,10 +414,12 @@ class Asking(Mirroring):
                 self.settle()
 
     def _rederive(self, one: Membership, rolefile: Rolefile | None) -> None:
-        shown = tuple(m for id in one.supports if (m := self.membership(id)) is not None and m.state is True)
+        # What is only unknown still counts here: the record rests on it, and says so.
+        shown = tuple(m for id in one.supports if (m := self.membership(id)) is not None)
         elections = tuple(e for id in one.supports if (e := self.election(id)) is not None)
+        office = frozenset(e.id for e in elections if self.records.state(e.office_record) is not False)
         scene = self.scene(one.place, one.holder)
-        asked = Request(one.role, one.args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
+        asked = Request(one.role, one.args, shown, elections, frozenset(self.bans), office)
         found = None if rolefile is None else derive(rolefile, asked, scene)
         if found is None:
             self.end(one, "it no longer follows from the rolefile")

@@ -231,6 +231,12 @@ class Settling:
             self.turns[text] = turns = self.turns.get(text, 0) + 1
             self.records.set(ref, found if turns <= MAX_FACT_TURNS else None)
 
+    @property
+    def untouched(self) -> bool:
+        """Is the book as it was when this began?"""
+        done = (self.begun, self.elected, self.ended, self.made, self.dropped)
+        return self.records.quiet and not any(done)
+
     # -- settling ---------------------------------------------------------------------------------------------
 
     def settle(self) -> None:

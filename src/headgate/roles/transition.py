@@ -29,6 +29,7 @@ from headgate.model.changes import (
     RemoveRelation,
     RemoveRow,
     RoleRequest,
+    SetRolefile,
     Settle,
     Tick,
 )
@@ -78,8 +79,10 @@ def transition(
             raise TypeError("what becomes of roles is settled here, and was settled already")
         return Outcome(batch, apply(state, batch), None)
     plain = tuple(change for change in batch.changes if not isinstance(change, _REQUESTS))
-    after = apply(state, replace(batch, changes=plain))
+    after = apply(_with_rolefiles(state, asked), replace(batch, changes=plain))
     known = state.roles
+    if after.roles.rolefiles is not known.rolefiles:
+        after = replace(after, roles=replace(after.roles, rolefiles=known.rolefiles))
     if not asked and not (stirring and (known.memberships or known.elections or known.records or known.peers)):
         if book is None or book.version != state.version:
             return Outcome(batch, after, None)  # a book of another state, or one that a refusal spoilt
@@ -87,6 +90,7 @@ def transition(
         return Outcome(batch, after, book)
     known_functions = functions(after) if callable(functions) else functions or {}
     book = book if book is not None and book.version == state.version else Book(state)
+    settling: Asking | None = None
     try:
         settling = Asking(book, state, after, known_functions)
         settling.now = now
@@ -98,11 +102,22 @@ def transition(
                 settling.do(change)
         facts = settling.facts()
     except BaseException:
-        book.version = -1  # it has gone some way with what was refused: no one may use it again
+        if settling is None or not settling.untouched:
+            book.version = -1  # it has gone some way with what was refused: no one may use it again
         raise
     book.version = after.version
     recorded = replace(batch, changes=(*plain, Settle(facts)))
     return Outcome(recorded, replace(after, roles=merged(after.roles, facts)), book)
+
+
+def _with_rolefiles(state: State, asked: list[RoleRequest]) -> State:
+    """A state with the rolefiles that are asked for: what else is in the batch is judged beside those."""
+    new = {one.service: one.rolefile for one in asked if isinstance(one, SetRolefile)}
+    if not new:
+        return state
+    rolefiles = {**state.roles.rolefiles, **new}
+    kept = {service: one for service, one in rolefiles.items() if one is not None}
+    return replace(state, roles=replace(state.roles, rolefiles=kept))
 
 
 def next_state(state: State, batch: Batch, functions: Functions | None = None) -> State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headgate.model.changes import (
@@ -161,7 +161,7 @@ class _Steps:
         )
 
     def unsubscribe(self, node: Node) -> UnsubscribeStep:
-        fields = node.fields(("id",), required=("id",))
+        fields = _by_id(node).fields(("id",), required=("id",))
         id = fields["id"].name()
         if not self.denying:
             self.unsubscribed.append((fields["id"], id))
@@ -248,6 +248,7 @@ class _Steps:
 
     def revoke(self, node: Node) -> OtherStep | RoleStep:
         """An issuer takes a statement back, or a credential ends."""
+        node = _by_id(node)
         id = node.mapping().get("id")
         if id is None or not self.register.knows(id.text()):
             return self.roles.revoke(node)
@@ -362,6 +363,11 @@ class _Steps:
         if node.text() not in self.ids.declared and not self.denying:
             node.refuse(f"no rule `{brief(node.data)}`", "give the rule an `id`")
         return node.text()
+
+
+def _by_id(node: Node) -> Node:
+    """A step that names an id and nothing else may be the id alone."""
+    return replace(node, data={"id": node}) if isinstance(node.data, str) else node
 
 
 def _beginning(node: Node) -> dict[str, Any]:

@@ -63,5 +63,5 @@ def test_what_was_refused_does_not_count_later(between: tuple[object, ...]) -> N
 def test_a_book_of_another_state_is_not_taken_for_this_one() -> None:
     first = begun()
     second = made(first.after, ENTER)
-    third = made(second.after, DeclareGroup("h"), book=Book(first.after))
+    third = made(second.after, DeclarePrincipal("cat", {}), book=Book(first.after))
     assert third.book is None
