@@ -18,6 +18,7 @@ from urllib.parse import quote
 from headgate.client.gateways import Trouble
 from headgate.client.session import Session
 from headgate.client.wallet import RoleHeld, pause_after
+from headgate.gateway import peer_wire as pw
 from headgate.gateway import role_wire as rw
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
@@ -153,6 +154,13 @@ class Roles:
         """A fresh certificate for what one still holds; by itself this is done for what was entered here."""
         body = {"certificate": certificate} if id is None else {"id": id}
         return self._keep(service, await self._post(rw.CertificateAnswer, f"/{_in_path(service)}/renew", body))
+
+    async def present(self, certificate: str) -> pw.PresentedAnswer:
+        """Let roles of another domain, whose certificate one has, count at this one."""
+        told = await self._post(pw.PresentedAnswer, "/present", {"certificate": certificate})
+        for one in told.memberships:
+            one.args = _loaded(one.args)
+        return told
 
     # -- electing and revoking --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from headgate.client import roles as inner
 from headgate.client.roles import ALL, Args
+from headgate.gateway import peer_wire as pw
 from headgate.gateway import role_wire as rw
 
 T = TypeVar("T")
@@ -110,6 +111,10 @@ class Roles:
     def renew(self, service: str, *, id: str | None = None, certificate: str | None = None) -> rw.CertificateAnswer:
         """A fresh certificate for what one still holds; by itself this is done for what was entered here."""
         return self._run(self._inner.renew(service, id=id, certificate=certificate))
+
+    def present(self, certificate: str) -> pw.PresentedAnswer:
+        """Let roles of another domain, whose certificate one has, count at this one."""
+        return self._run(self._inner.present(certificate))
 
     def elect(
         self,

@@ -15,7 +15,7 @@ state follows from a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Final, TypeAlias
 
@@ -79,6 +79,8 @@ Step: TypeAlias = Callable[[State, Batch], tuple[Batch, State]]
 
 CAME: Final = "did:"
 """How the name of a principal begins that came by itself: it goes by its key."""
+OURS: Final = "headgate."
+"""How the names of Headgate's own types and rules begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +127,13 @@ def plan(now: State, wanted: State, step: Step = without_roles) -> Plan:
 
 def same_policy(now: State, wanted: State) -> bool:
     """Is everything the same but versions, what is not policy, and what signed statements brought?"""
-    return _policy(now, _came(now, wanted)) == _policy(_resolved(now, wanted), frozenset())
+    return _policy(now, _came(now, wanted), wanted) == _policy(_resolved(now, wanted), frozenset(), wanted)
 
 
-def _policy(state: State, came: frozenset[str]) -> tuple[object, ...]:
+def _policy(state: State, came: frozenset[str], wanted: State) -> tuple[object, ...]:
     return (
-        {name: _shape(one) for name, one in state.types.items() if one.owner not in came},
-        [exact_rule(rule) for rule in _own_rules(state, came)],
+        {n: _shape(one) for n, one in state.types.items() if one.owner not in came and not _is_ours(n, wanted.types)},
+        [exact_rule(rule) for rule in _own_rules(state, came, wanted)],
         {name: _attributes(state, name) for name in state.principals if name not in came},
         dict(state.groups),
         {name: set(_rows(rows)) for name, rows in state.relations.items()},
@@ -171,9 +173,16 @@ def _resolved(now: State, wanted: State) -> State:
     )
 
 
-def _own_rules(state: State, came: frozenset[str]) -> list[Rule]:
+def _own_rules(state: State, came: frozenset[str], wanted: State) -> list[Rule]:
     """The rules that people wrote; what certificates give is theirs, and so is what a principal says that came."""
-    return [rule for rule in state.rules if rule.source is Source.RULE and rule.author not in came]
+    said = {rule.id for rule in wanted.rules}
+    written = (rule for rule in state.rules if rule.source is Source.RULE and rule.author not in came)
+    return [rule for rule in written if not _is_ours(rule.id, said)]
+
+
+def _is_ours(name: str, said: Container[str]) -> bool:
+    """Is a type or rule Headgate's own, which makes it when it is needed, and does nobody speak of it?"""
+    return name.startswith(OURS) and name not in said
 
 
 def _own_policy_rules(state: State) -> dict[str, Condition]:
@@ -256,7 +265,9 @@ class _Work:
         yield from self._unsubscribed()
         yield from self._events_gone()
         stays = {rule.id for rule in kept}
-        yield from (RemoveRule(rule.id) for rule in _own_rules(self.now, self.came) if rule.id not in stays)
+        yield from (
+            RemoveRule(rule.id) for rule in _own_rules(self.now, self.came, self.wanted) if rule.id not in stays
+        )
         yield from (RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
         gone = (one for key, one in self.now.providers.items() if key not in self.wanted.providers and not one.own)
         yield from (RemoveProvider(one.key) for one in gone)
@@ -286,7 +297,7 @@ class _Work:
 
         Rules can be put before all that are there, or after, so those left are the longest run that stays in order.
         """
-        written = _own_rules(self.now, self.came)
+        written = _own_rules(self.now, self.came, self.wanted)
         place = {exact_rule(rule): at for at, rule in enumerate(written) if self._may_stay(rule)}
         wanted = self.wanted.rules
         best = start = 0
@@ -369,7 +380,8 @@ class _Work:
 
     def _types_gone(self) -> Iterator[Change]:
         for name in reversed(list(self.now.types)):
-            if name not in self.wanted.types and self.now.types[name].owner not in self.came:
+            ours = self.now.types[name].owner in self.came or _is_ours(name, self.wanted.types)
+            if name not in self.wanted.types and not ours:
                 yield RetireType(name)
 
     def _unsubscribed(self) -> Iterator[Change]:

@@ -182,6 +182,13 @@ class RoleService:
         else:
             assert certificate is not None
             held = self.certificates.memberships(certificate, asker, None, state, now)
+        if any(one.service in state.roles.peers for one in held):
+            raise RoleDenied(
+                f"`{brief(service)}` is a service of another domain",
+                failure="misuse",
+                details={"reason": "wrong-place"},
+                remedy="ask it for a fresh certificate",
+            )
         if any(one.service != service for one in held):
             raise RoleDenied(
                 f"that is no membership of `{brief(service)}`",

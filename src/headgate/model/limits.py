@@ -198,6 +198,9 @@ MAX_LOCK_TRIES = 500
 MAX_FAILURES_KEPT = 1_000
 """Failed validations of certificates that are kept to be looked at."""
 
+MAX_INLINED = 10_000
+"""Atoms and values of a condition of the event policy, with what it defines put in place."""
+
 MAX_CHOICES = 100_000
 """Choices of credentials that are gone through for one client and one entry of the event policy."""
 
@@ -224,3 +227,6 @@ MAX_ACL_CHARS = 20_000
 
 MAX_ACL_ENTRIES = 1_000
 """Entries of an access control list."""
+
+MAX_POLICY_CLAUSES = 1_000
+"""Clauses of an event policy in disjunctive normal form, as it is explained."""

@@ -187,6 +187,7 @@ def test_what_is_forged_stolen_or_no_certificate_is_told_apart(here: Here, issue
 
     async def story() -> None:
         async with Running(here):
+
             async def failure(certificate: str, who: str = "anna") -> tuple[str, str | None]:
                 told = (await here.shown(certificate, who))["problem"]
                 return told["failure"], told.get("reason")

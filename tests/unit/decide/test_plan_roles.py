@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.decide.apply import apply
 from headgate.decide.plan import Plan, exact_syntax, plan, same_policy
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
 from headgate.model.changes import (
@@ -34,6 +35,7 @@ from headgate.model.rolefiles import Given, OneOf, Variable
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
+from headgate.model.values import Kind
 from headgate.roles.transition import next_state, transition
 from strategies.memory import play
 from strategies.running import examples
@@ -177,3 +179,15 @@ def test_rules_for_roles_are_told_apart_by_their_roles() -> None:
 )
 def test_syntax_is_told_apart_exactly(a: object, b: object, same: bool) -> None:
     assert (exact_syntax(a) == exact_syntax(b)) == same
+
+
+def test_what_headgate_makes_for_itself_is_no_part_of_a_directory() -> None:
+    told = EventType("headgate.roles.Notice", ADMINISTRATOR, {"number": Kind.INT})
+    announces = AddRule(
+        Rule("headgate.roles announces", ADMINISTRATOR, frozenset({Action.PUBLISH}), "headgate.roles.*")
+    )
+    wanted = apply(State(), Batch(ADMINISTRATOR, (DeclarePrincipal("p"),)))
+    now = apply(wanted, Batch(ADMINISTRATOR, (DeclareType(told), announces)))
+    assert plan(now, wanted).batch.changes == ()
+    spoken = apply(wanted, Batch(ADMINISTRATOR, (DeclareType(EventType("headgate.other", "p", {"x": Kind.INT})),)))
+    assert [type(one).__name__ for one in plan(now, spoken).batch.changes] == ["DeclareType"]
