@@ -3,19 +3,40 @@
 The walk visits every record that is reached, once, and does nothing there. A revocation is timed until every state is
 what it should be, and then until it is told what changed: by revoking the record at the root, and by setting the fact
 that it stands for to false. Each round starts from the same table, by going back to a mark, which is not timed.
+
+Then the same in a ledger on disk: as many principals hold a role each that rests on one membership, which ends.
 """
 
 from __future__ import annotations
 
 import statistics
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import track
 
 from benchmarks.measure import console, report, report_ratio, seconds
+from headgate.lang.rolefile import parse_rolefile
+from headgate.ledger import Ledger
+from headgate.model.changes import (
+    Batch,
+    DeclarePrincipal,
+    ElectRole,
+    EndCredential,
+    EnterRole,
+    GrantRole,
+    SetRolefile,
+)
 from headgate.model.roles import Link, Op, Reference, place_of
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.values import EPOCH
 from headgate.roles.records import Records
 
 RECORDS = 100_000
+PORTION = 1_000
+"""Roles that are entered in one batch."""
 MOST = 5.0
 ROUNDS = 11
 WARM = 2
@@ -36,6 +57,33 @@ def run() -> None:
     shapes: dict[str, Callable[[], Shape]] = {"star": star, "chain": chain, "tree": tree, "layers": layers}
     worst = max(measured(name, make()) for name, make in shapes.items())
     report("cascade, worst shape, over a dictionary walk", worst, MOST, "lower")
+    in_a_ledger()
+
+
+def in_a_ledger() -> None:
+    """One membership ends, and with it all that rest on it, in one version of a ledger."""
+    rolefile = parse_rolefile("Leaf <- <|* Root.In*")
+    with tempfile.TemporaryDirectory() as directory, Ledger.create(Path(directory) / "ledger.db") as ledger:
+        people = [f"p{number}" for number in range(RECORDS)]
+        ledger.commit(Batch(ADMINISTRATOR, (DeclarePrincipal("root"), *map(DeclarePrincipal, people))))
+        asked = [
+            SetRolefile("S", rolefile),
+            GrantRole("in", "Root", "In", (), "root"),
+            ElectRole("e", "S", "Leaf", None, "root", ("in",), EPOCH),
+        ]
+        for one in asked:
+            ledger.commit(Batch(ADMINISTRATOR, (one,)))
+        for at in track(range(0, RECORDS, PORTION), description="entering", console=console):
+            entering = [
+                EnterRole(f"m {who}", "S", "Leaf", None, who, ("e",), EPOCH) for who in people[at : at + PORTION]
+            ]
+            ledger.commit(Batch(ADMINISTRATOR, tuple(entering)))
+        before = ledger.version
+        took = seconds(lambda: ledger.commit(Batch(ADMINISTRATOR, (EndCredential("in"),))))
+        assert not ledger.state().roles.memberships
+        report("cascade in a ledger, seconds", took, None, "lower")
+        report("cascade in a ledger, microseconds a membership", took / RECORDS * 1e6, None, "lower")
+        report("cascade in a ledger, versions", ledger.version - before, 1, "lower")
 
 
 def measured(name: str, shape: Shape) -> float:

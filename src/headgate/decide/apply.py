@@ -237,6 +237,7 @@ class _Work:
                     raise BadDefinition(f"the relation `{name}` is already declared")
                 if name in self.groups:
                     raise BadDefinition(f"`{name}` already names a group")
+                self._no_function(name)
                 self.relations[name] = frozenset()
                 self._open(name, is_open)
             case AddMember(group, member):
@@ -313,6 +314,13 @@ class _Work:
                 self.roles = merged(self.roles, facts)
             case _:
                 assert_never(change)
+
+    def _no_function(self, name: str) -> None:
+        """Refuse a relation that would take the place of a function in a rolefile that was accepted with that."""
+        for service, rolefile in self.roles.rolefiles.items():
+            used = name in self.predicates and any(name in named(one.constraint) for one in rolefile.statements)
+            if used:
+                raise BadDefinition(f"the rolefile of `{service}` calls a function `{name}`", remedy="change it first")
 
     def _resettle(self) -> None:
         """Refuse to see a type otherwise if the event policy would no longer fit."""

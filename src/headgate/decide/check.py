@@ -53,6 +53,8 @@ class Scope:
 
 def check_role(role: RoleRef) -> RoleRef:
     """Refuse a role that no rule can be for: what holds of a request has no meaning, because nothing is requested."""
+    if role.service is None:
+        raise BadDefinition(f"the role `{role.role}` of a rule is of no service", remedy="write `Service.Role`")
     for term in (*role.args, role.instance):
         if isinstance(term, Asked):
             raise BadDefinition(

@@ -8,10 +8,11 @@ Leaves out: the stars, which mean nothing here (`roles.formula`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeAlias, TypeGuard, assert_never
+from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, assert_never
 
 from headgate.decide.acl import FUNCTIONS
 from headgate.decide.rolebook import alike, fit, unify
@@ -85,11 +86,11 @@ class Budget:
     def __init__(self, left: int | None = None) -> None:
         self.left = left
 
-    def spend(self) -> None:
-        """Look at one more thing."""
+    def spend(self, count: int = 1) -> None:
+        """Look at so many more things."""
         if self.left is None:
             return
-        self.left -= 1
+        self.left -= count
         if self.left < 0:
             raise RoleDenied(
                 f"the request takes more than MAX_ENTRY_STEPS ({MAX_ENTRY_STEPS}) steps",
@@ -98,7 +99,16 @@ class Budget:
             )
 
 
-def _nobody(_service: Service, _role: str) -> Iterable[Membership]:
+class Members(Protocol):
+    """Who holds a role of a service: all, or those who have an argument in a place."""
+
+    def __call__(
+        self, place: Service, role: str, having: tuple[int, Argument] | None = None, /
+    ) -> Iterable[Membership]:
+        """The memberships that are true."""
+
+
+def _nobody(_place: Service, _role: str, _having: tuple[int, Argument] | None = None, /) -> Iterable[Membership]:
     return ()
 
 
@@ -113,11 +123,13 @@ class Scene:
     now: datetime | None = None
     origin: str | None = None
     functions: Mapping[str, RoleFunction] = field(default_factory=dict)
-    members: Callable[[Service, str], Iterable[Membership]] = _nobody
+    members: Members = _nobody
     """The memberships of a role that are true, in the order in which they began."""
     roles: frozenset[str] = frozenset()
     """The names that are roles of the service."""
     budget: Budget = field(default_factory=Budget)
+    answers: dict[tuple[object, ...], object] = field(default_factory=dict)
+    """What functions have said within one request."""
 
     def asked(self, name: str) -> Argument:
         """What holds of the request."""
@@ -143,6 +155,11 @@ class Scene:
     def settled(self, term: Term) -> Term:
         """A term with `@names` replaced by what they are."""
         return Given(self.asked(term.name)) if isinstance(term, Asked) else term
+
+
+T = TypeVar("T")
+MAX_INDEXED: Final = 256
+"""Relations whose rows are kept in order, or by their beginnings."""
 
 
 class _Unbound(Exception):
@@ -195,10 +212,45 @@ def _applied(function: str, args: tuple[Argument, ...], scene: Scene) -> list[Ar
     scene.budget.spend()
     rows = scene.state.relations.get(function)
     if rows is not None:
-        fitting = [row[-1] for row in rows if len(row) == len(args) + 1 and all(map(alike, row[:-1], args))]
+        fitting = [row[-1] for row in _by_beginning(rows).get(args, ()) if all(map(alike, row[:-1], args))]
+        scene.budget.spend(len(fitting))
         return sorted(fitting, key=repr)
     called = _called(function, args, scene)
     return [] if called is None else [called]
+
+
+class _Kept(Generic[T]):
+    """What was made of the rows of a relation, for those looked at last.
+
+    By identity: sets that Python takes for equal may differ in that `1` is not `true`.
+    """
+
+    def __init__(self, make: Callable[[frozenset[Row]], T]) -> None:
+        self._make = make
+        self._made: dict[int, tuple[frozenset[Row], T]] = {}
+
+    def __call__(self, rows: frozenset[Row]) -> T:
+        found = self._made.get(id(rows))
+        if found is None or found[0] is not rows:
+            if len(self._made) >= MAX_INDEXED:
+                self._made.clear()
+            found = self._made[id(rows)] = (rows, self._make(rows))
+        return found[1]
+
+
+@_Kept
+def _by_beginning(rows: frozenset[Row]) -> Mapping[tuple[Argument, ...], list[Row]]:
+    """The rows of a relation by all but their last column."""
+    found: dict[tuple[Argument, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[:-1], []).append(row)
+    return found
+
+
+@_Kept
+def _in_order(rows: frozenset[Row]) -> tuple[Row, ...]:
+    """The rows of a relation in an order that is always the same."""
+    return tuple(sorted(rows, key=repr))
 
 
 def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument:
@@ -210,11 +262,20 @@ def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument
         registered = scene.functions.get(function)
         if registered is None:
             return None
-        found = registered(Known(scene.state), *args) if is_monitored(registered) else registered(*args)
+        asked = (function, *((type(arg), arg) for arg in args))
+        if asked not in scene.answers:  # within one request a function is asked once: it may not say twice what it said
+            scene.answers[asked] = (
+                registered(Known(scene.state), *args) if is_monitored(registered) else registered(*args)
+            )
+        found = scene.answers[asked]
     except Exception:  # noqa: BLE001 - a service's own code may fail in any way, and that is unknown
         return None
     if isinstance(found, set | frozenset) and all(isinstance(one, str) for one in found):
         return frozenset(found)
+    if isinstance(found, float) and not math.isfinite(found):
+        return None
+    if isinstance(found, int) and not INT_MIN <= found <= INT_MAX:
+        return None
     return found if isinstance(found, bool | int | float | str | bytes | datetime) else None
 
 
@@ -296,9 +357,18 @@ def _leaf(constraint: Compares | Among | Between | OneOf | Tests, bound: Binding
 
 
 def _is_member(state: State, who: str, group: str) -> bool:
-    if who in state.groups[group] and who not in state.groups:  # a group inside is no member of its own
-        return True
-    return any(inner in state.groups and _is_member(state, who, inner) for inner in state.groups[group])
+    if who in state.groups:  # a group inside is no member of its own
+        return False
+    seen = {group}
+    frontier = [group]
+    for at in frontier:
+        if who in state.groups[at]:
+            return True
+        for inner in state.groups[at]:
+            if inner in state.groups and inner not in seen:
+                seen.add(inner)
+                frontier.append(inner)
+    return False
 
 
 def compared(op: str, a: Argument, b: Argument) -> bool | None:
@@ -377,7 +447,7 @@ def _tuples(name: str, terms: tuple[Term, ...], bound: Bindings, scene: Scene) -
         if _is_in(terms, rows, scene):
             yield bound
         return
-    for row in sorted(rows, key=repr):
+    for row in _in_order(rows):
         scene.budget.spend()
         made = unify(zip(terms, row, strict=True), bound) if len(row) == len(terms) else None
         if made is not None:
@@ -386,11 +456,21 @@ def _tuples(name: str, terms: tuple[Term, ...], bound: Bindings, scene: Scene) -
 
 def _memberships(ref: RoleRef, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
     instance = ref.instance.value if isinstance(ref.instance, Given) else scene.instance
-    for one in scene.members((str(ref.service), str(instance)), ref.role):
+    for one in scene.members((str(ref.service), str(instance)), ref.role, _having(ref, bound)):
         scene.budget.spend()
         made = fit(ref, one, bound)
         if made is not None:
             yield made
+
+
+def _having(ref: RoleRef, bound: Bindings) -> tuple[int, Argument] | None:
+    """The first argument of a reference that is known, with its place."""
+    for place, term in enumerate(ref.args):
+        if isinstance(term, Given):
+            return place, term.value
+        if isinstance(term, Variable) and term.name in bound:
+            return place, bound[term.name]
+    return None
 
 
 # -- solutions ------------------------------------------------------------------------------------------------

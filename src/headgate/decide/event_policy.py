@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.decide.constraints import Scene, compared, truth, value, variables, variables_of
-from headgate.decide.rolebook import alike
+from headgate.decide.rolebook import alike, is_of
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.limits import MAX_INLINED, MAX_STATEMENTS
@@ -147,7 +147,7 @@ def _choices(
 
 def means(ref: RoleRef, one: Membership) -> bool:
     """Is a membership of the role that a reference names, with as many arguments as it says, or more?"""
-    if ref.role != one.role or (ref.service is not None and ref.service != one.service):
+    if ref.role != one.role or not is_of(ref, one):
         return False
     instance = ref.instance.value if isinstance(ref.instance, Given) else ""
     if not isinstance(ref.instance, Variable) and instance != one.instance:

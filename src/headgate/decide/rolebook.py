@@ -82,13 +82,18 @@ def fit(ref: RoleRef, one: Membership, bound: Mapping[str, Argument]) -> dict[st
 
     A reference without a service means whichever has such a role. Arguments that it leaves out may be anything.
     """
-    if ref.role != one.role or (ref.service is not None and ref.service != one.service):
+    if ref.role != one.role or not is_of(ref, one):
         return None
     instance = Given("") if ref.instance is None else ref.instance
     if len(ref.args) > len(one.args):
         return None
     pairs: list[tuple[Term, Argument]] = [(instance, one.instance), *zip(ref.args, one.args, strict=False)]
     return unify(pairs, bound)
+
+
+def is_of(ref: RoleRef, one: Membership) -> bool:
+    """Is a membership of the service that is meant? Where none is named, of any of this domain."""
+    return not one.foreign if ref.service is None else ref.service == one.service
 
 
 def unify(pairs: Iterable[tuple[Term, Argument]], bound: Mapping[str, Argument]) -> dict[str, Argument] | None:

@@ -69,6 +69,7 @@ def membership_columns(one: Membership) -> Columns:
         "supports": dump(one.supports),
         "appointment": one.appointment,
         "until": None if one.until is None else micros(one.until),
+        "foreign": one.foreign,
     }
 
 
@@ -88,6 +89,7 @@ def membership_of(row: Stored) -> Membership:
             supports=tuple(json.loads(row["supports"])),
             appointment=row["appointment"],
             until=None if row["until"] is None else moment(row["until"]),
+            foreign=row["foreign"],
         )
 
 

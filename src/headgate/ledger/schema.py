@@ -185,6 +185,7 @@ memberships: Final = _facts(
     Column("supports", Text, nullable=False),
     Column("appointment", Boolean, nullable=False),
     Column("until", BigInteger),
+    Column("foreign", Boolean, nullable=False),
     Index("memberships_by_holder", "holder"),
 )
 elections: Final = _facts(

@@ -230,3 +230,6 @@ MAX_ACL_ENTRIES = 1_000
 
 MAX_POLICY_CLAUSES = 1_000
 """Clauses of an event policy in disjunctive normal form, as it is explained."""
+
+MAX_ELECTIONS = 1_000
+"""Elections in force that one principal has made."""

@@ -103,6 +103,8 @@ class Membership:
     appointment: bool = False
     """A qualification that outlives sessions (Capabilities V.A), given by `grant` alone."""
     until: datetime | None = None
+    foreign: bool = False
+    """A service of another domain gave it: whoever means it names that service."""
 
     @property
     def place(self) -> Service:

@@ -32,7 +32,7 @@ from headgate.model.changes import (
     WatchRecords,
 )
 from headgate.model.errors import BadDefinition, NotFound, RoleDenied, UnknownName
-from headgate.model.limits import MAX_SHOWN
+from headgate.model.limits import MAX_ELECTIONS, MAX_SHOWN
 from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Term, Variable
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
@@ -143,7 +143,7 @@ class Asking(Mirroring):
         self.settle()
         if self.membership(request.id) is None:
             raise RoleDenied(
-                f"`{request.role}` would end as soon as it was entered: {self.ended[request.id]}",
+                f"`{request.role}` would end as soon as it was entered",
                 failure="credentials",
                 remedy="what has a star must hold with the new member counted",
             )
@@ -199,6 +199,10 @@ class Asking(Mirroring):
         if statement.revoker is not None and statement.revoker.starred:
             links.append(self.fact(self._not_revoked(found, statement.revoker.ref)))
         rule = membership_rule(statement.constraint, found.bound, scene, self.records, self.fact)
+        if rule is False:  # it was true a moment ago: a function that answers otherwise when asked again
+            raise RoleDenied(
+                f"what `{found.role}` rests on does not hold any more", failure="revocation", remedy="try again"
+            )
         if isinstance(rule, Link):
             links.append(rule)
         return list(dict.fromkeys(links))
@@ -217,6 +221,12 @@ class Asking(Mirroring):
             raise BadDefinition(f"the election `{request.id}` would be over at once", remedy="choose a later `until`")
         if len(request.required) > MAX_SHOWN:
             raise BadDefinition(f"an election requires more than MAX_SHOWN ({MAX_SHOWN}) roles")
+        if sum(1 for one in self.state.roles.elections.values() if one.elector == request.principal) >= MAX_ELECTIONS:
+            raise RoleDenied(
+                f"`{request.principal}` has MAX_ELECTIONS ({MAX_ELECTIONS}) elections in force",
+                failure="misuse",
+                remedy="revoke some",
+            )
         found = self._office(rolefile, request.role, wanted, shown, self.scene(place, request.principal))
         if found is None:
             raise RoleDenied(
@@ -414,17 +424,25 @@ class Asking(Mirroring):
                 self.settle()
 
     def _rederive(self, one: Membership, rolefile: Rolefile | None) -> None:
-        # What is only unknown still counts here: the record rests on it, and says so.
+        # What is only unknown does not end the membership, but it counts for nothing while it is.
         shown = tuple(m for id in one.supports if (m := self.membership(id)) is not None)
         elections = tuple(e for id in one.supports if (e := self.election(id)) is not None)
         office = frozenset(e.id for e in elections if self.records.state(e.office_record) is not False)
         scene = self.scene(one.place, one.holder)
         asked = Request(one.role, one.args, shown, elections, frozenset(self.bans), office)
-        found = None if rolefile is None else derive(rolefile, asked, scene)
+        try:
+            found = None if rolefile is None else derive(rolefile, asked, scene)
+            links = [] if found is None else self._links(found, scene)
+        except RoleDenied:  # past a limit, or on what holds no more: it does not follow
+            found, links = None, []
         if found is None:
             self.end(one, "it no longer follows from the rolefile")
             return
-        links = self._links(found, scene)
+        # Unknown never grants: what is not known now must come to be known, star or no star.
+        used = set(found.supports())
+        unknown = [m.record for m in shown if m.id in used and m.state is None]
+        unknown += [e.record for e in elections if e.id in used and self.records.state(e.record) is None]
+        links += [link for link in map(Link, unknown) if link not in links]
         self.records.relink(one.record, Op.AND, links)
         self.note(replace(one, statement=_entered_by(found), supports=tuple(found.supports())))
 

@@ -6,10 +6,11 @@ was done since can be undone, so that a batch that is not committed leaves no tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias, TypeVar
 
-from headgate.model.rolefiles import Rolefile
+from headgate.decide.rolebook import same
+from headgate.model.rolefiles import Argument, Rolefile
 from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.roles.facts import Interest
@@ -18,6 +19,8 @@ from headgate.roles.records import Records
 K = TypeVar("K")
 Office: TypeAlias = tuple[str, str, str]
 """A service, an instance and a role."""
+Found: TypeAlias = dict[tuple[bool, Argument], dict[str, None]]
+"""Memberships by an argument."""
 
 
 class Book:
@@ -31,6 +34,8 @@ class Book:
         self.records = Records(book.records.values(), state.version, uses)
         self.users: dict[Reference, dict[str, None]] = {}
         self.members: dict[Office, dict[str, None]] = {}
+        self._found: dict[Office, dict[int, Found]] = {}
+        """Of a role that was looked at by an argument in a place, the memberships by that argument."""
         self.interest = Interest()
         for membership in book.memberships.values():
             self.add(membership)
@@ -43,17 +48,40 @@ class Book:
     def add(self, one: Membership) -> None:
         """A membership begins."""
         self.users.setdefault(one.record, {})[one.id] = None
-        self.members.setdefault((one.service, one.instance, one.role), {})[one.id] = None
+        office = (one.service, one.instance, one.role)
+        self.members.setdefault(office, {})[one.id] = None
+        for place, found in self._found.get(office, {}).items():
+            if place < len(one.args):
+                found.setdefault(same(one.args[place]), {})[one.id] = None
 
     def remove(self, one: Membership | Election) -> None:
         """A membership or an election ends."""
         _discard(self.users, one.record, one.id)
         if isinstance(one, Membership):
-            _discard(self.members, (one.service, one.instance, one.role), one.id)
+            office = (one.service, one.instance, one.role)
+            _discard(self.members, office, one.id)
+            for place, found in self._found.get(office, {}).items():
+                if place < len(one.args):
+                    _discard(found, same(one.args[place]), one.id)
 
     def holding(self, place: Service, role: str) -> Iterator[str]:
         """The memberships of a role, in the order in which they began."""
         yield from self.members.get((*place, role), ())
+
+    def holding_with(
+        self, place: Service, role: str, at: int, argument: Argument, known: Callable[[str], Membership | None]
+    ) -> Iterator[str]:
+        """Those with an argument in a place; `known` says what each membership is."""
+        office = (*place, role)
+        places = self._found.setdefault(office, {})
+        if at not in places:
+            found: Found = {}
+            for id in self.members.get(office, ()):
+                one = known(id)
+                if one is not None and at < len(one.args):
+                    found.setdefault(same(one.args[at]), {})[id] = None
+            places[at] = found
+        yield from places[at].get(same(argument), ())
 
 
 def _discard(index: dict[K, dict[str, None]], key: K, id: str) -> None:

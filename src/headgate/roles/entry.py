@@ -264,7 +264,18 @@ class _Derivation:
 
     def _meets(self, election: Election) -> bool:
         """Does the client hold every role that the elector requires of it?"""
-        return all(any(fit(ref, one, {}) is not None for one in self.request.shown) for ref in election.required)
+        return self._has(election.required, {})
+
+    def _has(self, required: tuple[RoleRef, ...], bound: Bindings) -> bool:
+        """Are there memberships for all of these, in which a variable means the same throughout?"""
+        if not required:
+            return True
+        for one in self.request.shown:
+            self.scene.budget.spend()
+            made = fit(required[0], one, bound)
+            if made is not None and self._has(required[1:], made):
+                return True
+        return False
 
     def _elected(self, elections: tuple[Election, ...], args: tuple[Argument, ...]) -> bool:
         """Is this what the client was elected to?"""

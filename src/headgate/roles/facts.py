@@ -309,6 +309,10 @@ class Interest:
             if not found:
                 del self._members[member[0]][member[1]]
 
+    def texts(self) -> frozenset[str]:
+        """The facts."""
+        return frozenset(self._keys)
+
     def of(self, keys: Iterable[Key]) -> dict[str, None]:
         """The facts that depend on any of these."""
         return {text: None for key in keys for text in self._by_key.get(key, ())}

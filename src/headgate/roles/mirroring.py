@@ -75,6 +75,7 @@ class Mirroring(Settling):
                 record,
                 request.instance,
                 state=self.records.state(record),
+                foreign=True,
             )
         )
 

@@ -17,7 +17,7 @@ from headgate.decide.rolebook import alike
 from headgate.lang.render_roles import render_constraint, render_membership
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
 from headgate.model.limits import MAX_ENTRY_STEPS, MAX_FACT_TURNS, MAX_HELD
-from headgate.model.rolefiles import Rolefile
+from headgate.model.rolefiles import Argument, Rolefile
 from headgate.model.roles import (
     Ban,
     Election,
@@ -66,10 +66,14 @@ class Settling:
         self.state = state
         self.functions = functions
         self.now: datetime | None = None
+        self.removed: frozenset[str] = frozenset()
+        """Principals that the batch removes, though it may declare others of their names."""
         self.begun: dict[str, Membership] = {}
         self.elected: dict[str, Election] = {}
         self.ended: dict[str, str] = {}
         self.fallen: dict[Reference, str] = {}
+        self.budgets: dict[str | None, Budget] = {}
+        """What each client may still have looked at: all that it asks for in one batch shares it."""
         self.bans: set[Ban] = set(state.roles.bans)
         self.peers: dict[str, Peer] = dict(state.roles.peers)
         self.rolefiles: dict[str, Rolefile] = dict(state.roles.rolefiles)
@@ -109,16 +113,21 @@ class Settling:
             if one is not None:
                 yield one
 
-    def members(self, place: Service, role: str) -> Iterator[Membership]:
-        """The memberships of a role that are true."""
-        for id in list(self.book.holding(place, role)):
+    def members(self, place: Service, role: str, having: tuple[int, Argument] | None = None) -> Iterator[Membership]:
+        """The memberships of a role that are true; only those that have an argument in a place, if that is said."""
+        if having is None:
+            found = self.book.holding(place, role)
+        else:
+            found = self.book.holding_with(place, role, *having, self.membership)
+        for id in list(found):
             one = self.membership(id)
             if one is not None and one.state is True:
                 yield one
 
     def scene(self, place: Service, client: str | None = None, origin: str | None = None) -> Scene:
         """What the constraints of a service may look at now for a request, whose work is counted."""
-        return replace(self._view(place), client=client, origin=origin, budget=Budget(MAX_ENTRY_STEPS))
+        budget = self.budgets.setdefault(client, Budget(MAX_ENTRY_STEPS))
+        return replace(self._view(place), client=client, origin=origin, budget=budget, answers={})
 
     def _view(self, place: Service) -> Scene:
         return Scene(
@@ -210,13 +219,16 @@ class Settling:
         for name in before.predicates.keys() | after.predicates.keys():
             if before.predicates.get(name) != after.predicates.get(name):
                 self.stirred.add(name_key(name))
-        gone = before.principals.keys() - after.principals.keys()
+        gone = (before.principals.keys() - after.principals.keys()) | self.removed
         for holder in after.roles.held.keys() & gone:
             for one in list(self.kept_by(holder)):
                 self.end(one, "its holder is no more")
         for election in after.roles.elections.values() if gone else ():
             if election.elector in gone and election.id not in self.ended:
                 self.end(election, "its elector is no more")
+        for watch in [one for one in self.watches if one.watcher in gone] if gone else ():
+            self.watches.discard(watch)
+            self.records.release(watch.record)
         for text in self.book.interest.of_members(before, after):
             self._look_again(text)
         self.settle()
@@ -301,7 +313,7 @@ class Settling:
     def begin(self, one: Membership) -> None:
         """A membership begins."""
         known = len(self.state.roles.held.get(one.holder, ())) + len(self._fresh.get(one.holder, ()))
-        if known >= MAX_HELD and sum(1 for _ in self.held_by(one.holder)) >= MAX_HELD:
+        if known >= MAX_HELD and sum(1 for _ in self.kept_by(one.holder)) >= MAX_HELD:
             raise RoleDenied(f"`{one.holder}` holds MAX_HELD ({MAX_HELD}) roles", failure="misuse", remedy="leave some")
         self.records.hold(one.record)
         self.book.add(one)

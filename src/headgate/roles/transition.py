@@ -94,6 +94,7 @@ def transition(
     try:
         settling = Asking(book, state, after, known_functions)
         settling.now = now
+        settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
         settling.look_around()
         for change in batch.changes:
             if isinstance(change, Tick):
