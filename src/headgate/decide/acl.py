@@ -158,9 +158,10 @@ def unixacl(state: State, text: Argument, user: Argument) -> frozenset[str]:
 
 
 def acl(state: State, text: Argument, user: Argument) -> frozenset[str]:
-    """The rights of a user by an ordered list such as `-students=w +rjh21=rw +students=r`; `*` is anyone."""
+    """The rights of a user by an ordered list such as `-students=w +rjh21=rw +students=r`; `*` or `other` is anyone."""
     who = _text(user)
-    return parse_acl(_text(text)).rights(state.groups_of(who) | {who})
+    named = {OTHER} if OTHER not in state.groups and OTHER not in state.principals else set()
+    return parse_acl(_text(text)).rights(state.groups_of(who) | {who} | named)
 
 
 def _text(argument: Argument) -> str:

@@ -617,8 +617,8 @@ class _Work:
 
     def _add_row(self, relation: str, row: Row) -> None:
         rows = self._relation(relation)
-        if not row or any(v is None for v in row):
-            raise BadDefinition(f"a tuple of `{relation}` has values and no null")
+        if any(v is None for v in row):  # of no values there is one tuple: the relation holds, or it does not
+            raise BadDefinition(f"a tuple of `{relation}` has no null")
         if any(len(other) != len(row) for other in islice(rows, 1)):  # all of one length
             raise BadDefinition(f"a tuple of {len(row)} values does not fit `{relation}`")
         new = tuple(_clean(v) for v in row)

@@ -576,6 +576,19 @@ def _term(arg: Expression, bound: Bindings, scene: Scene) -> Term:
     return Given(value(arg, bound, scene))
 
 
+def in_relations(state: State, constraint: Constraint) -> Constraint:
+    """A constraint in which `x in R` means the relation of one column, where no group is called so."""
+    match constraint:
+        case Starred(arg) | Negated(arg):
+            return replace(constraint, arg=in_relations(state, arg))
+        case Both(args) | Either(args):
+            return replace(constraint, args=tuple(in_relations(state, arg) for arg in args))
+        case Among(of, name) if name not in state.groups and name in state.relations:
+            return Holds(name, (of,))
+        case _:
+            return constraint
+
+
 def named(constraint: Constraint) -> frozenset[str]:
     """The groups, relations, functions and roles that a constraint names."""
     match constraint:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.decide.constraints import Scene, compared, truth, value, variables, variables_of
+from headgate.decide.constraints import Scene, compared, in_relations, truth, value, variables, variables_of
 from headgate.decide.rolebook import alike, is_of
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
@@ -215,7 +215,7 @@ def _settle(state: State, entry: EventEntry) -> EventEntry:
     bound = {arg.name for arg in entry.event.args if isinstance(arg, Variable)}
     bound |= {arg.name for ref in credentials for arg in ref.args if isinstance(arg, Variable)}
     _check_instances(entry)
-    constraint = inlined(entry.constraint, frozenset(bound - {"_"}))
+    constraint = inlined(in_relations(state, entry.constraint), frozenset(bound - {"_"}))
     check_names(state, constraint)
     free = variables(constraint) - bound
     if free:
@@ -229,6 +229,7 @@ def _check_instances(entry: EventEntry) -> None:
     """Refuse a variable for an instance that is named again: instances are not tied to anything here."""
     terms: list[object] = [arg for ref in entry.credentials for arg in (*ref.args, ref.instance)]
     named = [one.name for one in (*entry.event.args, *terms) if isinstance(one, Variable)]
+    named += variables(entry.constraint)
     for ref in entry.credentials:
         if isinstance(ref.instance, Variable) and ref.instance.name != "_" and named.count(ref.instance.name) > 1:
             raise BadDefinition(

@@ -233,3 +233,6 @@ MAX_POLICY_CLAUSES = 1_000
 
 MAX_ELECTIONS = 1_000
 """Elections in force that one principal has made."""
+
+MAX_ENTERED = 8
+"""Roles that are asked for in one request."""

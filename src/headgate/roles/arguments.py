@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from headgate.decide.constraints import RoleFunction, is_monitored
+from headgate.decide.constraints import RoleFunction, in_relations, is_monitored
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import Argument, Both, Constraint, Credential, Holds, Rolefile, Starred, Statement
@@ -56,7 +56,8 @@ def settle_rolefile(rolefile: Rolefile, state: State) -> Rolefile:
     """A rolefile as it is kept: what stands among credentials and is a relation is a condition (Capabilities V.A)."""
     roles = role_names(rolefile)
     relations = state.relations.keys() - roles
-    return replace(rolefile, statements=tuple(_settled(one, relations) for one in rolefile.statements))
+    statements = (replace(one, constraint=in_relations(state, one.constraint)) for one in rolefile.statements)
+    return replace(rolefile, statements=tuple(_settled(one, relations) for one in statements))
 
 
 def _settled(statement: Statement, relations: AbstractSet[str]) -> Statement:

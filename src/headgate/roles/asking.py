@@ -116,6 +116,8 @@ class Asking(Mirroring):
         place = (request.service, request.instance)
         rolefile = self._rolefile(request.service)
         shown, elections = self._shown(request.principal, request.using)
+        if request.using is None:  # entering is accepting: whatever stands that may elect the client
+            elections = self._standing(request)
         args = self._wanted(request.service, request.role, request.args)
         scene = self.scene(place, request.principal, request.origin)
         asked = Request(request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
@@ -147,6 +149,13 @@ class Asking(Mirroring):
                 failure="credentials",
                 remedy="what has a star must hold with the new member counted",
             )
+
+    def _standing(self, request: EnterRole) -> tuple[Election, ...]:
+        """The elections to a role that are in force."""
+        wanted = request.service, request.instance, request.role
+        every = {**self.state.roles.elections, **self.elected}
+        found = (self.election(id) for id, one in every.items() if (one.service, one.instance, one.role) == wanted)
+        return tuple(one for one in found if one is not None and self.records.state(one.record) is True)
 
     def _still_in_office(self, elections: tuple[Election, ...]) -> frozenset[str]:
         return frozenset(one.id for one in elections if self.records.state(one.office_record) is True)

@@ -8,6 +8,7 @@ Leaves out: how entries are compiled and put to events.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from headgate.decide.constraints import variables
 from headgate.decide.event_policy import inlined
@@ -15,6 +16,7 @@ from headgate.model.rolefiles import ALWAYS, EventEntry, EventPolicy, Given, Rol
 from headgate.roles.contradictions import contradiction
 from headgate.roles.findings import MAX_PAIRS, Finding, error, ordered, warning
 from headgate.roles.inference import said
+from headgate.roles.kinds import Known, entry_clashes, role_kinds
 from headgate.roles.names import Names, check_names
 from headgate.roles.renaming import canonical_entry, may_give
 
@@ -27,11 +29,12 @@ def check_event_policy(
     groups: Collection[str] | None = None,
     relations: Mapping[str, int | None] | None = None,
     functions: Collection[str] = (),
+    kinds: Mapping[str, tuple[Known | None, ...]] | None = None,
 ) -> list[Finding]:
     """What is wrong with an event policy, errors first.
 
-    `types` gives the parameters of each event type; `services` the rolefiles, None for one that is not known. What is
-    None is not checked.
+    `types` gives the parameters of each event type; `services` the rolefiles, None for one that is not known; `kinds`
+    what the parameters of each type are (`kinds.parameter_kinds`). What is None is not checked.
     """
     names = Names(groups, relations, functions)
     findings: list[Finding] = []
@@ -39,6 +42,7 @@ def check_event_policy(
         findings += _check_event(entry, types)
         findings += check_names(entry.constraint, entry.line, names)
         findings += _check_values(entry)
+        findings += _check_kinds(entry, types, services or {}, kinds or {})
         for ref in entry.credentials:
             findings += _check_role(ref, entry.line, services)
         why = contradiction(entry.constraint)
@@ -73,11 +77,39 @@ def _check_event(entry: EventEntry, types: Mapping[str, tuple[str, ...]]) -> Ite
 
 def _check_values(entry: EventEntry) -> Iterator[Finding]:
     """Only the event, the credentials and `x = ...` give variables values here."""
-    terms = [*entry.event.args, *(term for ref in entry.credentials for term in (*ref.args, ref.instance))]
-    bound = frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+    bound = _bound(entry)
     for name in sorted(variables(inlined(entry.constraint, bound)) - bound):
         remedy = f"name it in the event or in a credential, or say what it is by `{name} = ...`"
         yield error("unbound", entry.line, f"nothing gives `{name}` a value", remedy)
+
+
+def _bound(entry: EventEntry) -> frozenset[str]:
+    """The variables that the event and the credentials give values."""
+    terms = [*entry.event.args, *(term for ref in entry.credentials for term in (*ref.args, ref.instance))]
+    return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+
+
+def _check_kinds(
+    entry: EventEntry,
+    types: Mapping[str, tuple[str, ...]],
+    services: Mapping[str, Rolefile | None],
+    kinds: Mapping[str, tuple[Known | None, ...]],
+) -> Iterator[Finding]:
+    """What would be compared and never compares."""
+    found = _types_of(entry, types)
+    given = kinds.get(found[0], ()) if len(found) == 1 else ()
+    full = tuple(_with_service(ref, services) for ref in entry.credentials)
+    plain = replace(entry, credentials=full, constraint=inlined(entry.constraint, _bound(entry)))
+    for clash in entry_clashes(plain, given, role_kinds(services)):
+        yield error("kinds", entry.line, clash.message, clash.remedy)
+
+
+def _with_service(ref: RoleRef, services: Mapping[str, Rolefile | None]) -> RoleRef:
+    """A role with its service, where only one has such a role."""
+    if ref.service is not None:
+        return ref
+    having = [name for name, one in services.items() if one is not None and _defines(one, ref.role)]
+    return replace(ref, service=having[0]) if len(having) == 1 else ref
 
 
 def _check_role(ref: RoleRef, line: int, services: Mapping[str, Rolefile | None] | None) -> Iterator[Finding]:

@@ -66,6 +66,8 @@ class Settling:
         self.state = state
         self.functions = functions
         self.now: datetime | None = None
+        self.settled = False
+        """Has anything been carried out?"""
         self.removed: frozenset[str] = frozenset()
         """Principals that the batch removes, though it may declare others of their names."""
         self.begun: dict[str, Membership] = {}
@@ -245,14 +247,14 @@ class Settling:
 
     @property
     def untouched(self) -> bool:
-        """Is the book as it was when this began?"""
-        done = (self.begun, self.elected, self.ended, self.made, self.dropped)
-        return self.records.quiet and not any(done)
+        """Is the book as it was when this began: was nothing carried out, and nothing begun?"""
+        return not self.settled and self.records.quiet
 
     # -- settling ---------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Let everything that follows happen."""
+        self.settled = True
         while True:
             changes = self.records.take()  # before facts are looked at, so that what was just made is known as it was
             self._record_made(changes.made, changes.altered)

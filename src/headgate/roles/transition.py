@@ -35,8 +35,10 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import GovernDenied
 from headgate.model.state import State
+from headgate.roles.arguments import settle_rolefile
 from headgate.roles.asking import Asking
 from headgate.roles.book import Book
+from headgate.roles.kinds import check_kinds, touches_kinds
 
 Functions: TypeAlias = Mapping[str, RoleFunction] | Callable[[State], Mapping[str, RoleFunction]]
 """The functions of services; or how to find those of the state after a batch, which may bring new ones."""
@@ -80,6 +82,8 @@ def transition(
         return Outcome(batch, apply(state, batch), None)
     plain = tuple(change for change in batch.changes if not isinstance(change, _REQUESTS))
     after = apply(_with_rolefiles(state, asked), replace(batch, changes=plain))
+    if touches_kinds(batch):
+        check_kinds(state, _settled(after, asked), batch)
     known = state.roles
     if after.roles.rolefiles is not known.rolefiles:
         after = replace(after, roles=replace(after.roles, rolefiles=known.rolefiles))
@@ -95,7 +99,8 @@ def transition(
         settling = Asking(book, state, after, known_functions)
         settling.now = now
         settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
-        settling.look_around()
+        if stirring:
+            settling.look_around()
         for change in batch.changes:
             if isinstance(change, Tick):
                 settling.tick(change.at)
@@ -119,6 +124,15 @@ def _with_rolefiles(state: State, asked: list[RoleRequest]) -> State:
     rolefiles = {**state.roles.rolefiles, **new}
     kept = {service: one for service, one in rolefiles.items() if one is not None}
     return replace(state, roles=replace(state.roles, rolefiles=kept))
+
+
+def _settled(after: State, asked: list[RoleRequest]) -> State:
+    """A state with the rolefiles that are asked for, as they will be kept."""
+    new = {one.service for one in asked if isinstance(one, SetRolefile)} & after.roles.rolefiles.keys()
+    if not new:
+        return after
+    rolefiles = {**after.roles.rolefiles, **{one: settle_rolefile(after.roles.rolefiles[one], after) for one in new}}
+    return replace(after, roles=replace(after.roles, rolefiles=rolefiles))
 
 
 def next_state(state: State, batch: Batch, functions: Functions | None = None) -> State:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -17,7 +17,7 @@ from headgate.lang.render_roles import render_membership
 from headgate.lang.rolefile import parse_argument, parse_role
 from headgate.model.changes import ElectRole, EndCredential, EnterRole, GrantRole, ReinstateRole, RevokeRole
 from headgate.model.errors import HeadgateError
-from headgate.model.rolefiles import Argument, Asked, RoleRef
+from headgate.model.rolefiles import Argument, Asked, Given, RoleRef, Term, Variable
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.book import role_names
@@ -54,13 +54,16 @@ class RoleSteps:
     """The ids of memberships and elections that steps declare."""
     _named: list[tuple[Node, str]] = field(default_factory=list)
     _meant: list[tuple[Node, RoleRef]] = field(default_factory=list)
+    _said: set[str] = field(default_factory=set)
+    """Text that was given as an argument."""
+    _nameless: int = 0
     _granted: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
     # -- steps ------------------------------------------------------------------------------------------------
 
     def grant(self, node: Node) -> RoleStep:
         """A service gives a role for its own reasons."""
-        fields = node.fields(GRANT_KEYS, self._required("service", "role", "to"))
+        fields = node.fields(GRANT_KEYS, ("service", "role", "to"))
         id = self._declare(fields)
         service, role = fields["service"].name(), fields["role"].text()
         args = self._whole(fields, service, role)
@@ -80,7 +83,7 @@ class RoleSteps:
 
     def enter(self, node: Node) -> RoleStep:
         """A client asks to enter a role."""
-        fields = node.fields(ENTER_KEYS, self._required("service", "role", "as"))
+        fields = node.fields(ENTER_KEYS, ("service", "role", "as"))
         id, who = self._declare(fields), self.principal(fields["as"])
         service, role = self._known_role(fields)
         request = EnterRole(
@@ -98,7 +101,7 @@ class RoleSteps:
 
     def elect(self, node: Node) -> RoleStep:
         """A client elects whoever has the required roles."""
-        fields = node.fields(ELECT_KEYS, self._required("service", "role", "as"))
+        fields = node.fields(ELECT_KEYS, ("service", "role", "as"))
         id, who = self._declare(fields), self.principal(fields["as"])
         service, role = self._known_role(fields)
         request = ElectRole(
@@ -109,7 +112,7 @@ class RoleSteps:
             who,
             self._using(fields),
             self.register.clock,
-            tuple(parsed(one, parse_role) for one in _several(fields["to"])) if "to" in fields else (),
+            tuple(self._meaning(parsed(one, parse_role)) for one in _several(fields["to"])) if "to" in fields else (),
             self._until(fields),
             fields["revoke_on_exit"].flag() if "revoke_on_exit" in fields else False,
             _instance(fields),
@@ -125,8 +128,9 @@ class RoleSteps:
             )
         if "id" not in fields:
             return self._by_role(node, "by", RevokeRole)
-        for key in fields.keys() - {"id", "by"}:
+        for key in fields.keys() - {"id", "by", "with"}:
             fields[key].refuse(f"`id` and `{key}` cannot both be given", "name a credential, or a role")
+        self._using(fields)  # being in office is looked up, shown or not
         id = fields["id"].name()
         self._name(fields["id"])
         by = self.principal(fields["by"]) if "by" in fields else None
@@ -166,7 +170,19 @@ class RoleSteps:
         if any(isinstance(term, Asked) for term in (*ref.args, ref.instance)):
             role.refuse("`@names` have no meaning here", "write a constant in quotes, or a variable")
         self._meant.append((role, ref))
-        return HoldingClaim(role.place, self.principal(who), ref, key == "holds")
+        return HoldingClaim(role.place, self.principal(who), self._meaning(ref), key == "holds")
+
+    def _meaning(self, ref: RoleRef) -> RoleRef:
+        """A role as an author means it: an identifier that names a principal, or that was given as an argument, is it.
+
+        Nothing here binds variables, so that one in whose place a name of the story stands is that name without quotes.
+        """
+
+        def settled(term: Term) -> Term:
+            known = isinstance(term, Variable) and (term.name in self.state.principals or term.name in self._said)
+            return Given(term.name) if isinstance(term, Variable) and known else term
+
+        return replace(ref, args=tuple(map(settled, ref.args)))
 
     def _state(self, node: Node, id: Node, state: Node) -> StateClaim:
         if state.data not in _STATES or type(state.data) not in (bool, str):
@@ -218,12 +234,10 @@ class RoleSteps:
         if len(ref.args) > max(sizes):
             node.refuse(f"`{brief(ref.role)}` has {max(sizes)} arguments, not {len(ref.args)}", "leave out the rest")
 
-    def _required(self, *keys: str) -> tuple[str, ...]:
-        return keys if self.denying else ("id", *keys)
-
     def _declare(self, fields: Mapping[str, Node]) -> str:
-        if "id" not in fields:
-            return _DENIED
+        if "id" not in fields:  # nothing in the file can speak of it
+            self._nameless += 1
+            return _DENIED if self.denying else f"unnamed {self._nameless}"
         id = fields["id"].name()
         if not self.denying:
             if self.register.knows(id):
@@ -273,7 +287,11 @@ class RoleSteps:
         if "args" not in fields:
             return None
         node = fields["args"]
-        nodes = self._in_order(node, service, role) if isinstance(node.data, dict) else list(node.sequence())
+        if isinstance(node.data, dict):
+            nodes = self._in_order(node, service, role)
+        else:
+            nodes = list(node.sequence()) if isinstance(node.data, tuple) else [node]
+        self._said.update(one.data for one in nodes if one is not None and isinstance(one.data, str))
         rolefile = self.state.roles.rolefiles.get(service)
         types = () if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role, ())
         typed = [place < len(types) and types[place] is not None for place in range(len(nodes))]

@@ -16,7 +16,16 @@ from headgate.decide.check import check_role
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_role
-from headgate.model.changes import AddRule, Batch, Change, RemoveRule, RoleRequest, Subscribe, Unsubscribe
+from headgate.model.changes import (
+    AddRule,
+    Batch,
+    Change,
+    EndCredential,
+    RemoveRule,
+    RoleRequest,
+    Subscribe,
+    Unsubscribe,
+)
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
@@ -294,10 +303,16 @@ def batch_of(step: CommitStep, state: State) -> Batch:
             return Batch(by, changes)
         case ConnectStep(_, _, _, changes):
             return Batch(state.administrator, changes)  # the domain takes up what it has verified
+        case RoleStep(_, EndCredential(id, None)) if not _is_held(state, id):
+            return Batch(state.administrator)  # what has fallen already is revoked all the same
         case RoleStep(_, request):
             return Batch(state.administrator, (request,))  # so are those that its services have looked at
         case _:
             assert_never(step)
+
+
+def _is_held(state: State, id: str) -> bool:
+    return id in state.roles.memberships or id in state.roles.elections
 
 
 def who_connects(step: CommitStep | PublishStep, state: State) -> tuple[str, ...]:

@@ -310,8 +310,9 @@ def test_groups_nest_only_so_deep() -> None:
 
 
 def test_tuples_have_one_length_and_no_null() -> None:
-    for row in ((), (None,), ("a", None)):
+    for row in ((None,), ("a", None)):
         refused(BadDefinition, AddRow("Knows", row))
+    refused(BadDefinition, AddRow("Knows", ()), AddRow("Knows", ("a",)))
     refused(BadDefinition, AddRow("Knows", ("a", "b")), AddRow("Knows", ("a",)))
     refused(TypeMismatch, AddRow("Knows", (2**63,)))
 

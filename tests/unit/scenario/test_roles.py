@@ -185,11 +185,9 @@ def test_every_request(tmp_path: Path) -> None:
     ("step", "message"),
     [
         ("grant: {id: cert, service: S, role: R, to: p}", "`cert` is the id of a signed statement already"),
-        ("grant: {service: S, role: R, to: p}", "the key `id` is missing"),
         ("grant: {id: g, service: S, role: R, to: zz}", "no principal `zz`"),
         ("grant: {id: g, service: S, role: R, args: [null], to: p}", "an argument is left open"),
         ("grant: {id: g, service: S, role: R, args: {u: 1}, to: p}", "no `def` says what the arguments of `R` are"),
-        ("grant: {id: g, service: S, role: R, args: x, to: p}", "`x` is not a list"),
         ("grant: {id: g, service: S, role: R, args: [{a: 1}], to: p}", "a mapping is no argument of a role"),
         ("enter: {id: m, service: Login, role: LoggedOn, as: p}", "no service `Login` has a rolefile"),
         ("enter: {id: m, service: Conf, role: Chairs, as: p}", "`Conf` has no role `Chairs`"),
