@@ -14,6 +14,7 @@ from headgate.cli.main import app
 from headgate.decide.check import Scope, check
 from headgate.decide.truth import Seen, World, truth
 from headgate.lang import parse_condition
+from headgate.lang.rolefile import parse_constraint, parse_event_policy, parse_expression, parse_rolefile
 from headgate.model import limits
 from headgate.model.changes import RegisterPredicate
 from headgate.model.errors import BadExpression, HeadgateError
@@ -21,6 +22,7 @@ from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import Kind, conform
+from headgate.roles.checking import check_event_policy, check_rolefile
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
@@ -127,6 +129,42 @@ def test_there_is_an_example_of_every_operator(operator: str) -> None:
 @pytest.mark.parametrize("line", [line for block in blocks(LANGUAGE, "headgate") for line in block.splitlines()])
 def test_an_expression_that_is_shown_parses(line: str) -> None:
     parse_condition(line)
+
+
+@pytest.mark.parametrize("text", blocks(LANGUAGE, "roles"))
+def test_a_rolefile_that_is_shown_is_without_errors(text: str) -> None:
+    found = check_rolefile(parse_rolefile(text), service="Conf")
+    assert [one for one in found if one.severity == "error"] == []
+
+
+@pytest.mark.parametrize("text", blocks(LANGUAGE, "erdl"))
+def test_event_policy_that_is_shown_is_without_errors(text: str) -> None:
+    found = check_event_policy(parse_event_policy(text), types={"badge.Seen": ("user", "room")})
+    assert [one for one in found if one.severity == "error"] == []
+
+
+def cells_of(section: str) -> list[str]:
+    """What stands in code in the first cells of a section's tables."""
+    text = read(LANGUAGE).split(f"## {section}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \| ", text, re.MULTILINE)
+    return [one.replace("\\|", "|") for row in rows for one in re.findall(r"`(.+?)`", row)]
+
+
+PARTS = cells_of("The role definition language")
+
+
+@pytest.mark.parametrize("part", [one for one in PARTS if re.match(r"(<\||\|>|: |[A-Z]\w*\.|[A-Z]\w*\[)", one)])
+def test_a_part_of_a_statement_that_is_shown_parses(part: str) -> None:
+    parse_rolefile(f"Member(u) <- {part}")
+
+
+@pytest.mark.parametrize("atom", [one for one in PARTS if re.match(r"[(\w]+ (in|starts)|[a-z]+\(", one)])
+def test_an_atom_that_is_shown_parses(atom: str) -> None:
+    parse_expression(atom) if re.fullmatch(r"\w+\([^()]*\)", atom) else parse_constraint(atom)
+
+
+def test_parts_and_atoms_are_shown() -> None:
+    assert len(PARTS) > 20
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -46,6 +46,10 @@ COMMANDS = {
     "subscribe": Later(
         "headgate.cli.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."
     ),
+    "echo": Later(
+        "headgate.cli.echo:echo",
+        "Echo another domain's events at home, so that our own clients see them by our own policy.",
+    ),
     "token": Later(
         "headgate.cli.token:token",
         "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
@@ -67,6 +71,14 @@ GROUPS = {
     "cert": Later("headgate.cli.cert:app", "Issue certificates, look at them, and find out what they give."),
     "identity": Later(
         "headgate.cli.identity:app", "Attest who is who: attributes and policy rules of members, guests and servers."
+    ),
+    "role": Later(
+        "headgate.cli.role:app",
+        "Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
+    ),
+    "erdl": Later("headgate.cli.erdl:app", "Check event policy, and see how it is worked through."),
+    "peer": Later(
+        "headgate.cli.peer:app", "Let roles of other domains count here, and let other domains follow roles of ours."
     ),
     "acl": Later("headgate.cli.acl:app", "Turn access control lists into rules and back, and see what a list gives."),
     "type": Later("headgate.cli.typedef:app", "Sign event types as their owner, and verify signed ones."),

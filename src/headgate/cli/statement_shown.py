@@ -1,36 +1,55 @@
 """Signed statements of every kind, in words and as JSON.
 
 Guarantees: only what was signed is shown: each statement's signature is verified first. Nothing of it is judged,
-except that what has ended is said to have.
+except that what has ended is said to have. Certificates about roles are signed with keys that only their own domain
+vouches for: they are shown as they are, and it is said that nobody has verified them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json as json_
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from headgate.cli.cert_shown import authority_words, freshness_words, say_legend, state_words
 from headgate.cli.common import out
+from headgate.cli.role_sight import role_words
 from headgate.cli.shown import cells, print_json, say, show_value, table
 from headgate.cli.statements import Names, Written, joined
 from headgate.lang.render import render_condition
-from headgate.model.authority import Certificate, Identity, RevocationList, Succession
+from headgate.model.arguments import load_argument
+from headgate.model.authority import Certificate, Identity, RevocationList, Succession, Validity
 from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.values import brief, render_timestamp
-from headgate.trust import certificates, identities, revocations, successions, typedefs
+from headgate.trust import certificates, claims, identities, revocations, role_statements, successions, typedefs
 from headgate.trust.bags import said_kind
 from headgate.trust.certificates import read_certificate
 from headgate.trust.guests import Crossing, made_by, read_crossing
 from headgate.trust.identities import read_identity
 from headgate.trust.revocations import read_revocations
-from headgate.trust.statements import Read
+from headgate.trust.statements import Form, Read, digest_of, said_payload
 from headgate.trust.successions import read_succession
 from headgate.trust.typedefs import Definition, read_type
 
 SHOWN_IDS: Final = 20
 """Entries of a revocation list that are shown; all are in the JSON."""
+
+_ABOUT_ROLES: Final = {
+    role_statements.ROLE.typ: ("role certificate", role_statements.ROLE),
+    role_statements.APPOINTMENT.typ: ("appointment certificate", role_statements.APPOINTMENT),
+    role_statements.DELEGATION.typ: ("delegation certificate", role_statements.DELEGATION),
+    role_statements.REVOCATION.typ: ("revocation certificate", role_statements.REVOCATION),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AboutRoles:
+    """What a certificate about roles says; nobody has verified it."""
+
+    said: Mapping[str, Any]
+    verified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,9 @@ def _read(one: Written) -> tuple[str, Read[Any]]:
                 return "event type", read_type(one.text)
             case identities.TYPE:
                 return _identity(one.text)
+            case kind if kind in _ABOUT_ROLES:
+                name, form = _ABOUT_ROLES[kind]
+                return name, _about_roles(one.text, form)
             case other:
                 raise BadStatement(
                     f"a statement `{brief(other)}` is not known here",
@@ -94,6 +116,19 @@ def _identity(text: str) -> tuple[str, Read[Any]]:
     except BadStatement:
         read = read_identity(text)
         return "identity statement" if read.value.guest_of is None else "guest statement", read
+
+
+def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
+    """What a certificate about roles says, in its own words."""
+    try:
+        said = json_.loads(said_payload(text, form))
+        if not isinstance(said, dict) or not form.required <= said.keys():
+            raise ValueError("claims are missing")  # noqa: TRY301 - as with all else that is no certificate
+        list(_of_roles(said, str))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise BadStatement("it does not say what such a certificate says", reason="bad-claim") from None
+    issued, until = claims.time(said["iat"], "iat"), claims.time(said["exp"], "exp")
+    return Read(AboutRoles(said), digest_of(text), issued, Validity(None, until), claims.audience(said))
 
 
 def _as_shown(kind: str, place: str, read: Read[Any]) -> Shown:
@@ -133,10 +168,40 @@ def _rows(text: str, read: Read[Any], names: Names, now: datetime) -> Iterator[t
             yield from _list(found, names)
         case Definition() as found:
             yield from _definition(found, names)
+        case AboutRoles() as found:
+            yield from _of_roles(found.said, names)
+            yield "good", state_words(read.validity, now)
     if read.audience is not None:
         yield "only for", joined(read.audience)
     yield "issued", render_timestamp(read.issued)
-    yield "signature", "good"
+    vouched = not isinstance(read.value, AboutRoles)
+    yield "signature", "good" if vouched else "not verified: show it to a gateway of its domain"
+
+
+def _of_roles(said: Mapping[str, Any], names: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    place = str(said["service"]), str(said["instance"])
+    yield "id", str(said["jti"])
+    yield "from", names(str(said["iss"]))
+    if "sub" in said:
+        yield "to", names(str(said["sub"]))
+    for one in said.get("roles", ()):
+        yield "holds", f"{_role(*place, one)}, record {one['ref']}"
+    if "role" in said:
+        yield "elects to", _role(*place, said)
+        yield "whoever holds", joined(map(str, said["required"])) or "anything"
+        yield "elector", names(str(said["elector"]))
+        if said["revoke_on_exit"]:
+            yield "ends", "with the elector's own role"
+    if "target" in said:
+        office = said["elector"]
+        yield "may revoke", f"while it is {_role(str(office['service']), str(office['instance']), office)}"
+    if "election" in said:
+        yield "election", str(said["election"])
+
+
+def _role(service: str, instance: str, said: Mapping[str, Any]) -> str:
+    args = [None if one is None else load_argument(one) for one in said["args"]]
+    return role_words(service, instance, str(said["role"]), args)
 
 
 def _certificate(found: Certificate, names: Names, now: datetime) -> Iterator[tuple[str, str]]:

@@ -82,7 +82,7 @@ def subscribe(
     `headgate subscribe shop.Sale --count 10 --json --as ann | jq .data`
     """
     check_text(type, where, name, from_, requires)
-    begin = _place(from_)
+    begin = place_of(from_, "--from")
     ending = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with (
@@ -101,8 +101,8 @@ def subscribe(
         signal.signal(signal.SIGTERM, ending)
 
 
-def _place(text: str) -> Start:
-    """Where to begin."""
+def place_of(text: str, option: str) -> Start:
+    """Where to begin, as an option says it."""
     what, _, value = text.partition(":")
     try:
         match what:
@@ -113,8 +113,8 @@ def _place(text: str) -> Start:
             case "time":
                 return parse_timestamp(value)
     except HeadgateError as error:
-        raise typer.BadParameter(f"--from: {error.message}") from None
-    raise typer.BadParameter("--from is now, start, version:N or time:2026-01-01T09:00:00Z")
+        raise typer.BadParameter(f"{option}: {error.message}") from None
+    raise typer.BadParameter(f"{option} is now, start, version:N or time:2026-01-01T09:00:00Z")
 
 
 def _print_all(subscription: Subscription, count: int | None, *, json: bool) -> None:

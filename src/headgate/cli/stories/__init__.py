@@ -13,12 +13,13 @@ from typing import Final
 from headgate.cli.stories.bell_lapadula import BELL_LAPADULA
 from headgate.cli.stories.coalition import coalition
 from headgate.cli.stories.market import MARKET
+from headgate.cli.stories.meeting import MEETING
 from headgate.cli.stories.numberplate import NUMBERPLATE
 from headgate.cli.stories.police import police
 from headgate.cli.stories.script import Story
 from headgate.cli.stories.sports import SPORTS
 
-_TOLD: Final = {story.name: story for story in (NUMBERPLATE, SPORTS, MARKET, BELL_LAPADULA)}
+_TOLD: Final = {story.name: story for story in (NUMBERPLATE, SPORTS, MARKET, BELL_LAPADULA, MEETING)}
 _SIGNED: Final[dict[str, Callable[[Path, datetime], Story]]] = {"police": police, "coalition": coalition}
 STORIES: Final = (*_TOLD, *_SIGNED)
 
