@@ -139,7 +139,7 @@ def test_the_matcher_agrees_with_decide(story: Story, data: st.DataObject) -> No
         assert nothing_is_hidden_in(blob)
 
 
-@examples(250)
+@examples(200)
 @given(worlds(roles=True, predicates=False, steps=7), st.data())
 def test_the_matcher_agrees_with_decide_on_roles_and_event_policy(story: Story, data: st.DataObject) -> None:
     played = play(story)

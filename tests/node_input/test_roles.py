@@ -10,7 +10,7 @@ import pytest
 from harness.alone import Alone
 from headgate.gateway import wire
 from headgate.gateway.operations import MAX_BODY
-from headgate.model.limits import MAX_CERTIFICATE_ROLES, MAX_ROLE_ARGUMENTS, MAX_SHOWN, MAX_STATEMENT_BYTES
+from headgate.model.limits import MAX_ENTERED, MAX_ROLE_ARGUMENTS, MAX_SHOWN, MAX_STATEMENT_BYTES
 from unit.trust.test_corpus import CASES
 
 NESTED: Any = {"set": {"set": {"set": "rw"}}}
@@ -32,7 +32,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
         {"role": "A", "request": "not/one" * 5},
         {"role": "A", "to": "anna"},
         {"roles": []},
-        {"roles": [{"role": "A"}] * (MAX_CERTIFICATE_ROLES + 1)},
+        {"roles": [{"role": "A"}] * (MAX_ENTERED + 1)},
         {"roles": ["A"]},
         {"role": "A", "roles": [{"role": "A"}]},
     ],

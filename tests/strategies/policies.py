@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import strategies as st
 
 from headgate.decide.event_policy import parameters_of
+from headgate.lang.render_roles import render_event_policy
+from headgate.lang.rolefile import parse_event_policy
 from headgate.model.changes import (
     Change,
     EndCredential,
@@ -26,6 +28,7 @@ from headgate.model.changes import (
     SetPeer,
     SetRepresentative,
 )
+from headgate.model.errors import HeadgateError
 from headgate.model.rights import Rule
 from headgate.model.rolefiles import (
     Among,
@@ -114,7 +117,8 @@ def far() -> Change:
 @st.composite
 def role_rule(draw: st.DrawFn, names: Names, rule: Rule) -> Rule:
     """A rule that speaks to a role instead; conditions of stories name `$u` and `$v`."""
-    return replace(rule, who="", role=draw(role_ref(names, ("u", "v", "u", "v", "d", "_"))))
+    ref = draw(role_ref(names, ("u", "v", "u", "v", "d", "_")))
+    return replace(rule, who="", role=ref if ref.service else replace(ref, service=draw(st.sampled_from(SERVICES))))
 
 
 @st.composite
@@ -125,7 +129,7 @@ def role_ref(draw: st.DrawFn, names: Names, variables: tuple[str, ...]) -> RoleR
     if draw(st.integers(0, 2)):
         args = tuple(draw(_term(names, variables, 7)) for _ in range(ROLES[role]))
     service = draw(st.sampled_from((None, None, None, None, "Login", "Met", FAR)))
-    instance = draw(st.sampled_from((None, None, None, None, Given("x"), Variable("i"))))
+    instance = draw(st.sampled_from((None, None, None, None, Given("x"), Variable("i")))) if service else None
     return RoleRef(role, args, service, instance)
 
 
@@ -162,7 +166,8 @@ def represented(draw: st.DrawFn, names: Names) -> Change:
     if functions and draw(st.booleans()):
         texts = [n for n, kind in focus if kind is Kind.STRING] or [focus[0][0]]
         made[0] = ("k0", Apply(functions[0], (Variable(draw(st.sampled_from(texts))),)))
-    return SetRepresentative(Representative(one, tuple(made)))
+    said = EventEntry(EventTemplate(one), (), Holds("R", tuple(expression for _, expression in made)))
+    return SetRepresentative(Representative(one, tuple(made if _written(EventPolicy((said,))) else made[:0])))
 
 
 @st.composite
@@ -172,9 +177,18 @@ def event_policy(draw: st.DrawFn, names: Names) -> Change:
     for _ in range(draw(st.sampled_from((0, 1, 1, 2)))):
         everyone = EventEntry(EventTemplate(draw(st.sampled_from(names.types)).name))
         entries.insert(draw(st.integers(0, len(entries))), everyone)
+    entries = [one for one in entries if _written(EventPolicy((one,)))]
     if draw(st.integers(0, 9)) == 0:  # more than one word of bits
         entries = (entries * 70)[: draw(st.integers(60, 140))]
     return SetEventPolicy(EventPolicy(tuple(entries)))
+
+
+def _written(policy: EventPolicy) -> bool:
+    """Can it be written, and so be stored?"""
+    try:
+        return parse_event_policy(render_event_policy(policy)) == policy
+    except HeadgateError:
+        return False
 
 
 @st.composite

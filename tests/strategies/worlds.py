@@ -37,6 +37,7 @@ from headgate.model.changes import (
     RetireType,
     Revoke,
     SetAttribute,
+    SetEventPolicy,
     SetPolicyRule,
     Subscribe,
     Tick,
@@ -64,6 +65,7 @@ from headgate.model.conditions import (
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, plain
@@ -205,10 +207,14 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
         *(AddRule(r) for r in (*rules, *generous)),
         *limited,
         *shown,
-        *(draw(_roles(names)) if roles else ()),
         *(Subscribe(s) for s in wanted),
     )
-    opened = allowed(next_state(State(), declared), Batch(ADMINISTRATOR, opening))
+    setup = [declared]
+    state = next_state(State(), declared)
+    if roles:  # a subscription counts memberships that were there before it
+        setup.append(allowed(state, Batch(ADMINISTRATOR, draw(_roles(names)))))
+        state = next_state(state, setup[-1])
+    setup.append(allowed(state, Batch(ADMINISTRATOR, opening)))
     happened: list[Step] = []
     for number in range(draw(st.integers(min(3, steps), steps))):
         if number == 0 or draw(st.integers(0, 2)) == 0:
@@ -217,25 +223,36 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
             happened += draw(_turning(names, number))
         else:
             happened.append(Commit(draw(_batch(names))))
-    return Story(prefix, ADMINISTRATOR, (Commit(declared), Commit(opened)), tuple(happened))
+    return Story(prefix, ADMINISTRATOR, tuple(map(Commit, setup)), tuple(happened))
 
 
 def allowed(state: State, batch: Batch) -> Batch:
-    """The batch without the changes that are refused."""
-    try:
-        next_state(state, batch)
-    except HeadgateError:
-        pass
-    else:
+    """The batch without the changes that are refused, and event policy without the entries that are."""
+    if _is_allowed(state, batch):
         return batch
     kept: list[Change] = []
     for change in batch.changes:
-        try:
-            next_state(state, Batch(batch.author, (*kept, change)))
-        except HeadgateError:
-            continue
-        kept.append(change)
+        one = _without_refused(state, batch.author, kept, change) if isinstance(change, SetEventPolicy) else change
+        if _is_allowed(state, Batch(batch.author, (*kept, one))):
+            kept.append(one)
     return replace(batch, changes=tuple(kept))
+
+
+def _is_allowed(state: State, batch: Batch) -> bool:
+    try:
+        next_state(state, batch)
+    except HeadgateError:
+        return False
+    return True
+
+
+def _without_refused(state: State, author: str, kept: list[Change], change: SetEventPolicy) -> SetEventPolicy:
+    """The entries that are accepted, each on its own."""
+    every = {
+        entry: _is_allowed(state, Batch(author, (*kept, SetEventPolicy(EventPolicy((entry,))))))
+        for entry in dict.fromkeys(change.policy.entries)
+    }
+    return SetEventPolicy(EventPolicy(tuple(entry for entry in change.policy.entries if every[entry])))
 
 
 # -- the cast -----------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +24,12 @@ from headgate.gateway.notices import declare, of_heartbeats, of_messages
 from headgate.gateway.processes import Lock
 from headgate.gateway.role_certificates import records_of
 from headgate.gateway.submissions import Outcome, Submission, of_drafts
-from headgate.gateway.watchers import Row, Watchers
+from headgate.gateway.watchers import Pair, Row, Watchers
 from headgate.model.changes import Batch, WatchRecords
 from headgate.model.errors import AlreadyRunning
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
-from headgate.model.roles import Reference
+from headgate.model.roles import Reference, Watch
 from headgate.model.state import State
 
 LOCK: Final = "announcing.lock"
@@ -75,7 +76,7 @@ class Announcer:
         self.leads = False
         self._epoch = ""
         self._rows: tuple[object, Sequence[Row]] = (None, ())
-        self._compared: tuple[object, object] = (None, None)
+        self._compared: tuple[object, ...] = (None, None, None)
         self._unpublished: list[Draft] = []
         self._beat: datetime | None = None
         self._tidied: datetime | None = None
@@ -161,8 +162,12 @@ class Announcer:
         rows = self._all()  # before the ledger: who follows a record made it part of the ledger first
         self._follower.refresh()
         state = self._follower.state
-        if self._compared[0] is rows and self._compared[1] is state.roles.records:
+        looked = rows, state.roles.records, state.roles.watches
+        if all(map(is_, looked, self._compared)):
             return [], False
+        if any(Watch(row.pair[0], row.record) not in state.roles.watches for row in rows):
+            self._watchers.keep(self._watched)  # whoever followed was removed, and what it followed with it
+            return [], True
         known = records_of(state)
         news = [Row(row.pair, row.record, known(row.record)) for row in rows if known(row.record) is not row.state]
         some = news[:MAX_MESSAGES]
@@ -170,8 +175,12 @@ class Announcer:
             declare(self._domain, self._follower)
             made = self._watchers.announce(some, at)
             return of_messages(state.administrator, made), True
-        self._compared = rows, state.roles.records
+        self._compared = looked
         return [], False
+
+    def _watched(self) -> Collection[Watch]:
+        self._follower.refresh()
+        return self._follower.state.roles.watches
 
     def _all(self) -> Sequence[Row]:
         stamp = self._watchers.changed()
@@ -181,7 +190,14 @@ class Announcer:
 
     def _beats(self, at: datetime) -> list[Draft]:
         self._watchers.announce([], at)
-        numbers = {pair: number for pair, (number, _) in self._watchers.pairs().items()}
+        there = self._follower.state.principals
+        numbers: dict[Pair, int] = {}
+        for pair, (number, _) in self._watchers.pairs().items():
+            if pair[0] in there:
+                numbers[pair] = number
+            else:
+                self._watchers.remove_watcher(pair)
+                log.info("watcher-gone", holder=pair[0], kind=pair[1])
         if numbers:
             declare(self._domain, self._follower)
         return of_heartbeats(self._follower.state.administrator, self._epoch, numbers, at)
@@ -211,6 +227,8 @@ class Announcer:
             self._domain.commit(Batch(self._follower.state.administrator, changes, note))
         if over:
             self._watchers.forget(over)
+        known = records_of(self._follower.state)
+        self._watchers.forget_confirmed(row for row in self._watchers.confirmed() if known(row.record) is False)
         for pair in gone:
             self._watchers.forget_watcher(pair)
             log.info("watcher-gone", holder=pair[0], kind=pair[1])

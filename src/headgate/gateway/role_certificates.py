@@ -177,6 +177,11 @@ class RoleCertificates:
             )
         return tuple(one.id for one in self.memberships(text, asker, None, state, now))
 
+    def service_of(self, text: str) -> str:
+        """The service that a certificate says it is of, if it says one. Nobody has vouched for it yet."""
+        form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
+        return _said_place(_said(text, form)).service
+
     def memberships(
         self, text: str, asker: Asker, place: Place | None, state: State, now: datetime
     ) -> list[Membership]:

@@ -1,8 +1,9 @@
 """The credential graph as someone may see it: credentials, what they rest on, and what would fall with one of them.
 
-Guarantees: whoever does not govern or audit everything sees its own credentials, the records that those rest on, and of
-these no holder and no condition; what would fall of others' is not told. What would fall is what the ledger would make
-of the revocation now (`roles.transition`), and nothing is changed. An answer has at most MAX_NODES nodes.
+Guarantees: whoever does not govern or audit everything sees its own credentials, their records, and which of them rest
+on which. That they rest on conditions too, or on anything of others, is one node each, of which neither state nor count
+is told; what would fall of others' is not told. What would fall is what the ledger would make of the revocation now
+(`roles.transition`), and nothing is changed. An answer has at most MAX_NODES nodes.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ MAX_NODES: Final = 5_000
 """Credentials and records told in one answer."""
 
 _RESTS: Final = "it rests on that"
+CONDITIONS: Final = "conditions"
+ELSE: Final = "something else"
+_UNTOLD: Final = {
+    CONDITIONS: "conditions; whether they hold is not told",
+    ELSE: "something else; its state is not told",
+}
 Credential: TypeAlias = Membership | Election
 Kind: TypeAlias = Literal["membership", "election", "record"]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A credential, or a record that some rest on; `state` of None is unknown."""
+    """A credential, or a record that some rest on; `state` of None is unknown, or not told."""
 
     id: str
     kind: Kind
@@ -76,7 +83,7 @@ def graph(state: State, asker: str, root: str | None, functions: Mapping[str, Ro
         if not full:  # why something falls may be policy, or another's
             falls = tuple(Ending(one.id, _RESTS) for one in falls if _is_known_by_id(state, one.id, asker))
         chosen = [found, *_by_id(state, (one.id for one in falls))]
-    return _Drawing(state, full).draw(chosen, falls)
+    return (_Drawing(state) if full else _OwnDrawing(state, asker)).draw(chosen, falls)
 
 
 def falling(state: State, root: str, functions: Mapping[str, RoleFunction]) -> Iterator[Ending]:
@@ -122,9 +129,8 @@ def said(one: Credential) -> str:
 class _Drawing:
     """Nodes and edges, from credentials to all that they rest on."""
 
-    def __init__(self, state: State, full: bool) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._full = full
         self._nodes: dict[str, Node] = {}
         self._edges: dict[Edge, None] = {}
 
@@ -149,36 +155,85 @@ class _Drawing:
                 break
             seen.add(ref)
             self._nodes[_name(ref)] = Node(_name(ref), "record", record.state, self._says(record), ref)
-            for link in record.parents:
-                self._edges[Edge(_name(link.parent), _name(ref), link.negated)] = None
-                ahead.append(link.parent)
+            ahead += self._below(record)
         edges = tuple(one for one in self._edges if one.start in self._nodes and one.to in self._nodes)
         return Graph(tuple(self._nodes.values()), edges, falls, whole)
 
+    def _below(self, record: Record) -> Iterable[Reference]:
+        """The records that one rests on, drawn as edges to it."""
+        for link in record.parents:
+            self._edges[Edge(_name(link.parent), _name(record.ref), link.negated)] = None
+        return [link.parent for link in record.parents]
+
     def _add(self, one: Credential) -> None:
         kind: Kind = "membership" if isinstance(one, Membership) else "election"
-        holder = one.holder if isinstance(one, Membership) else one.elector
         state = one.state if isinstance(one, Membership) else self._believed(one.record)
-        self._nodes[one.id] = Node(one.id, kind, state, said(one), one.record, holder if self._full else None)
+        self._nodes[one.id] = Node(one.id, kind, state, said(one), one.record, self._holder(one))
         self._edges[Edge(_name(one.record), one.id)] = None
+
+    def _holder(self, one: Credential) -> str | None:
+        return one.holder if isinstance(one, Membership) else one.elector
 
     def _believed(self, ref: Reference) -> bool | None:
         found = self._state.roles.records.get(ref)
         return None if found is None else found.state
 
     def _says(self, record: Record) -> str:
-        """What a record is about, as far as it may be told."""
+        """What a record is about."""
         if not record.fact:
             return record.op.value if record.parents else "until it is revoked"
         fact = fact_of(record.fact)
         match fact:
             case When(_, _, leaf):
-                return render_constraint(leaf) if self._full else "a condition"
+                return render_constraint(leaf)
             case NotRevoked(service, instance, role, args, revoker):
-                told = render_membership(service, instance, role, args)
-                return f"{told} is not revoked by {revoker}" if self._full else "it is not revoked by role"
+                return f"{render_membership(service, instance, role, args)} is not revoked by {revoker}"
             case Mirrored(peer):
-                return f"what {peer} says" if self._full else "what another domain says"
+                return f"what {peer} says"
+
+
+class _OwnDrawing(_Drawing):
+    """The same for someone who knows of its own credentials only."""
+
+    def __init__(self, state: State, asker: str) -> None:
+        super().__init__(state)
+        self._own: set[Reference] = set()
+        self._others: set[Reference] = set()
+        for one in _every(state):
+            (self._own if _is_known(one, asker) else self._others).add(one.record)
+        self._others -= self._own
+
+    def _below(self, record: Record) -> Iterable[Reference]:
+        """One's own credentials that a record rests on, seen through all that is no credential."""
+        found: dict[Reference, None] = {}
+        seen: set[Reference] = set()
+        ahead = [link.parent for link in record.parents]
+        while ahead:
+            ref = ahead.pop()
+            if ref in seen:
+                continue
+            seen.add(ref)
+            known = self._state.roles.records.get(ref)
+            if ref in self._own:
+                found[ref] = None
+                self._edges[Edge(_name(ref), _name(record.ref))] = None
+            elif ref in self._others:
+                self._rests_on(ELSE, record)
+            elif known is None or not known.parents:
+                self._rests_on(CONDITIONS, record)
+            else:
+                ahead += [link.parent for link in known.parents]
+        return found
+
+    def _rests_on(self, name: str, record: Record) -> None:
+        self._nodes[name] = Node(name, "record", None, _UNTOLD[name])
+        self._edges[Edge(name, _name(record.ref))] = None
+
+    def _holder(self, one: Credential) -> None:  # noqa: ARG002 - it is the asker, or not told
+        return None
+
+    def _says(self, record: Record) -> str:
+        return "all that it rests on" if record.parents else "until it is revoked"
 
 
 def _name(ref: Reference) -> str:

@@ -2,13 +2,14 @@
 
 Guarantees: everything is asked in the name of a principal that has proven its key, judged once more by the ledger at
 the very version that it makes, and answered when every stream has that version (D7). What is asked under a name of the
-client's own (`request`) is done once, however often it is sent. No one asks more often than the settings allow.
+client's own (`request`) is done once, however often it is sent. What is refused for want of credentials, or would take
+too long to find out, is refused before the ledger is held for it. No one asks for more than the settings allow.
 Leaves out: the wire (`roles`), certificates (`role_certificates`), and services of other domains.
 """
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import re
 import secrets
 import unicodedata
@@ -19,11 +20,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from headgate.decide.constraints import Budget
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.logs import Log
 from headgate.gateway.role_certificates import Asker, RoleCertificates, Signed, is_certificate
-from headgate.gateway.role_pace import Paces
+from headgate.gateway.role_pace import Paces, cost_of
+from headgate.gateway.role_trial import Asked, Holders, Trial
 from headgate.gateway.role_wire import ALL
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import (
@@ -46,14 +49,14 @@ from headgate.model.errors import (
     NotFound,
     RoleDenied,
 )
-from headgate.model.limits import MAX_APPOINTMENT_SECONDS
+from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ENTRY_STEPS
 from headgate.model.role_statements import Place
 from headgate.model.rolefiles import Argument, Given, RoleRef
 from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.trust.keys import PublicKey
+from headgate.trust.keys import PrivateKey, PublicKey
 
 _ID_BYTES: Final = 10
 _ID_NAME: Final = 40
@@ -61,6 +64,9 @@ _ID_NAME: Final = 40
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECOND: Final = timedelta(seconds=1)
 _LONGEST: Final = timedelta(seconds=MAX_APPOINTMENT_SECONDS)
+_IDS: Final = b"headgate ids of role requests"
+FOLLOWING: Final = 5
+"""How many times as often another domain may ask about our records as a client for roles: it asks for many clients."""
 log = Log("roles")
 
 Wish: TypeAlias = tuple[str, tuple[Argument, ...] | None]
@@ -104,6 +110,7 @@ class RoleService:
         certificates: RoleCertificates,
         *,
         requests: int,
+        secret: bytes,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -111,6 +118,9 @@ class RoleService:
         self._domain = domain
         self._follower = follower
         self._paces = Paces(requests)
+        self._following = Paces(requests * FOLLOWING)
+        self._secret = secret
+        self._holders = Holders()
         self._clock = clock
         self._random = random
 
@@ -120,7 +130,7 @@ class RoleService:
         self, asker: Asker, place: Service, wishes: Sequence[Wish], shown: Sequence[str] | None, request: str | None
     ) -> Held:
         """Enter roles of a service, all of them or none; one certificate embodies them."""
-        state, now = self._begin(asker)
+        state, now = self._begin(asker, len(wishes))
         ids = [self._id(asker, role, request, at) for at, (role, _) in enumerate(wishes)]
         if not all(id in state.roles.memberships for id in ids):
             self._check_news(ids, request)
@@ -129,6 +139,7 @@ class RoleService:
                 EnterRole(id, place[0], role, args, asker.principal, using, now, place[1], asker.origin)
                 for id, (role, args) in zip(ids, wishes, strict=True)
             ]
+            self._try(asker, asked, state)
             named = ", ".join(role for role, _ in wishes)
             state = self._commit(asked, f"{asker.principal} enters {brief(named)} at {_named(place)}", ids)
         held = [_membership(state, id, asker.principal) for id in ids]
@@ -228,6 +239,7 @@ class RoleService:
             asked = ElectRole(
                 id, place[0], role, args, asker.principal, using, now, roles, until, revoke_on_exit, place[1]
             )
+            self._try(asker, [asked], state)
             state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(place)}", [id])
         found = state.roles.elections.get(id)
         if found is None:
@@ -309,18 +321,33 @@ class RoleService:
         state, now = self._begin(asker)
         using = self._using(asker, place, (), shown, state, now)
         asked = kind(place[0], *wish, asker.principal, using, now, place[1])
+        self._try(asker, [asked], state)
         return self._commit([asked], f"{asker.principal} {does} {wish[0]} at {_named(place)}").version
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _begin(self, asker: Asker) -> tuple[State, datetime]:
-        self.pace(asker)
+    def _begin(self, asker: Asker, cost: int = 1) -> tuple[State, datetime]:
+        self.pace(asker, cost)
         return self._follower.state, self._clock()
 
-    def pace(self, asker: Asker) -> None:
+    def pace(self, asker: Asker, cost: int = 1) -> None:
         """Count a request, or refuse it for now; the administrator could change everything anyway."""
         if asker.principal != self._follower.state.administrator:
-            self._paces.count(asker.principal, self._clock())
+            self._paces.count(asker.principal, self._clock(), cost)
+
+    def pace_following(self, asker: Asker) -> None:
+        """Count a question about records, or refuse it for now."""
+        self._following.count(asker.principal, self._clock())
+
+    def _try(self, asker: Asker, asked: Sequence[Asked], state: State) -> None:
+        """Refuse what the ledger would refuse, without holding it; what it took to find out is counted."""
+        budget = Budget(MAX_ENTRY_STEPS)
+        try:
+            Trial(state, self._holders, self._domain.functions(state), budget).run(asked)
+        finally:
+            if asker.principal != state.administrator:
+                steps = MAX_ENTRY_STEPS - (budget.left or 0)
+                self._paces.charge(asker.principal, self._clock(), cost_of(steps))
 
     def _check_news(self, ids: Iterable[str], request: str | None) -> None:
         """Refuse to do once more what was done and has ended since."""
@@ -383,7 +410,8 @@ class RoleService:
         if request is None:
             raw = self._random(_ID_BYTES)
         else:
-            raw = hashlib.sha256(f"{asker.principal}\0{request}\0{at}".encode()).digest()[:_ID_BYTES]
+            said = f"{asker.principal}\0{request}\0{at}".encode()
+            raw = hmac.digest(self._secret, said, "sha256")[:_ID_BYTES]
         readable = re.sub(r"\W", "", role, flags=re.ASCII)[:_ID_NAME] or "role"
         return f"{readable}-{b32encode(raw).decode().lower()}"
 
@@ -397,6 +425,11 @@ class RoleService:
                 f"it would last longer than MAX_APPOINTMENT_SECONDS ({MAX_APPOINTMENT_SECONDS})",
                 remedy="choose an earlier `until`, or none",
             )
+
+
+def id_secret(key: PrivateKey) -> bytes:
+    """The secret of a domain under which its role requests have their ids, the same at each of its gateways."""
+    return hmac.digest(key.native().private_bytes_raw(), _IDS, "sha256")
 
 
 def key_of(state: State, principal: str) -> str | None:

@@ -17,7 +17,7 @@ from headgate.gateway.wire import Answer, Name, Nonce, Request, Text
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.limits import (
-    MAX_CERTIFICATE_ROLES,
+    MAX_ENTERED,
     MAX_NAME_CHARS,
     MAX_ROLE_ARGUMENTS,
     MAX_SHOWN,
@@ -52,7 +52,7 @@ class EnterRequest(Request, rename={"with_": "with"}):
     """Asks for a role, or for several at once; sent again with the same `request`, it counts once."""
 
     role: Name | None = None
-    roles: Annotated[list[WantedBody], Meta(min_length=1, max_length=MAX_CERTIFICATE_ROLES)] | None = None
+    roles: Annotated[list[WantedBody], Meta(min_length=1, max_length=MAX_ENTERED)] | None = None
     args: Arguments | None = None
     with_: Credentials | None = None
     instance: Instance = ""

@@ -68,6 +68,7 @@ def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
 async def mine(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What one holds, what one may take back, and where there are roles."""
     gateway = gateway_of(request)
+    gateway.roles.pace(_asker(request, caller))
     state = gateway.follower.state
     book, who = state.roles, caller.principal
     full = is_told_everything(state, who)
@@ -262,6 +263,7 @@ def _utc(time: datetime | None) -> datetime | None:
 async def rolefile(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """The types of a service's roles, and its statements for those who may know them."""
     gateway = gateway_of(request)
+    gateway.roles.pace(_asker(request, caller))
     state = gateway.follower.state
     service, found = _existing(state, request)
     types = await gateway.run_blocking(_types, found)
@@ -269,9 +271,10 @@ async def rolefile(request: Request, caller: Caller, body: None) -> Response:  #
     return answer(rw.RolefileAnswer(service, types, text))
 
 
-async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Response:  # noqa: ARG001
+async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Response:
     """What a text means to a service: a role with its arguments, or a literal of a type."""
     gateway = gateway_of(request)
+    gateway.roles.pace(_asker(request, caller))
     service, found = _existing(gateway.follower.state, request)
     return answer(await gateway.run_blocking(_parsed, service, found, body))
 

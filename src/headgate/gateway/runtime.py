@@ -40,7 +40,7 @@ from headgate.gateway.readers import Readers
 from headgate.gateway.register import FILE as REGISTER
 from headgate.gateway.register import Register
 from headgate.gateway.role_certificates import RoleCertificates
-from headgate.gateway.role_service import RoleService
+from headgate.gateway.role_service import RoleService, id_secret
 from headgate.gateway.signed_types import SignedTypes
 from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements, shown, signs_of_life
@@ -129,6 +129,7 @@ class Gateway:
                 lasting=timedelta(seconds=int(config.roles.certificate)),
             ),
             requests=config.roles.requests,
+            secret=id_secret(self.broker),
             clock=clock,
         )
         self.signed_types = SignedTypes(self.authority, self.register)

@@ -232,7 +232,9 @@ class RoleSettings:
     certificate: float = _duration(
         "1h", "2s", "1d", "How long a role membership certificate is good. Clients renew it by themselves."
     )
-    requests: int = _whole(600, 1, 1_000_000, "How often a principal may ask for roles in a minute, at one gateway.")
+    requests: int = _whole(
+        120, 1, 1_000_000, "How many roles a principal may ask for in a minute, at one gateway; searching costs more."
+    )
     heartbeat: float = _duration("5s", "100ms", "1h", "How often those who follow its records hear that it is alive.")
 
 

@@ -3,7 +3,7 @@
 Guarantees: numbers and the states that they stand for are one durable write, before anything is published; so whoever
 reads states gets those of a number, whichever gateway is asked. An epoch begins whenever another process begins to
 announce, also where the file was restored from a copy: what the last one had not published does not matter then, since
-in a new epoch everything is read again.
+in a new epoch everything is read again. What someone has followed is remembered while it may come to follow it again.
 Leaves out: who follows what, which is the ledger's (`Watch`): the file can be lost. Publishing (`announcing`).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,18 +20,20 @@ from typing import Any, Final, TypeAlias
 
 from headgate.model.errors import TooBusy, TooMany
 from headgate.model.limits import MAX_WATCHED
-from headgate.model.roles import Reference
+from headgate.model.roles import Reference, Watch
 from headgate.model.values import micros, moment
 from headgate.pipeline.files import Connection, changes, connect, failures, transaction
 from headgate.roles.following import Modified, Snapshot
 
 FILE: Final = "watchers.db"
-FORMAT: Final = 1
+FORMAT: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE epoch (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, at INTEGER NOT NULL);
 CREATE TABLE watchers (watcher TEXT NOT NULL, service TEXT NOT NULL, number INTEGER NOT NULL, seen INTEGER NOT NULL,
     PRIMARY KEY (watcher, service)) WITHOUT ROWID;
 CREATE TABLE announced (watcher TEXT NOT NULL, service TEXT NOT NULL, record INTEGER NOT NULL, state INTEGER,
+    PRIMARY KEY (watcher, service, record)) WITHOUT ROWID;
+CREATE TABLE confirmed (watcher TEXT NOT NULL, service TEXT NOT NULL, record INTEGER NOT NULL, seen INTEGER NOT NULL,
     PRIMARY KEY (watcher, service, record)) WITHOUT ROWID
 """
 
@@ -95,8 +97,7 @@ class Watchers:
     def rows(self) -> list[Row]:
         """Everything that is followed."""
         with self._lock, failures(self.path):
-            found = self._db.execute("SELECT watcher, service, record, state FROM announced").fetchall()
-        return [Row((watcher, service), record, _truth(state)) for watcher, service, record, state in found]
+            return _announced(self._db)
 
     def pairs(self) -> dict[Pair, tuple[int, datetime]]:
         """Who follows which service, the number of the last message, and when they were last seen."""
@@ -125,22 +126,48 @@ class Watchers:
         return made
 
     def forget(self, rows: Iterable[Row]) -> None:
-        """Some records are followed no longer."""
+        """Some records are followed no longer; whoever did may come to follow them again."""
         with self._writing() as db:
-            db.executemany(
-                "DELETE FROM announced WHERE watcher = ? AND service = ? AND record = ?",
-                [(*row.pair, row.record) for row in rows],
-            )
+            _delete(db, "announced", rows)
 
     def unwatch(self, pair: Pair, records: Iterable[Reference]) -> None:
         """One follows some records no longer."""
         self.forget(Row(pair, record, None) for record in records)
 
     def forget_watcher(self, pair: Pair) -> None:
-        """One follows a service no longer."""
+        """One follows a service no longer; it may come to follow again what it followed."""
+        self._forget_watcher(pair, ("announced", "watchers"))
+
+    def remove_watcher(self, pair: Pair) -> None:
+        """Someone who followed a service is no more."""
+        self._forget_watcher(pair, ("announced", "watchers", "confirmed"))
+
+    def _forget_watcher(self, pair: Pair, tables: Iterable[str]) -> None:
         with self._writing() as db:
-            for table in ("announced", "watchers"):
+            for table in tables:
                 db.execute(f"DELETE FROM {table} WHERE watcher = ? AND service = ?", pair)  # noqa: S608 - our own names
+
+    def keep(self, followed: Callable[[], Collection[Watch]]) -> None:
+        """Forget for good what the ledger says nobody follows.
+
+        `followed` is asked while nobody else writes here, so that it sees all that was followed before.
+        """
+        with self._writing() as db:
+            known = followed()
+            rows = [row for row in _announced(db) if Watch(row.pair[0], row.record) not in known]
+            _delete(db, "announced", rows)
+            _delete(db, "confirmed", rows)
+
+    def confirmed(self) -> list[Row]:
+        """What anyone follows, or has followed and may come to follow again."""
+        with self._lock, failures(self.path):
+            found = self._db.execute("SELECT watcher, service, record FROM confirmed").fetchall()
+        return [Row((watcher, service), record, None) for watcher, service, record in found]
+
+    def forget_confirmed(self, rows: Iterable[Row]) -> None:
+        """Nobody will come to follow these again."""
+        with self._writing() as db:
+            _delete(db, "confirmed", rows)
 
     # -- being followed ---------------------------------------------------------------------------------------
 
@@ -157,8 +184,15 @@ class Watchers:
             (held,) = db.execute("SELECT count(*) FROM announced WHERE watcher = ?", pair[:1]).fetchone()
             if held > MAX_WATCHED:
                 raise TooMany(f"`{pair[0]}` follows more than MAX_WATCHED ({MAX_WATCHED}) records")
+            _confirm(db, pair, [record for record, state in states.items() if state is not False], now)
             told = {record: self._told(db, pair, record) for record in states}
             return Snapshot(epoch, _number(db, pair), at, told)
+
+    def has_followed(self, pair: Pair, records: Iterable[Reference]) -> set[Reference]:
+        """Those of some records that one follows, or has followed."""
+        ask = "SELECT 1 FROM confirmed WHERE watcher = ? AND service = ? AND record = ?"
+        with self._lock, failures(self.path):
+            return {one for one in records if self._db.execute(ask, (*pair, one)).fetchone() is not None}
 
     def _told(self, db: Connection, pair: Pair, record: Reference) -> bool | None:
         """What is announced of a record; of one that nobody announces it is that it is no more."""
@@ -174,6 +208,30 @@ class Watchers:
             db.execute("UPDATE watchers SET seen = ? WHERE watcher = ? AND service = ?", (micros(now), *pair))
             rows = db.execute("SELECT record, state FROM announced WHERE watcher = ? AND service = ?", pair).fetchall()
             return Snapshot(epoch, _number(db, pair), at, {record: _truth(state) for record, state in rows})
+
+
+def _announced(db: Connection) -> list[Row]:
+    found = db.execute("SELECT watcher, service, record, state FROM announced").fetchall()
+    return [Row((watcher, service), record, _truth(state)) for watcher, service, record, state in found]
+
+
+def _confirm(db: Connection, pair: Pair, records: Iterable[Reference], now: datetime) -> None:
+    """Remember what one follows; past MAX_WATCHED the oldest goes."""
+    db.executemany(
+        "INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", [(*pair, record, micros(now)) for record in records]
+    )
+    (held,) = db.execute("SELECT count(*) FROM confirmed WHERE watcher = ?", pair[:1]).fetchone()
+    if held > MAX_WATCHED:
+        oldest = "SELECT service, record FROM confirmed WHERE watcher = ? ORDER BY seen LIMIT ?"
+        rows = db.execute(oldest, (pair[0], held - MAX_WATCHED)).fetchall()
+        _delete(db, "confirmed", [Row((pair[0], service), record, None) for service, record in rows])
+
+
+def _delete(db: Connection, table: str, rows: Iterable[Row]) -> None:
+    db.executemany(
+        f"DELETE FROM {table} WHERE watcher = ? AND service = ? AND record = ?",  # noqa: S608 - our own names
+        [(*row.pair, row.record) for row in rows],
+    )
 
 
 def _epoch(db: Connection) -> tuple[str, datetime]:

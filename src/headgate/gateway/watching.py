@@ -1,14 +1,16 @@
 """What other domains may ask about our roles: is a certificate good, and what are the states of records (OASIS 4.9).
 
 Guarantees: whoever asks has a session, and could see every event that it would be told by (`notices`): else it is told
-nothing. What fails is told apart by class. A record is told of to whoever knows what it is the record of; to others it
-is false, as if there were none. What is told is what was announced under a number.
+nothing, whatever becomes of the certificate or the record. What fails is told apart by class. A record is told of to
+whoever was shown a certificate of it before, and knows what it is the record of; to others it is false, as if there
+were none. What is told is what was announced under a number.
 Leaves out: telling of changes (`announcing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.requests import Request
@@ -29,6 +31,7 @@ from headgate.model.changes import Batch, WatchRecords
 from headgate.model.errors import BadDefinition, BadRequest, RoleDenied
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES
 from headgate.model.role_statements import fits
+from headgate.model.rolefiles import Argument
 from headgate.model.roles import Membership, Reference, reference_text
 from headgate.model.state import State
 from headgate.roles.following import Snapshot, record_of, word_of
@@ -45,12 +48,14 @@ def _asker(request: Request, caller: Caller) -> Asker:
 async def validate(request: Request, caller: Caller, body: pw.ValidateRequest) -> Response:
     """Is a certificate of ours good? If so, its records are followed from now on."""
     gateway, asker = gateway_of(request), _asker(request, caller)
-    gateway.roles.pace(asker)
+    gateway.roles.pace_following(asker)
     return answer(await gateway.run_blocking(_validated, gateway, asker, body))
 
 
 def _validated(gateway: Gateway, asker: Asker, body: pw.ValidateRequest) -> pw.ValidatedAnswer:
     state, now = gateway.follower.state, gateway.clock()
+    if claimed := gateway.roles.certificates.service_of(body.certificate):  # what claims none is refused by its form
+        _check_may_follow(gateway, asker, claimed)
     whose = holder(state, body.subject)
     shown = Asker(whose or "", body.subject)
     held = gateway.roles.certificates.memberships(body.certificate, shown, None, state, now)
@@ -72,8 +77,8 @@ def _validated(gateway: Gateway, asker: Asker, body: pw.ValidateRequest) -> pw.V
 
 def _followed(gateway: Gateway, asker: Asker, service: str, states: Mapping[Reference, bool | None]) -> Snapshot:
     """Note durably that one follows records, in the ledger first; what is announced of them."""
+    _check_may_follow(gateway, asker, service)
     state, now, pair = gateway.follower.state, gateway.clock(), (asker.principal, service)
-    check_may_follow(state, pair, gateway.domain.predicates(state), now, asker.origin)
     known = {one.record for one in state.roles.watches if one.watcher == asker.principal}
     fresh = tuple(ref for ref, truth in states.items() if truth is not False and ref not in known)
     declare(gateway.domain, gateway.follower)
@@ -83,7 +88,15 @@ def _followed(gateway: Gateway, asker: Asker, service: str, states: Mapping[Refe
         gateway.follower.refresh()
     now_known = records_of(gateway.follower.state)
     current = {ref: False if truth is False else now_known(ref) for ref, truth in states.items()}
-    return gateway.watchers.watch(pair, current, now)
+    told = gateway.watchers.watch(pair, current, now)
+    # What was announced of a record is of no use to whoever takes it for another.
+    return replace(told, states={ref: False if states[ref] is False else truth for ref, truth in told.states.items()})
+
+
+def _check_may_follow(gateway: Gateway, asker: Asker, service: str) -> None:
+    state = gateway.follower.state
+    pair = asker.principal, service
+    check_may_follow(state, pair, gateway.domain.predicates(state), gateway.clock(), asker.origin)
 
 
 # -- states ---------------------------------------------------------------------------------------------------
@@ -95,44 +108,54 @@ async def records(request: Request, caller: Caller, body: None) -> Response:  # 
     service = request.query_params.get("service", "")
     if not 1 <= len(service) <= MAX_NAME_CHARS:
         raise BadRequest("no service is named", remedy="send `service` in the query")
-    gateway.roles.pace(asker)
+    gateway.roles.pace_following(asker)
     return answer(await gateway.run_blocking(_read, gateway, asker, service))
 
 
 def _read(gateway: Gateway, asker: Asker, service: str) -> pw.RecordsAnswer:
-    state, now, pair = gateway.follower.state, gateway.clock(), (asker.principal, service)
-    check_may_follow(state, pair, gateway.domain.predicates(state), now, asker.origin)
+    _check_may_follow(gateway, asker, service)
     declare(gateway.domain, gateway.follower)  # so that it can subscribe
-    return _told(gateway, service, gateway.watchers.read(pair, now))
+    return _told(gateway, service, gateway.watchers.read((asker.principal, service), gateway.clock()))
 
 
 async def rejoin(request: Request, caller: Caller, body: pw.RecordsRequest) -> Response:
     """Go on to follow records that one knows from before."""
     gateway, asker = gateway_of(request), _asker(request, caller)
-    gateway.roles.pace(asker)
+    gateway.roles.pace_following(asker)
     return answer(await gateway.run_blocking(_rejoined, gateway, asker, body))
 
 
 def _rejoined(gateway: Gateway, asker: Asker, body: pw.RecordsRequest) -> pw.RecordsAnswer:
+    _check_may_follow(gateway, asker, body.service)
+    asked = [(_record(one.record, at), _arguments(one, at), one) for at, one in enumerate(body.records)]
     state = gateway.follower.state
+    pair = asker.principal, body.service
+    shown = gateway.watchers.has_followed(pair, {ref for ref, _, _ in asked})
+    shown |= {one.record for one in state.roles.watches if one.watcher == asker.principal}
     by_record: dict[Reference, list[Membership]] = {}
     for one in state.roles.memberships.values():
-        if one.service == body.service:
+        if one.service == body.service and one.record in shown:
             by_record.setdefault(one.record, []).append(one)
     known = records_of(state)
     states: dict[Reference, bool | None] = {}
-    for at, asked in enumerate(body.records):
-        ref = _record(asked.record, at)
-        fitting = any(_is_that(one, asked, state) for one in by_record.get(ref, ()))
+    for ref, args, said in asked:
+        fitting = any(_is_that(one, args, said, state) for one in by_record.get(ref, ()))
         states[ref] = known(ref) if fitting and states.get(ref, True) is not False else False
     return _told(gateway, body.service, _followed(gateway, asker, body.service, states))
 
 
-def _is_that(one: Membership, asked: pw.RecordBody, state: State) -> bool:
+def _arguments(asked: pw.RecordBody, at: int) -> tuple[Argument, ...]:
+    """All arguments of a role: whoever leaves one open is guessing."""
+    if any(one is None for one in asked.args):
+        raise BadRequest("every argument is wanted here", place=f"record {at + 1}", remedy="leave none open")
+    return rw.arguments_of(asked.args)
+
+
+def _is_that(one: Membership, args: tuple[Argument, ...], asked: pw.RecordBody, state: State) -> bool:
     """Is it the membership that a record was said to be of? After a restore a reference may mean another."""
     return (
         (one.role, one.instance) == (asked.role, asked.instance)
-        and fits(one.args, rw.arguments_of(asked.args))
+        and fits(one.args, args)
         and key_of(state, one.holder) == asked.subject
     )
 
@@ -140,7 +163,7 @@ def _is_that(one: Membership, asked: pw.RecordBody, state: State) -> bool:
 async def unwatch(request: Request, caller: Caller, body: pw.UnwatchRequest) -> Response:
     """Follow some records no longer."""
     gateway, asker = gateway_of(request), _asker(request, caller)
-    gateway.roles.pace(asker)
+    gateway.roles.pace_following(asker)
     await gateway.run_blocking(_unwatched, gateway, asker, body)
     return nothing()
 

@@ -39,7 +39,9 @@ from headgate.pipeline.layout import TIME, Slot, Words, mask_of, places
 from headgate.pipeline.policy_terms import (
     CLIENT,
     EVENT,
+    alternatives,
     conjuncts,
+    is_mixed,
     looks_at,
     operands,
     put,
@@ -204,29 +206,35 @@ class Compiled:
         self._numbers: dict[str, int] = {}
         names = list(state.types.every)
         numbers = {name: at for at, name in enumerate(names)}
-        policy = state.roles.policy.entries
-        self.entries = tuple(self._entry(state, entry, numbers[entry.event.type]) for entry in policy)
+        self.entries = tuple(
+            one for entry in state.roles.policy.entries for one in self._variants(state, entry, numbers)
+        )
         lines = [state.types.lineage(name) if name in state.types else () for name in names]
-        self.takes = np.array([[e.event.type in line for e in policy] for line in lines], np.bool_)
-        self.takes = self.takes.reshape(len(names), len(policy))
+        takes = [[names[one.type] in line for one in self.entries] for line in lines]
+        self.takes = np.array(takes, np.bool_).reshape(len(names), len(self.entries))
         masks = []
-        for entry in policy:
-            bits = state.types.bits(entry.event.type)
-            masks.append(mask_of([bits[name] for name in state.types.attributes(entry.event.type)], words))
-        self.attributes = np.array(masks, np.uint64).reshape(len(policy), words)
+        for one in self.entries:
+            bits = state.types.bits(names[one.type])
+            masks.append(mask_of([bits[name] for name in state.types.attributes(names[one.type])], words))
+        self.attributes = np.array(masks, np.uint64).reshape(len(self.entries), words)
 
-    def _entry(self, state: State, entry: EventEntry, number: int) -> Entry:
+    def _variants(self, state: State, entry: EventEntry, numbers: Mapping[str, int]) -> Iterator[Entry]:
+        """An entry, or entries one after another that say the same, of which more can be told by bits alone."""
         known, said = self._template(state, entry)
         refs, meaning = _credentials(entry.credentials, known, said)
         constraint = rewritten(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
         parts = [one for each in (*said, constraint) for one in conjuncts(settled(each))]
+        for mine in _spread(parts):
+            yield self._entry(refs, mine, entry.negative, numbers[entry.event.type])
+
+    def _entry(self, refs: tuple[RoleRef, ...], parts: list[Constraint], negative: bool, number: int) -> Entry:
         apart = {which: [one for one in parts if sides(one) == which] for which in map(frozenset, _SIDES)}
         clients = tuple(sorted(apart[frozenset({CLIENT})], key=repr))
-        place = self._part(refs, clients, entry.negative)
+        place = self._part(refs, clients, negative)
         part = self.parts[place]
         events = (*apart[frozenset()], *apart[frozenset({EVENT})])
         mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
-        return Entry(number, entry.negative, tuple(self._formula(one, part) for one in events), place, mixed)
+        return Entry(number, negative, tuple(self._formula(one, part) for one in events), place, mixed)
 
     def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Expression], list[Constraint]]:
         """What the variables of a template are worked out of, and what it says besides."""
@@ -274,6 +282,26 @@ class Compiled:
 
 
 _SIDES = ((), (EVENT,), (CLIENT,), (EVENT, CLIENT))
+
+MAX_VARIANTS = 8
+"""Entries that one with alternatives becomes, where each alternative looks at the event or at the client."""
+
+
+def _spread(parts: list[Constraint]) -> Iterator[list[Constraint]]:
+    """`x and (a or b)` as `x and a`, and then `x and b`, where `a` and `b` are not mixed themselves.
+
+    Two entries of one sign, one after another, count where one of them does, and so does a disjunction (D1).
+    """
+    waiting, done = [parts], 0
+    while waiting:
+        mine = waiting.pop(0)
+        at = next((n for n, one in enumerate(mine) if len(sides(one)) == 2 and not is_mixed(one)), None)
+        found = () if at is None else alternatives(mine[at])
+        if at is None or done + len(waiting) + len(found) > MAX_VARIANTS:
+            done += 1
+            yield mine
+            continue
+        waiting += [[*mine[:at], *conjuncts(one), *mine[at + 1 :]] for one in found]
 
 
 def _variables(constraint: Constraint) -> frozenset[str]:

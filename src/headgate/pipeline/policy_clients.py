@@ -269,7 +269,7 @@ class EventPolicies:
         said += [Holds("", one) for part in compiled.parts for one in part.columns]
         facts = facts_for(state, said or [NEVER_KNOWN])
         for number, one in self._kept.items():
-            if one.compiled is compiled and one.facts == facts and len(one) < 4 * one.asked + _SPARE:
+            if one.compiled is compiled and one.facts == facts and len(one) < 4 * one.asked + SPARE:
                 return number, self._shared(state)
         self._kept[self._next] = Clients(compiled, facts)
         self._next += 1
@@ -299,7 +299,7 @@ class EventPolicies:
         return {number: one.frozen() for number, one in self._kept.items()}
 
 
-_SPARE = 1_000
+SPARE = 1_000
 """Classes past four times those in use, from which on a policy begins anew with those in use."""
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from headgate.decide.truth import World
 from headgate.model.conditions import Attribute, Compare, Condition, Constant, InRange, InSet, Operand, TextMatch
 from headgate.model.rolefiles import (
+    Among,
     Argument,
     Between,
     Compares,
@@ -87,7 +88,7 @@ class Domain:
 class Table:
     """Something worked out for each value of a domain, when it is first asked for."""
 
-    def __init__(self, domain: Domain, make: Callable[[Any], int], dtype: type = np.int64) -> None:
+    def __init__(self, domain: Domain, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
         self._domain = domain
         self._make = make
         self._known: npt.NDArray[Any] = np.zeros(0, dtype)
@@ -96,7 +97,7 @@ class Table:
         """For every value of the domain by number."""
         at = len(self._known)
         if at < len(self._domain):
-            fresh = [self._make(value) for value in self._domain.values[at:]]
+            fresh = self._make(self._domain.values[at:])
             self._known = np.concatenate([self._known, np.array(fresh, self._known.dtype)])
         return self._known
 
@@ -109,7 +110,14 @@ class Rows:
     rows: Ints
     numbers: dict[str, Ints] = field(default_factory=dict)
     truths: dict[str, Truths] = field(default_factory=dict)
+    _looked_up: dict[int, tuple[Table, npt.NDArray[Any]]] = field(default_factory=dict)
     _distinct: dict[Column, tuple[pa.Array, Ints]] = field(default_factory=dict)
+
+    def look_up(self, table: Table, numbers: Ints) -> npt.NDArray[Any]:
+        """What a table says of the values with these numbers, which are always the same for one table."""
+        if id(table) not in self._looked_up:
+            self._looked_up[id(table)] = table, table.all()[numbers]  # the table is kept, and so its id
+        return self._looked_up[id(table)][1]
 
     def distinct(self, column: Column) -> tuple[pa.Array, Ints]:
         """The distinct values of a column in their stored form, and which one each row has; a null is one past them."""
@@ -182,9 +190,8 @@ class _Derived:
 
     def __init__(self, name: str, expression: Expression, child: Node, evaluator: Evaluator) -> None:
         self.name, self.child, self.domain = name, child, Domain()
-        self._table = Table(
-            child.domain, lambda value: self.domain.number(evaluator.value(expression, bound(child, value)))
-        )
+        number, value = self.domain.number, evaluator.value
+        self._table = Table(child.domain, lambda values: [number(value(expression, bound(child, v))) for v in values])
 
     def numbers(self, rows: Rows) -> Ints:
         if self.name not in rows.numbers:
@@ -216,6 +223,7 @@ class EventSide:
         self._leaves: dict[str, Callable[[Rows], Truths]] = {}
         self._names: dict[int, tuple[Leaf, str]] = {}
         self._relations: dict[str, Relation] = {}
+        self._codes: dict[Any, tuple[Relation, Table]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -270,6 +278,27 @@ class EventSide:
             self._relations[key] = Relation(rows, given, parts)
         return self._relations[key]
 
+    def codes(self, known: Relation, part: int, node: Node, places: list[int], *, single: bool) -> Table:
+        """The number that the values of a node have as a part of a relation; `places` says which of its values."""
+        key = id(known), part, node.name, tuple(places)
+        if key not in self._codes:
+
+            def coded(values: list[Any]) -> list[int]:
+                if single and len(places) == 1:
+                    return known.codes(part, values)
+                given = [(one,) if single else one for one in values]
+                return [NULL if one is None else known.code(part, [one[at] for at in places]) for one in given]
+
+            self._codes[key] = known, Table(node.domain, coded, np.int32)  # the relation is kept, and so its id
+        return self._codes[key][1]
+
+    def _truths(self, leaf: Leaf, node: Node, values: list[Any]) -> list[int]:
+        """The truth of a leaf for some values of a node."""
+        if isinstance(leaf, Among) and isinstance(leaf.of, Variable) and leaf.group in self._evaluator.facts.groups:
+            inside = self._evaluator.inside(leaf.group)
+            return [(TRUE if one in inside else FALSE) if type(one) is str else UNKNOWN for one in values]
+        return [code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
+
     def _leaf(self, leaf: Leaf, rows: Rows) -> Truths:
         known = self._names.get(id(leaf))
         if known is None:
@@ -297,7 +326,7 @@ class EventSide:
                 case Compares("=" | "!=" as op, Variable(), Variable()):
                     return self._equal(parts, op == "=")
         node = self.node(parts)
-        table = Table(node.domain, lambda value: code(self._evaluator.truth(cut, bound(node, value))), np.int8)
+        table = Table(node.domain, lambda values: self._truths(cut, node, values), np.int8)
 
         def look_up(rows: Rows) -> Truths:
             places = node.numbers(rows)
@@ -317,10 +346,7 @@ class EventSide:
         known = self.relation(name, args, places)
         nodes = [self._node(one) for one in parts]
 
-        def table(at: int) -> Table:
-            return Table(nodes[at].domain, lambda value: known.code(at, [value] * len(places[at])), np.int32)
-
-        tables = [table(at) for at in range(len(nodes))]
+        tables = [self.codes(known, at, node, [0] * len(places[at]), single=True) for at, node in enumerate(nodes)]
 
         def look_up(rows: Rows) -> Truths:
             numbers = [node.numbers(rows) for node in nodes]
@@ -336,8 +362,12 @@ class EventSide:
         """Are two expressions the same? Each value has a number that is equal for what is the same."""
         same: dict[Any, int] = {}
         nodes = [self._node(one) for one in parts]
-        classes = [Table(node.domain, lambda one: same.setdefault(same_key(one), len(same))) for node in nodes]
-        families = [Table(node.domain, family, np.int8) for node in nodes]
+
+        def numbered(values: list[Any]) -> list[int]:
+            return [same.setdefault(same_key(one), len(same)) for one in values]
+
+        classes = [Table(node.domain, numbered) for node in nodes]
+        families = [Table(node.domain, lambda values: list(map(family, values)), np.int8) for node in nodes]
 
         def look_up(rows: Rows) -> Truths:
             a, b = (node.numbers(rows) for node in nodes)

@@ -7,7 +7,7 @@ values.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -50,8 +50,12 @@ def mixed_term(
             left, right = _places(args, "left"), _places(args, "right")
             known = side.relation(name, args, [list(left), list(right)])
             lefts, others = list(left.values()), list(right.values())
-            coded = [known.code(1, [values[at] for at in others]) for values in rights]
-            return _Related(known, node, lefts, len(term.lefts) == 1, np.array(coded, np.int32)[column])
+            if len(others) == 1:
+                coded = known.codes(1, [values[others[0]] for values in rights])
+            else:
+                coded = [known.code(1, [values[at] for at in others]) for values in rights]
+            codes = side.codes(known, 0, node, lefts, single=len(term.lefts) == 1)
+            return _Related(known, node, codes, np.array(coded, np.int32)[column])
         case _:
             return _Asked(term.leaf, len(term.lefts), node, evaluator, rights, column)
 
@@ -65,37 +69,35 @@ class _Compared:
 
     def __init__(self, op: str, node: Node, rights: list[Argument], column: Ints) -> None:
         self._op, self._node = op, node
-        families: dict[int, list[Any]] = {}
-        for one in rights:
-            families.setdefault(family(one), []).append(one)
-        self._orders: dict[int, list[Any]] = {}
-        self._sets: dict[Any, int] = {}
-        for which, values in families.items():
-            if which == SET:
-                self._sets = {one: at for at, one in enumerate(dict.fromkeys(values))}
-            elif which != NO_FAMILY:
-                self._orders[which] = sorted(set(values))
-        ranks = [self._span(one)[0] for one in rights]
+        kinds = list(map(family, rights))
+        families: dict[int, set[Any]] = {}
+        for kind, one in zip(kinds, rights, strict=True):
+            families.setdefault(kind, set()).add(one)
+        # Sets have no order, but then only whether they are equal is asked.
+        self._orders = {kind: list(ones) if kind == SET else sorted(ones) for kind, ones in families.items() if kind}
+        self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
+        self._places[NO_FAMILY] = {None: 0}
+        ranks = [self._places[kind][one] for kind, one in zip(kinds, rights, strict=True)]
         self._ranks = np.array(ranks, np.int32)[column]
-        self._families = np.array([family(one) for one in rights], np.int8)[column]
+        self._families = np.array(kinds, np.int8)[column]
         domain = node.domain
-        self._low = Table(domain, lambda one: self._span(one)[0], np.int32)
-        self._high = Table(domain, lambda one: self._span(one)[1], np.int32)
-        self._kinds = Table(domain, family, np.int8)
+        self._low = Table(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
+        self._high = Table(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
+        self._kinds = Table(domain, lambda values: list(map(family, values)), np.int8)
 
     def _span(self, value: Argument) -> tuple[int, int]:
         """The ranks that are the same as a value: from here, to before there."""
-        which = family(value)
-        if which == SET:
-            assert isinstance(value, frozenset)
-            at = self._sets.get(value, len(self._sets))
-            return at, at + (value in self._sets)
-        order = self._orders.get(which, [])
-        return (bisect_left(order, value), bisect_right(order, value)) if which != NO_FAMILY else (0, 0)
+        kind = family(value)
+        at = self._places.get(kind, {}).get(value)
+        if at is not None:
+            return at, at + 1
+        order = self._orders.get(kind, [])
+        before = len(order) if kind == SET else bisect_left(order, value)
+        return before, before
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
         numbers = self._node.numbers(rows)
-        return [table.all()[numbers] for table in (self._low, self._high, self._kinds)]
+        return [rows.look_up(table, numbers) for table in (self._low, self._high, self._kinds)]
 
     def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
         low, high, kinds = seen
@@ -123,20 +125,12 @@ class _Compared:
 class _Related:
     """`Relation(left, right, ...)`: what the event says, and what the client does, looked up together."""
 
-    def __init__(self, known: Relation, node: Node, lefts: list[int], single: bool, others: Codes) -> None:
-        self._relation, self._node, self._others = known, node, others
-
-        def code_of(value: Any) -> int:
-            if value is None:
-                return NULL
-            values = (value,) if single else value
-            return known.code(0, [values[at] for at in lefts])
-
-        self._codes = Table(node.domain, code_of, np.int32)
+    def __init__(self, known: Relation, node: Node, codes: Table, others: Codes) -> None:
+        self._relation, self._node, self._codes, self._others = known, node, codes, others
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
         numbers = self._node.numbers(rows)
-        return [self._codes.all()[numbers]]
+        return [rows.look_up(self._codes, numbers)]
 
     def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
         left, right = seen[0][events], self._others[choices]

@@ -38,6 +38,10 @@ class Relation:
         for numbers, places in zip(self._numbers, parts, strict=True):
             keys = [tuple(same_key(row[at]) for at in places) for row in fitting]
             coded.append([numbers.setdefault(key, len(numbers)) for key in keys])
+        self._texts: list[dict[str, int]] = [
+            {key[0][1]: number for key, number in numbers.items() if len(key) == 1 and type(key[0][1]) is str}
+            for numbers in self._numbers
+        ]
         self._levels: list[tuple[int, bool, npt.NDArray[Any]]] = []
         at = np.array(coded[0], np.int64)
         for more, numbers in zip(coded[1:], self._numbers[1:], strict=True):
@@ -61,6 +65,11 @@ class Relation:
         if any(value is None for value in values):
             return NULL
         return self._numbers[part].get(tuple(map(same_key, values)), NONE)
+
+    def codes(self, part: int, values: Sequence[Argument]) -> list[int]:
+        """The numbers of many values of a part that is one column."""
+        texts = self._texts[part]
+        return [texts.get(one, NONE) if type(one) is str else self.code(part, (one,)) for one in values]
 
     def found(self, codes: Sequence[Codes]) -> Flags:
         """Which of the tuples are in the relation?"""

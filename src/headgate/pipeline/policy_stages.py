@@ -185,6 +185,9 @@ class Stages:
                 held[looked.rows] = self._events.truth(formula, looked)
             case OfBoth():
                 found = self._term(formula, part).of_events(looked)
+                if len(looked.rows) == len(seen.batch):
+                    seen.terms[id(formula)] = found
+                    return
                 kept = seen.terms.setdefault(id(formula), [np.zeros(len(seen.batch), one.dtype) for one in found])
                 for whole, one in zip(kept, found, strict=True):
                     whole[looked.rows] = one
@@ -336,11 +339,15 @@ def _cut_behind(hits: Words, ends: Words) -> None:
 
 def _grouped(rows: Words) -> tuple[Ints, Ints]:
     """For each distinct row one place where it stands, and for each row which of those it is."""
-    group = np.zeros(len(rows), np.int64)
-    first = group[:1]
-    for column in range(rows.shape[1]):
-        values, mine = np.unique(rows[:, column], return_inverse=True)
-        _, first, group = np.unique(group * len(values) + mine, return_index=True, return_inverse=True)
+    first, group = np.zeros(min(1, len(rows)), np.int64), np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        if len(column) and (column == column[0]).all():
+            continue
+        values, places, mine = np.unique(column, return_index=True, return_inverse=True)
+        if len(first) <= 1:
+            first, group = places, mine
+        else:
+            _, first, group = np.unique(group * len(values) + mine, return_index=True, return_inverse=True)
     return first, group
 
 

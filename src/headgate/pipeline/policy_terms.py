@@ -169,11 +169,39 @@ def looks_at(expression: Expression) -> frozenset[str]:
 
 def conjuncts(constraint: Constraint) -> Iterator[Constraint]:
     """The parts that must all hold."""
-    if isinstance(constraint, Both):
-        for arg in constraint.args:
+    match constraint:
+        case Both(args):
+            for arg in args:
+                yield from conjuncts(arg)
+        case Negated(Negated(arg)):
             yield from conjuncts(arg)
-    else:
-        yield constraint
+        case Negated(Either(args)):
+            for arg in args:
+                yield from conjuncts(Negated(arg))
+        case _:
+            yield constraint
+
+
+def alternatives(constraint: Constraint) -> tuple[Constraint, ...]:
+    """The parts of which one must hold."""
+    match constraint:
+        case Either(args):
+            return args
+        case Negated(Both(args)):
+            return tuple(Negated(arg) for arg in args)
+        case _:
+            return (constraint,)
+
+
+def is_mixed(constraint: Constraint) -> bool:
+    """Does some leaf look at event and client together?"""
+    match constraint:
+        case Starred(arg) | Negated(arg):
+            return is_mixed(arg)
+        case Both(args) | Either(args):
+            return any(map(is_mixed, args))
+        case leaf:
+            return len(sides(leaf)) == 2
 
 
 # -- facts --------------------------------------------------------------------------------------------------------

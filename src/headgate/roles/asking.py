@@ -152,9 +152,8 @@ class Asking(Mirroring):
 
     def _standing(self, request: EnterRole) -> tuple[Election, ...]:
         """The elections to a role that are in force."""
-        wanted = request.service, request.instance, request.role
-        every = {**self.state.roles.elections, **self.elected}
-        found = (self.election(id) for id, one in every.items() if (one.service, one.instance, one.role) == wanted)
+        standing = self.book.standing.get((request.service, request.instance, request.role), ())
+        found = map(self.election, standing)
         return tuple(one for one in found if one is not None and self.records.state(one.record) is True)
 
     def _still_in_office(self, elections: tuple[Election, ...]) -> frozenset[str]:
@@ -230,7 +229,7 @@ class Asking(Mirroring):
             raise BadDefinition(f"the election `{request.id}` would be over at once", remedy="choose a later `until`")
         if len(request.required) > MAX_SHOWN:
             raise BadDefinition(f"an election requires more than MAX_SHOWN ({MAX_SHOWN}) roles")
-        if sum(1 for one in self.state.roles.elections.values() if one.elector == request.principal) >= MAX_ELECTIONS:
+        if len(self.book.electing.get(request.principal, ())) >= MAX_ELECTIONS:
             raise RoleDenied(
                 f"`{request.principal}` has MAX_ELECTIONS ({MAX_ELECTIONS}) elections in force",
                 failure="misuse",
@@ -267,7 +266,7 @@ class Asking(Mirroring):
         )
         self.elected[new.id] = new
         self.records.hold(record)
-        self.book.users.setdefault(record, {})[new.id] = None
+        self.book.elect(new)
 
     def _required(self, ref: RoleRef, place: Service) -> RoleRef:
         return self.scene(place).own(ref)

@@ -34,13 +34,17 @@ class Book:
         self.records = Records(book.records.values(), state.version, uses)
         self.users: dict[Reference, dict[str, None]] = {}
         self.members: dict[Office, dict[str, None]] = {}
+        self.standing: dict[Office, dict[str, None]] = {}
+        """The elections to a role."""
+        self.electing: dict[str, dict[str, None]] = {}
+        """The elections by a principal."""
         self._found: dict[Office, dict[int, Found]] = {}
         """Of a role that was looked at by an argument in a place, the memberships by that argument."""
         self.interest = Interest()
         for membership in book.memberships.values():
             self.add(membership)
         for election in book.elections.values():
-            self.users.setdefault(election.record, {})[election.id] = None
+            self.elect(election)
         for record in book.records.values():
             if record.fact:
                 self.interest.add(record.fact)
@@ -54,11 +58,20 @@ class Book:
             if place < len(one.args):
                 found.setdefault(same(one.args[place]), {})[one.id] = None
 
+    def elect(self, one: Election) -> None:
+        """An election begins."""
+        self.users.setdefault(one.record, {})[one.id] = None
+        self.standing.setdefault((one.service, one.instance, one.role), {})[one.id] = None
+        self.electing.setdefault(one.elector, {})[one.id] = None
+
     def remove(self, one: Membership | Election) -> None:
         """A membership or an election ends."""
         _discard(self.users, one.record, one.id)
-        if isinstance(one, Membership):
-            office = (one.service, one.instance, one.role)
+        office = (one.service, one.instance, one.role)
+        if isinstance(one, Election):
+            _discard(self.standing, office, one.id)
+            _discard(self.electing, one.elector, one.id)
+        else:
             _discard(self.members, office, one.id)
             for place, found in self._found.get(office, {}).items():
                 if place < len(one.args):

@@ -153,7 +153,7 @@ def _check_policy(
         if (of, clash) in seen:
             continue
         if told:
-            raise BadDefinition(clash.message, place=place, remedy=clash.remedy)
+            raise BadDefinition(f"{place}: {clash.message}", remedy=clash.remedy)
         raise BadDefinition("the event policy does not fit the type", remedy="ask the administrator which entry")
 
 

@@ -225,9 +225,10 @@ class Settling:
         for holder in after.roles.held.keys() & gone:
             for one in list(self.kept_by(holder)):
                 self.end(one, "its holder is no more")
-        for election in after.roles.elections.values() if gone else ():
-            if election.elector in gone and election.id not in self.ended:
-                self.end(election, "its elector is no more")
+        for elector in self.book.electing.keys() & gone:
+            for election in map(self.election, list(self.book.electing[elector])):
+                if election is not None:
+                    self.end(election, "its elector is no more")
         for watch in [one for one in self.watches if one.watcher in gone] if gone else ():
             self.watches.discard(watch)
             self.records.release(watch.record)

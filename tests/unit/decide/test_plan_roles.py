@@ -164,7 +164,7 @@ def test_rules_for_roles_are_told_apart_by_their_roles() -> None:
 
     now = made(rule("Login.On(1)"))
     assert planned(now, made(rule("Login.On(1)"))).empty
-    for other in ("Login.On(true)", "Login.On(x)", "Login.On", "On(1)"):
+    for other in ("Login.On(true)", "Login.On(x)", "Login.On", "Other.On(1)"):
         assert not planned(now, made(rule(other))).empty
 
 

@@ -26,6 +26,7 @@ from headgate.model.changes import (
     DeclareType,
     EndCredential,
     GrantRole,
+    RemovePrincipal,
     RemoveRule,
     RetireType,
     SetConnect,
@@ -307,6 +308,49 @@ def test_what_is_no_more_and_who_does_not_read_is_let_go(node: Node) -> None:
     assert len(node.domain.events()) == count, "nobody is there to hear a heartbeat"
 
 
+def test_what_a_removed_principal_followed_is_forgotten_and_not_its_successors(node: Node) -> None:
+    one = node.grant("one")
+    node.follow(one)
+    node.round()
+    node.commit(RemovePrincipal("cl"))
+    node.round(5)
+    assert (node.watchers.rows(), node.watchers.pairs(), node.watchers.confirmed()) == ([], {}, [])
+    assert node.domain.ledger.state().roles.watches == frozenset()
+
+    node.commit(DeclarePrincipal("cl"))
+    node.follow(one)
+    node.round()
+    node.commit(RemovePrincipal("cl"))
+    node.commit(DeclarePrincipal("cl"))  # before anyone has looked
+    node.round(1)
+    assert (node.watchers.rows(), node.watchers.confirmed()) == ([], [])
+    node.commit(EndCredential("one"))
+    node.round(1)
+    assert node.said(MODIFIED) == []
+
+
+def test_what_one_followed_is_remembered_until_it_is_no_more(node: Node) -> None:
+    one, two = node.grant("one"), node.grant("two")
+    node.follow(one, two)
+    node.round(MAX_WATCHER_SILENCE_SECONDS)
+    assert node.watchers.rows() == []
+    assert node.watchers.has_followed(PAIR, [one, two, R]) == {one, two}
+    node.commit(EndCredential("one"))
+    node.round(61)
+    assert node.watchers.has_followed(PAIR, [one, two]) == {two}
+
+
+def test_only_so_much_of_what_one_followed_is_remembered(watchers: Watchers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.gateway.watchers.MAX_WATCHED", 2)
+    watchers.begin("a", list, START)
+    records = [reference(place, 1) for place in range(3)]
+    for second, one in enumerate(records):
+        watchers.watch(PAIR, {one: True}, START + timedelta(seconds=second))
+        watchers.unwatch(PAIR, [one])
+    assert watchers.has_followed(PAIR, records) == set(records[1:])
+    assert watchers.has_followed(("eve", "Login"), records) == set()
+
+
 # -- over HTTP ------------------------------------------------------------------------------------------------
 
 
@@ -406,19 +450,63 @@ def test_a_record_is_told_of_to_who_knows_what_it_is_of(place: Office) -> None:
         answer = place.made("bob", "/records", service="Login", records=[{**asked, **other}])
         return str(answer["states"][other.get("record", held["record"])])
 
-    assert told() == "true"
-    place.ask("bob", "POST", "/unwatch", {"service": "Login", "records": [held["record"]]})
+    assert told() == "false", "nobody has shown it a certificate"
     assert held["record"] not in read(place)["states"]
+    validated(place, held, "anna")
+    assert told() == "true"
+    place.served.gateway.watchers.forget_watcher(("bob", "Login"))
+    assert told() == "true", "what it has followed it may follow again"
     for wrong in (
         {"role": "Admin"},
         {"args": ["anna", "ely"]},
         {"args": ["anna"]},
         {"instance": "x"},
+        {"args": ["carl", "five"], "subject": did(place, "carl")},
         {"subject": did(place, "bob")},
         {"record": "1.1"},
     ):
         assert told(**wrong) == "false", wrong
-        assert held["record"] not in read(place)["states"]
+        assert read(place)["states"][held["record"]] == "true", "and it goes on to follow the one that it knows"
+    twice = [asked, {**asked, "subject": did(place, "bob")}]
+    for records in (twice, twice[::-1]):
+        answer = place.made("bob", "/records", service="Login", records=records)
+        assert answer["states"] == {held["record"]: "false"}
+    place.ask("bob", "POST", "/unwatch", {"service": "Login", "records": [held["record"]]})
+    assert held["record"] not in read(place)["states"]
+    assert told() == "true", "it may change its mind"
+    assert read(place)["states"][held["record"]] == "true"
+
+
+def test_nobody_finds_out_by_guessing_who_holds_what(place: Office) -> None:
+    held = place.log_on("erik", "secret")
+    guess = {"role": "LoggedOn", "subject": did(place, "erik")}
+    version = place.state.version
+    every = [f"{at}.{magic}" for at in range(20) for magic in range(max(0, version - 40), version + 1)]
+    assert held["record"] in every
+    for args in ([None, None], ["erik", None]):
+        answer = place.post("bob", "/records", service="Login", records=[{**guess, "record": "1.1", "args": args}])
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
+    records = [{**guess, "record": one, "args": ["erik", "secret"]} for one in every]
+    told = place.made("bob", "/records", service="Login", records=records)
+    assert set(told["states"].values()) == {"false"}
+    assert not any(one.watcher == "bob" and one.record in _mine(place, "erik") for one in place.state.roles.watches)
+
+
+def _mine(place: Office, who: str) -> set[Reference]:
+    return {one.record for one in place.state.roles.held_by(who)}
+
+
+def test_who_may_not_follow_is_not_told_whether_a_certificate_stands(place: Office) -> None:
+    held = place.log_on("anna", "eight")
+    body = {"certificate": held["certificate"], "subject": did(place, "anna")}
+    head, payload, _ = held["certificate"].split(".")
+    forged = {**body, "certificate": f"{head}.{payload}.{'A' * 86}"}
+    before = place.post("carl", "/validate", **body).json()
+    assert before["code"] == "subscribe-denied"
+    assert place.leave("anna", held["id"]).status_code == 204
+    for one in (body, forged, {**body, "subject": did(place, "carl")}):
+        assert place.post("carl", "/validate", **one).json() == before
+    assert place.denied("bob", "/validate", **body) == ("revocation", "revoked")
 
 
 def test_requests_that_are_none_are_refused(place: Office) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.role_pace import Paces
+from headgate.gateway.role_pace import STEPS_PACED, Paces, cost_of
 from headgate.model.changes import AddMember, AddRule, DeclarePrincipal, RemoveMember
 from headgate.model.errors import TooBusy
-from headgate.model.limits import MAX_SHOWN
+from headgate.model.limits import MAX_ENTERED, MAX_SHOWN
 from headgate.model.rights import Action, Rule
 from headgate.model.rolefiles import RoleRef
 from headgate.model.state import ADMINISTRATOR
@@ -25,7 +25,7 @@ from strategies.serving import SALE, eventually
 
 @pytest.fixture(scope="module")
 def conf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    with office(tmp_path_factory.mktemp("conf") / "domain") as made:
+    with office(tmp_path_factory.mktemp("conf") / "domain", roles__requests="100000") as made:
         yield made
 
 
@@ -427,6 +427,32 @@ def test_a_service_says_what_a_text_means(conf: Office) -> None:
     assert conf.denied("carl", "/Conf/parse", text="Login.LoggedOn(u)")[0] == "misuse"
 
 
+def test_the_graph_tells_of_conditions_and_of_others_only_that_there_are_some(conf: Office) -> None:
+    others = [conf.log_on("anna"), conf.enter("anna", "Chair")]
+    told = elected(conf, revoke_on_exit=True)
+    mine = [conf.log_on("carl"), conf.enter("carl", "Member", **{"with": ["*", told["delegation"]]})]
+    found = conf.ask("carl", "GET", "/graph").json()
+    own = {f"record {one['record']}" for one in mine}
+    assert {one["id"] for one in found["nodes"] if one["kind"] == "record"} == own | {"something else"}
+    assert (f"record {mine[0]['record']}", f"record {mine[1]['record']}") in {
+        (one["from"], one["to"]) for one in found["edges"]
+    }
+    (other,) = (one for one in found["nodes"] if one["id"] == "something else")
+    assert (other["state"], other.get("record")) == ("unknown", None)
+    text = json.dumps(found)
+    assert not any(one["id"] in text or f"record {one['record']}" in text for one in [*others, told["election"]])
+
+    conf.enter("carl", "Guest")  # which may be revoked by role
+    again = conf.ask("carl", "GET", "/graph").json()
+    assert [one["state"] for one in again["nodes"] if one["id"] == "conditions"] == ["unknown"]
+    anna = conf.ask("anna", "GET", "/graph").json()
+    assert {one["id"] for one in anna["nodes"] if one["kind"] == "record"} == {
+        "conditions",
+        *(f"record {one['record']}" for one in [*others, told["election"]]),
+    }
+    assert all("chairs" not in one["says"] for one in anna["nodes"])
+
+
 def test_the_graph_shows_one_s_own_and_what_would_fall(conf: Office) -> None:
     logged = conf.log_on("anna")
     anna = conf.enter("anna", "Chair")
@@ -478,6 +504,25 @@ def test_failures_are_counted_by_class(conf: Office) -> None:
     assert {one: counted(one) - before[one] for one in classes} == dict.fromkeys(classes, 1.0)
 
 
+def test_what_is_searched_for_long_costs_more() -> None:
+    paces, begin = Paces(10), now()
+    assert [cost_of(steps) for steps in (0, STEPS_PACED - 1, STEPS_PACED, 5 * STEPS_PACED)] == [0, 0, 1, 5]
+    paces.count("anna", begin)
+    paces.count("anna", begin)
+    paces.charge("anna", begin, 50)
+    with pytest.raises(TooBusy):  # it began before that was spent, and is stopped now
+        paces.charge("anna", begin, 1)
+    with pytest.raises(TooBusy):
+        paces.count("anna", begin + timedelta(seconds=59))
+    paces.charge("anna", begin, 0)
+    paces.count("bob", begin, 50)  # who has spent nothing is served once
+    with pytest.raises(TooBusy):
+        paces.count("bob", begin)
+    paces.count("anna", begin + timedelta(seconds=60), 10)
+    with pytest.raises(TooBusy):
+        paces.count("anna", begin + timedelta(seconds=61))
+
+
 def test_a_principal_asks_only_so_often() -> None:
     paces, begin = Paces(3), now()
     for second in range(3):
@@ -501,9 +546,23 @@ def test_the_pace_holds_for_every_role_request_but_the_administrators(tmp_path: 
             slow.enter("anna", "Chair")
         assert code(slow.post("anna", "/Conf/enter", role="Chair")) == (503, "too-busy")
         assert code(slow.ask("anna", "GET", "/graph")) == (503, "too-busy")
-        assert slow.ask("anna", "GET", "").status_code == 200
+        assert code(slow.ask("anna", "GET", "")) == (503, "too-busy")
+        assert code(slow.ask("anna", "GET", "/Conf/rolefile")) == (503, "too-busy")
+        assert code(slow.post("anna", "/Conf/parse", text="Member('dm')")) == (503, "too-busy")
+        assert slow.ask(ADMINISTRATOR, "GET", "").status_code == 200
         slow.log_on("bob")
         slow.enter("bob", "Chair")
+
+
+def test_every_role_of_a_request_counts_and_there_are_only_so_many(tmp_path: Path) -> None:
+    with office(tmp_path / "domain", roles__requests="10") as slow:
+        slow.log_on("anna")
+        note = {"role": "Note", "args": [{"set": "rw"}]}
+        assert code(slow.post("anna", "/Conf/enter", roles=[note] * (MAX_ENTERED + 1))) == (400, "bad-request")
+        assert len(slow.made("anna", "/Conf/enter", roles=[note] * MAX_ENTERED)["memberships"]) == MAX_ENTERED
+        assert code(slow.post("anna", "/Conf/enter", roles=[note] * 3)) == (503, "too-busy")
+        slow.made("anna", "/Conf/enter", roles=[note] * 2)
+        assert code(slow.post("anna", "/Conf/enter", role="Chair")) == (503, "too-busy")
 
 
 def test_a_certificate_ends_and_the_membership_does_not(tmp_path: Path) -> None:
