@@ -1,7 +1,8 @@
 """Spark and `decide` agree: random worlds on the real ledger, log and streaming query.
 
 Ten worlds share a domain, their steps interleaved, and the query runs twice: in the middle of the story and at its
-end. One in three has roles and event policy, of which the domain has one: that of the world that spoke last. `HEADGATE_EXAMPLES` and `HEADGATE_SEED` choose how many worlds and which.
+end. One in three has roles and event policy, of which the domain has one: that of the world that spoke last.
+`HEADGATE_EXAMPLES` and `HEADGATE_SEED` choose how many worlds and which.
 """
 
 from __future__ import annotations
