@@ -31,7 +31,7 @@ from headgate.trust.keys import PrivateKey
 from strategies.role_serving import Office, office
 from strategies.serving import eventually
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LOGIN = "Login"
 
 
@@ -226,7 +226,7 @@ def test_a_peer_that_is_one_no_longer_is_let_go_altogether(here: Here, issuer: O
         await here.shown(held["certificate"])
         here.commit(RemovePeer(LOGIN))
         await asyncio.wait_for(task, PATIENCE)
-        assert record_of(held["record"]) not in here.followed()
+        await until(lambda: record_of(held["record"]) not in here.followed(), "it to be let go")
         assert here.state.roles.memberships == {}
 
     run(story)
