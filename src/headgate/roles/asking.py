@@ -279,20 +279,30 @@ class Asking(Mirroring):
         shown: tuple[Membership, ...],
         scene: Scene,
     ) -> tuple[Membership, tuple[Argument | None, ...]] | None:
-        """By which membership a client elects to a role, and what is settled of its arguments thereby."""
+        """By which membership a client elects to a role, and what is settled of its arguments thereby.
+
+        That is the first that any statement asks of an elector; what all such statements say alike is settled.
+        """
+        office: Membership | None = None
+        settled: list[tuple[Argument | None, ...]] = []
         for statement in rolefile.statements:
             if statement.head.role != role or (wanted is not None and len(wanted) != len(statement.head.args)):
                 continue
-            asked = [] if wanted is None else list(zip(map(scene.settled, statement.head.args), wanted, strict=True))
+            head = tuple(map(scene.settled, statement.head.args))
+            asked = [] if wanted is None else list(zip(head, wanted, strict=True))
             bound = unify([(term, arg) for term, arg in asked if arg is not None], {})
             if bound is None:
                 continue
             for elector in statement.electors:
-                for one in shown:
+                for one in shown if office is None else (office,):
                     made = fit(scene.own(elector.ref), one, bound)
                     if made is not None:
-                        return one, tuple(_known(term, made) for term in map(scene.settled, statement.head.args))
-        return None
+                        office = one
+                        settled.append(tuple(_known(term, made) for term in head))
+                        break
+        if office is None:
+            return None
+        return office, tuple(one[0] if len(set(map(same, one))) == 1 else None for one in zip(*settled, strict=True))
 
     def _end_credential(self, request: EndCredential) -> None:
         membership, election = self.membership(request.id), self.election(request.id)

@@ -193,6 +193,8 @@ def test_an_entry_is_true_where_a_plainer_reading_says_so(
         ("Seen(s) <= L.On(s)", {"badge": "bob"}, False),
         ("Seen(s) <= L.On(s)", {}, None),
         ("Seen(s) <= L.Off(s)", {}, False),
+        ("Seen(b) <= L.On", {}, True),
+        ("Seen(b) <= L.On(u, x)", {}, False),
         ("Seen(s) <= L.On(s) & L.Off(s)", {"badge": "ann"}, False),
         ("Seen(s) <= L.On('bob')", {}, False),
         ("Seen(s) <= L.On('ann')", {}, True),

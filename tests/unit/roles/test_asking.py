@@ -113,6 +113,14 @@ def test_an_elector_that_has_left_may_have_elected_unless_the_office_is_starred(
                 story.enter("m", "bob", "Member", using=("bob-on", "e"))
 
 
+def test_what_needs_the_elector_to_stay_gives_way_to_what_does_not() -> None:
+    story = told("Chair <- L.On('ann')", "In('held') <- L.On(u) <| Chair*", "In('free') <- L.On(u) <| Chair")
+    story.enter("chair", "ann", "Chair").elect("e", "ann", "In").elect("f", "ann", "In")
+    assert story.enter("i", "bob", "In", using=("bob-on", "e")).args("i") == ("held",)
+    assert story.end("chair").enter("j", "bob", "In", using=("bob-on", "f")).args("j") == ("free",)
+    assert "i" not in story
+
+
 # -- elections ----------------------------------------------------------------------------------------------------
 
 
