@@ -80,7 +80,7 @@ def policy(made: Alone) -> list[Change]:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
     directory: Path = tmp_path_factory.mktemp("openapi") / "domain"
     with alone(directory, policy) as made:
-        made.start(subscribe__wait="100ms", subscribe__max_reservation="1d")
+        made.start(subscribe__wait="100ms", subscribe__max_reservation="1d", roles__requests="100000")
         with made.deciding():
             yield made
 
