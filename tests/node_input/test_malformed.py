@@ -430,7 +430,6 @@ BATCHES: dict[str, list[dict[str, Any]]] = {
         {"op": "declare-type", "name": "a.A", "type": {"extends": "a.B"}},
         {"op": "declare-type", "name": "a.B", "type": {"extends": "a.A"}},
     ],
-    "a tuple of nothing": [{"op": "add-row", "relation": "SecretTies", "row": []}],
     "a tuple with null": [{"op": "add-row", "relation": "SecretTies", "row": [None]}],
     "a huge number": [{"op": "set-attribute", "principal": "anna", "name": "rank", "value": 2**70}],
     "a bad key": [{"op": "set-key", "principal": "anna", "key": "did:key:z6Mk" + "0" * 44}],

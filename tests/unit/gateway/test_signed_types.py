@@ -130,10 +130,10 @@ def test_a_retired_type_does_not_come_back_because_someone_kept_its_definition(s
     extend = certificate(owner.key, other, types("old.*", "extend"))
     heir = issue_type(other, name="old.Heir", attributes={}, now=now(), credentials=[extend], parent=text)
 
+    grown = issue_type(owner.key, name=name, attributes={**PLATE, "x": Kind.INT}, now=now(), credentials=[install])
     shop.commit(RetireType(name))
     assert refused(shop, name, text) == ("bad-statement", "retired")
     assert refused(shop, "old.Heir", heir) == ("bad-statement", "retired")
-    grown = issue_type(owner.key, name=name, attributes={**PLATE, "x": Kind.INT}, now=now(), credentials=[install])
     assert refused(shop, name, grown) == ("bad-statement", "retired")
     assert name not in state(shop).types
 
