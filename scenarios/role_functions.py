@@ -24,3 +24,10 @@ def may_treat(known, nurse):
 
 
 may_treat.monitored = True
+
+
+def userid(text):
+    """A user name as it is kept: small letters, and letters alone."""
+    if not text.isalpha():
+        raise ValueError("a user name has letters only")
+    return text.lower()

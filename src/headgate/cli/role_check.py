@@ -289,7 +289,7 @@ def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile]
         return check_rolefile(said, service=service, known=rolefiles.get)
     functions = ground.functions
     return check_rolefile(
-        settle_rolefile(said, state),
+        settle_rolefile(said, state, rolefiles, functions),
         service=service,
         known=rolefiles.get,
         groups=frozenset(state.groups),

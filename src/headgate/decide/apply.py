@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check, check_role
-from headgate.decide.constraints import named
+from headgate.decide.constraint_names import named
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.normal import clauses
 from headgate.decide.requirements import check_requirement

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
-from headgate.decide.constraints import Scene, named, truth, value, variables_of
+from headgate.decide.constraint_names import named, variables_of
+from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, rule_of
 from headgate.decide.prove import opaque
 from headgate.decide.rolebook import alike

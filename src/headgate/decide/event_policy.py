@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.decide.constraints import Scene, compared, in_relations, truth, value, variables, variables_of
+from headgate.decide.constraint_names import in_relations, variables, variables_of
+from headgate.decide.constraints import Scene, compared, truth, value
 from headgate.decide.rolebook import alike, is_of
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event

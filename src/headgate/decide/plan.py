@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Final, TypeAlias
 
 from headgate.decide.apply import apply
-from headgate.decide.constraints import named
+from headgate.decide.constraint_names import named
 from headgate.decide.reduction import exact as exact_authority
 from headgate.decide.standing import Standing
 from headgate.model.authority import Issuing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from headgate.decide.bind import subjects
-from headgate.decide.constraints import variables
+from headgate.decide.constraint_names import variables
 from headgate.decide.entry_conditions import policy_rules
 from headgate.decide.event_policy import credentials, means
 from headgate.decide.plan import Exact, exact

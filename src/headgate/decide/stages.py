@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from headgate.decide.constraints import Scene, truth, value, variables
+from headgate.decide.constraint_names import variables
+from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, put
 from headgate.model.events import Event
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES

@@ -113,7 +113,7 @@ class Trial:
         if one.using is None:  # entering is accepting: whatever stands that may elect the client
             standing = self._holders.of(self._book).standing((one.service, one.instance), one.role)
             elections = tuple(each for each in standing if self._believed(each.record) is True)
-        args = None if one.args is None else conform_arguments(rolefile, one.role, one.args)
+        args = None if one.args is None else conform_arguments(rolefile, one.role, one.args, self._functions)
         office = frozenset(each.id for each in elections if self._believed(each.office_record) is True)
         request = Request(one.role, args, shown, elections, self._book.bans, office)
         scene = self._scene(one, rolefile, one.origin)
@@ -147,7 +147,7 @@ class Trial:
                 remedy="take some back",
             )
         shown, _ = self._shown(one)
-        args = None if one.args is None else conform_arguments(rolefile, one.role, one.args)
+        args = None if one.args is None else conform_arguments(rolefile, one.role, one.args, self._functions)
         scene = self._scene(one, rolefile)
         for statement, bound in self._about(rolefile, one.role, args, scene):
             for elector in statement.electors:
@@ -162,7 +162,7 @@ class Trial:
 
     def _by_role(self, one: RevokeRole | ReinstateRole, rolefile: Rolefile) -> None:
         shown, _ = self._shown(one)
-        args = conform_arguments(rolefile, one.role, one.args)
+        args = conform_arguments(rolefile, one.role, one.args, self._functions)
         scene = self._scene(one, rolefile)
         for statement, bound in self._about(rolefile, one.role, args, scene):
             revoker = statement.revoker

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.decide.ask import is_told_everything
+from headgate.decide.constraints import RoleFunction
 from headgate.gateway import role_wire as rw
 from headgate.gateway.auth import Caller
 from headgate.gateway.handlers import gateway_of
@@ -276,12 +277,15 @@ async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Resp
     gateway = gateway_of(request)
     gateway.roles.pace(_asker(request, caller))
     service, found = _existing(gateway.follower.state, request)
-    return answer(await gateway.run_blocking(_parsed, service, found, body))
+    functions = gateway.domain.functions(gateway.follower.state)
+    return answer(await gateway.run_blocking(_parsed, service, found, body, functions))
 
 
-def _parsed(service: str, found: Rolefile, body: rw.ParseRequest) -> rw.ParsedAnswer:
+def _parsed(
+    service: str, found: Rolefile, body: rw.ParseRequest, functions: Mapping[str, RoleFunction]
+) -> rw.ParsedAnswer:
     if body.type is not None:
-        value = conform_argument(_type(body.type, service), body.text, written=True)
+        value = conform_argument(_type(body.type, service), body.text, written=True, parsers=functions)
         return rw.ParsedAnswer(None, rw.arguments_told([value]))
     ref = parse_role(body.text)
     if ref.service not in (None, service):
@@ -289,7 +293,7 @@ def _parsed(service: str, found: Rolefile, body: rw.ParseRequest) -> rw.ParsedAn
     if ref.role not in _types(found):
         raise NotFound(f"`{service}` has no role `{brief(ref.role)}`")
     given = tuple(one.value if isinstance(one, Given) else None for one in ref.args)
-    args = conform_arguments(found, ref.role, given) if given else ()
+    args = conform_arguments(found, ref.role, given, functions) if given else ()
     return rw.ParsedAnswer(ref.role, rw.arguments_told(args))
 
 

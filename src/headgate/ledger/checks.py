@@ -56,14 +56,14 @@ def recognise(connection: Connection, place: str) -> Recognised:
 
 
 def upgrade(connection: Connection, place: str) -> None:
-    """Bring a ledger of the format before to this one; the caller's transaction keeps it whole or not at all."""
-    if recognise(connection, place).format == schema.FORMAT:
+    """Bring a ledger of an earlier format to this one; the caller's transaction keeps it whole or not at all."""
+    written = recognise(connection, place).format
+    if written == schema.FORMAT:
         return  # someone else was first
-    known = inspect(connection)
-    missing = schema.BEFORE.difference(known.get_table_names())
+    missing = schema.tables_of(written).difference(inspect(connection).get_table_names())
     if missing:
         raise Damaged(f"the ledger `{place}` lacks the table `{min(missing)}`", remedy=RESTORE)
-    for table, name in schema.GAINED:
+    for table, name in (one for since, new in schema.NEW_COLUMNS.items() if since > written for one in new):
         column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
         connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
     schema.METADATA.create_all(connection)

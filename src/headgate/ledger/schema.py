@@ -26,7 +26,7 @@ from sqlalchemy import (
     or_,
 )
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The format that this Headgate writes, and the newest that it reads."""
 
 UPGRADED: Final = 3
@@ -235,11 +235,20 @@ NOT_POLICY: Final = (
 UNTOLD: Final = (records, watches)
 """The tables that differences leave out: what they mean for people, memberships and endings say."""
 
-BEFORE: Final = frozenset(METADATA.tables) - {table.name for table in (*ROLES, endings)}
-"""The tables of format 3."""
+NEW_TABLES: Final[dict[int, tuple[Table, ...]]] = {4: (*ROLES, endings), 5: ()}
+"""The tables that each format brought."""
 
-GAINED: Final = ((rules, "role"), (admitted, "role"), (subscriptions, "counted"))
-"""The columns that tables of format 3 lack."""
+NEW_COLUMNS: Final[dict[int, tuple[tuple[Table, str], ...]]] = {
+    4: ((rules, "role"), (admitted, "role"), (subscriptions, "counted")),
+    5: (),
+}
+"""The columns that each format brought to tables from before it; they may be null, or have a default."""
+
+
+def tables_of(format: int) -> frozenset[str]:
+    """The names of the tables that a ledger of a format has."""
+    later = {table.name for since, tables in NEW_TABLES.items() if since > format for table in tables}
+    return frozenset(METADATA.tables) - later
 
 
 def in_force(table: Table, version: int) -> ColumnElement[bool]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, assert_never
 
 from headgate.decide.acl import FUNCTIONS
-from headgate.decide.constraints import Scene, compared, named, variables
+from headgate.decide.constraint_names import named, variables
+from headgate.decide.constraints import Scene, compared
 from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
 from headgate.model.changes import Row

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from headgate.decide.constraints import RoleFunction, in_relations, is_monitored
+from headgate.decide.constraint_names import in_relations
+from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import Argument, Both, Constraint, Credential, Holds, Rolefile, Starred, Statement
@@ -14,10 +15,13 @@ from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.book import role_names
 from headgate.roles.checking import check_rolefile
+from headgate.roles.literals import read_literals
 from headgate.roles.types import conform_argument, infer
 
 
-def conform_arguments(rolefile: Rolefile | None, role: str, args: tuple[Argument, ...]) -> tuple[Argument, ...]:
+def conform_arguments(
+    rolefile: Rolefile | None, role: str, args: tuple[Argument, ...], functions: Mapping[str, RoleFunction]
+) -> tuple[Argument, ...]:
     """Arguments of the types that the role has; None stays open. A role that is not in the rolefile takes any."""
     if len(args) > MAX_ROLE_ARGUMENTS:
         raise RoleDenied(f"a role has at most MAX_ROLE_ARGUMENTS ({MAX_ROLE_ARGUMENTS}) arguments", failure="misuse")
@@ -26,7 +30,8 @@ def conform_arguments(rolefile: Rolefile | None, role: str, args: tuple[Argument
         return tuple(None if arg is None else conform_argument(None, arg) for arg in args)
     if len(types) != len(args):
         raise RoleDenied(f"`{brief(role)}` has {len(types)} arguments, not {len(args)}", failure="misuse")
-    return tuple(None if arg is None else conform_argument(type, arg) for type, arg in zip(types, args, strict=True))
+    pairs = zip(types, args, strict=True)
+    return tuple(None if arg is None else conform_argument(type, arg, parsers=functions) for type, arg in pairs)
 
 
 def refuse_errors(
@@ -52,11 +57,18 @@ def refuse_errors(
             raise BadDefinition(one.message, place=f"rolefile of `{service}`, line {one.line}", remedy=one.remedy)
 
 
-def settle_rolefile(rolefile: Rolefile, state: State) -> Rolefile:
-    """A rolefile as it is kept: what stands among credentials and is a relation is a condition (Capabilities V.A)."""
+def settle_rolefile(
+    rolefile: Rolefile, state: State, rolefiles: Mapping[str, Rolefile], functions: Mapping[str, RoleFunction]
+) -> Rolefile:
+    """A rolefile as it is kept.
+
+    What stands among credentials and is a relation is a condition (Capabilities V.A); literals of object types are as
+    their service reads them (OASIS 3.2.1).
+    """
     roles = role_names(rolefile)
     relations = state.relations.keys() - roles
-    statements = (replace(one, constraint=in_relations(state, one.constraint)) for one in rolefile.statements)
+    read = read_literals(rolefile, rolefiles, functions)
+    statements = (replace(one, constraint=in_relations(state, one.constraint)) for one in read.statements)
     return replace(rolefile, statements=tuple(_settled(one, relations) for one in statements))
 
 

@@ -429,7 +429,7 @@ class Asking(Mirroring):
                 raise UnknownName(f"no service `{brief(service)}`")
             del self.rolefiles[service]
         else:
-            rolefile = settle_rolefile(rolefile, self.state)
+            rolefile = settle_rolefile(rolefile, self.state, self.rolefiles, self.functions)
             refuse_errors(rolefile, service, self.state, self.rolefiles, self.functions)
             self.rolefiles[service] = rolefile
         kept = {render_statement(one) for one in (rolefile or Rolefile()).statements}
@@ -473,7 +473,7 @@ class Asking(Mirroring):
         return found
 
     def _conformed(self, service: str, role: str, args: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        return conform_arguments(self.rolefiles.get(service), role, args)
+        return conform_arguments(self.rolefiles.get(service), role, args, self.functions)
 
     def _wanted(self, service: str, role: str, args: tuple[Argument, ...] | None) -> tuple[Argument, ...] | None:
         return None if args is None else self._conformed(service, role, args)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from headgate.decide.constraints import variables
+from headgate.decide.constraint_names import variables
 from headgate.decide.event_policy import inlined
 from headgate.model.rolefiles import ALWAYS, EventEntry, EventPolicy, Given, Rolefile, RoleRef, Variable
 from headgate.roles.contradictions import contradiction

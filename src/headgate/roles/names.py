@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.decide.acl import FUNCTIONS
-from headgate.decide.constraints import variables, variables_of
+from headgate.decide.constraint_names import variables, variables_of
 from headgate.model.rolefiles import (
     Among,
     Apply,

@@ -131,8 +131,9 @@ def _settled(after: State, asked: list[RoleRequest]) -> State:
     new = {one.service for one in asked if isinstance(one, SetRolefile)} & after.roles.rolefiles.keys()
     if not new:
         return after
-    rolefiles = {**after.roles.rolefiles, **{one: settle_rolefile(after.roles.rolefiles[one], after) for one in new}}
-    return replace(after, roles=replace(after.roles, rolefiles=rolefiles))
+    known = after.roles.rolefiles
+    kept = {one: settle_rolefile(known[one], after, known, {}) for one in new}  # literals do not matter for kinds
+    return replace(after, roles=replace(after.roles, rolefiles={**known, **kept}))
 
 
 def next_state(state: State, batch: Batch, functions: Functions | None = None) -> State:

@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 from headgate.lang.render_roles import render_type
 from headgate.model.arguments import letters_of
 from headgate.model.errors import BadDefinition, TypeMismatch
-from headgate.model.limits import MAX_NAME_CHARS
 from headgate.model.rolefiles import (
     Argument,
     ArgumentType,
@@ -35,17 +34,11 @@ Signature: TypeAlias = tuple[ArgumentType | None, ...]
 Signatures: TypeAlias = Mapping[str, Signature]
 """The argument types of each role; None is open."""
 
-OBJECT_PARSERS: Final[dict[str, Callable[[str], str]]] = {}
-"""How a literal of an object type is read, by its name or `Service.name`; one that is not here is read as it is."""
+Parsers: TypeAlias = Mapping[str, Callable[..., object]]
+"""How a literal of an object type is read: by the service's function of that name. Without one it is read as it is."""
 
+NO_PARSERS: Final[Parsers] = {}
 _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
-
-
-def register_object_type(name: str, parse: Callable[[str], str]) -> None:
-    """Say how literals of an object type are read: `userid`, or `Login.userid`."""
-    if not re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?", name, re.ASCII) or len(name) > MAX_NAME_CHARS:
-        raise BadDefinition(f"`{brief(name)}` is no name of an object type", remedy="write `userid` or `Login.userid`")
-    OBJECT_PARSERS[name] = parse
 
 
 def _unknown(_service: str, _role: str) -> None:
@@ -135,7 +128,9 @@ def _names(rolefile: Rolefile) -> dict[tuple[str, int], str]:
 # -- raw values -----------------------------------------------------------------------------------------------
 
 
-def conform_argument(type: ArgumentType | None, raw: object, *, written: bool = False) -> Argument:
+def conform_argument(
+    type: ArgumentType | None, raw: object, *, written: bool = False, parsers: Parsers = NO_PARSERS
+) -> Argument:
     """A raw value as an argument of a type; `written` if all it can be is text, as on the command line."""
     match type:
         case None:
@@ -146,8 +141,8 @@ def conform_argument(type: ArgumentType | None, raw: object, *, written: bool = 
             return conform(Kind.STRING, _text(raw, "a String"))
         case SetType(alphabet):
             return _set(raw, alphabet)
-        case ObjectType(name, service):
-            return _object(_text(raw, f"of type `{name}`"), name, service)
+        case ObjectType(name):
+            return _object(_text(raw, f"of type `{name}`"), name, parsers)
 
 
 def _integer(raw: object, written: bool) -> Argument:
@@ -185,17 +180,17 @@ def _is_flow_set(raw: Mapping[object, object]) -> bool:
     return len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items())
 
 
-def _object(text: str, name: str, service: str | None) -> str:
-    parse = OBJECT_PARSERS.get(f"{service}.{name}") or OBJECT_PARSERS.get(name)
-    if parse is not None:
+def _object(text: str, name: str, parsers: Parsers) -> str:
+    found: object = text
+    if name in parsers:
         try:
-            text = parse(text)
-        except ValueError as error:
+            found = parsers[name](text)
+        except Exception as error:  # noqa: BLE001 - a service's own code may fail in any way: then it is no literal
             raise TypeMismatch(f"`{brief(text)}` is not of type `{name}`: {brief(str(error))}") from None
-        if not isinstance(text, str):
-            raise TypeMismatch(f"the parser of `{name}` returned `{brief(text)}`, which is not text")
-    conform(Kind.STRING, text)
-    return text
+    if not isinstance(found, str):
+        raise TypeMismatch(f"`{name}` made `{brief(found)}` of `{brief(text)}`, which is not text")
+    conform(Kind.STRING, found)
+    return found
 
 
 def _any(raw: object) -> Argument:

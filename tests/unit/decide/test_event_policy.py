@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.constraints import variables
+from headgate.decide.constraint_names import variables
 from headgate.decide.event_policy import answers, inlined, parameters, parameters_of
 from headgate.decide.views import view
 from headgate.lang.rolefile import parse_constraint, parse_event_policy, parse_representative, parse_rolefile

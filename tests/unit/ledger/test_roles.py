@@ -356,14 +356,16 @@ def test_harm_to_roles_is_found(ledger: Ledger, path: Path, commit: Commit, meet
 # -- the format before ------------------------------------------------------------------------------------------
 
 
-def as_before(path: Path) -> None:
-    """Make a ledger one of format 3, as if it had never known of roles."""
+def as_before(path: Path, format: int = 3) -> None:
+    """Make a ledger one of an earlier format; of 3, as if it had never known of roles."""
     with sqlite3.connect(path) as raw:
-        for table in (*schema.ROLES, schema.endings):
-            raw.execute(f"drop table {table.name}")
-        for table, column in schema.GAINED:
-            raw.execute(f"alter table {table.name} drop column {column}")
-        raw.execute("update meta set value = '3' where name = 'format'")
+        for since in range(format + 1, schema.FORMAT + 1):
+            for table, column in schema.NEW_COLUMNS[since]:
+                raw.execute(f"alter table {table.name} drop column {column}")
+        for since in range(format + 1, schema.FORMAT + 1):
+            for table in schema.NEW_TABLES[since]:
+                raw.execute(f"drop table {table.name}")
+        raw.execute("update meta set value = ? where name = 'format'", (str(format),))
     raw.close()
 
 
@@ -389,6 +391,16 @@ def test_a_ledger_of_the_format_before_is_brought_to_this_one(old: Path) -> None
     with Ledger.open(old) as again:
         assert again.state().roles.held == {"bob": ("l",)}
         assert again.state(2) == state
+
+
+def test_a_ledger_of_format_4_keeps_its_roles(ledger: Ledger, path: Path, furnished: int, commit: Commit) -> None:
+    commit(GrantRole("l", "Login", "LoggedOn", ("bob",), "bob"))
+    state = ledger.state()
+    ledger.close()
+    as_before(path, 4)
+    with Ledger.open(path) as again:
+        again.check()
+        assert again.state() == state
 
 
 def test_a_damaged_ledger_of_the_format_before_stays_as_it_is(old: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -23,12 +22,10 @@ from headgate.model.rolefiles import (
 )
 from headgate.roles.inference import Inference
 from headgate.roles.types import (
-    OBJECT_PARSERS,
     Signature,
     conform_argument,
     describe,
     infer,
-    register_object_type,
 )
 from strategies.rolefiles import rolefiles
 
@@ -208,27 +205,17 @@ def test_digits_are_an_integer_only_where_all_is_text() -> None:
             conform_argument(INTEGER, raw, written=True)
 
 
-@pytest.fixture
-def parsers() -> Iterator[None]:
-    before = dict(OBJECT_PARSERS)
-    yield
-    OBJECT_PARSERS.clear()
-    OBJECT_PARSERS.update(before)
-
-
-@pytest.mark.usefixtures("parsers")
 def test_an_object_type_has_its_own_parser() -> None:
     def lower(text: str) -> str:
         if not text.isalpha():
             raise ValueError("letters only")
         return text.lower()
 
-    register_object_type("userid", lower)
-    register_object_type("Doc.userid", str.upper)
-    assert conform_argument(USERID, "DM") == "dm"
-    assert conform_argument(ObjectType("userid"), "DM") == "dm"
-    assert conform_argument(ObjectType("userid", "Doc"), "dm") == "DM"
+    parsers = {"userid": lower, "broken": lambda _: 3}
+    assert conform_argument(USERID, "DM", parsers=parsers) == "dm"
+    assert conform_argument(ObjectType("userid"), "DM", parsers=parsers) == "dm"
+    assert conform_argument(ObjectType("host"), "Ely", parsers=parsers) == "Ely"
     with pytest.raises(TypeMismatch, match="letters only"):
-        conform_argument(USERID, "d m")
-    with pytest.raises(BadDefinition):
-        register_object_type("a b", str.upper)
+        conform_argument(USERID, "d m", parsers=parsers)
+    with pytest.raises(TypeMismatch, match="not text"):
+        conform_argument(ObjectType("broken"), "x", parsers=parsers)
