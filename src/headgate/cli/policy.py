@@ -17,21 +17,21 @@ from rich.text import Text
 
 from headgate.cli import policy_check
 from headgate.cli.common import data_directory, err, out, shows_errors
+from headgate.cli.policy_words import Warned, warned, whom
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_open, table
-from headgate.decide.advice import Advice, Concern, advise
+from headgate.decide.advice import advise
 from headgate.decide.effects import Affected, Gain, Turn, effects
 from headgate.decide.plan import Plan
 from headgate.gateway import Domain
 from headgate.gateway.config import Files
 from headgate.lang.render import render_condition
-from headgate.lang.render_roles import render_membership, render_role
+from headgate.lang.render_roles import render_membership
 from headgate.ledger import Difference, Ledger, StartingPoint
 from headgate.ledger.preview import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
 from headgate.model.errors import VersionConflict
 from headgate.model.rights import Action
-from headgate.model.state import State
 from headgate.pipeline.jobs import Paths
 from headgate.scenario.policy import Desired, plan_policy, read_policy
 
@@ -39,9 +39,6 @@ _MOST: Final = 50
 """Lines shown of one kind; `--json` has them all."""
 
 _ALWAYS: Final = render_condition(TRUE)
-
-_FEW: Final = 3
-"""Principals that are named one by one."""
 
 app = typer.Typer(
     help="Keep the policy in files: show what they would change, and make it so.",
@@ -60,15 +57,6 @@ DomainOption = Annotated[
         show_default="the one the policy stands in, or the current directory",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Something odd about the policy, and that in words."""
-
-    concern: Concern
-    names: tuple[str, ...]
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +184,9 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
 def describe(made: Plan) -> Shown:
     """Everything there is to say about a plan."""
     found = () if made.empty else tuple(effects(made.before, made.after, show_open))
-    warned = tuple(
-        Warned(one.concern, one.names, _concern_words(one, made.before, made.after)) for one in advise(made.after)
-    )
+    warnings = warned(advise(made.after), made.before, made.after)
     changes = () if made.empty else tuple(preview(made.before, made.after, made.recorded))
-    return Shown(made.expect, changes, found, warned, tuple(_ended(made)))
+    return Shown(made.expect, changes, found, warnings, tuple(_ended(made)))
 
 
 def _ended(made: Plan) -> Iterator[Ended]:
@@ -216,19 +202,6 @@ def _ended(made: Plan) -> Iterator[Ended]:
             role = f"{election.service}.{election.role}"
             words = f"`{election.elector}` no longer elects to `{role}` ({election.id}): {ending.reason}"
             yield Ended(ending.id, election.elector, role, ending.reason, words)
-
-
-def whom(who: Sequence[str], *states: State) -> str:
-    """Principals in a few words: by name if they are few, by their group if they have one, or by number."""
-    if len(who) <= _FEW:
-        return names(who)
-    members = frozenset(who)
-    for state in states:
-        inside = [(len(found), group) for group in state.groups if members <= (found := state.members_of(group))]
-        if inside:
-            size, group = min(inside)
-            return f"the {size:,} members of `{group}`" if size == len(who) else f"{len(who):,} members of `{group}`"
-    return f"{names(who[:2])} and {len(who) - 2:,} more"
 
 
 def gain_words(gain: Gain) -> str:
@@ -254,30 +227,6 @@ def gain_words(gain: Gain) -> str:
 
 def _where(condition: str | None) -> str:
     return "" if condition in (None, _ALWAYS) else f" where {condition}"
-
-
-def _concern_words(one: Advice, *states: State) -> str:
-    rules = names(one.names[:_FEW]) + (f" and {len(one.names) - _FEW:,} more" if len(one.names) > _FEW else "")
-    people, many = whom(one.names, *states), len(one.names) > 1
-    match one.concern:
-        case Concern.IDLE_FORBID:
-            return f"the forbid {rules} takes nothing away: those it speaks to have no right that it would limit"
-        case Concern.IDLE_GRANT:
-            return f"the grant {rules} gives nothing: rules before it decide all it speaks of, or it is never true"
-        case Concern.EMPTY_GROUP:
-            return f"`{one.group}` has no members, so {rules} {'speak' if many else 'speaks'} to nobody"
-        case Concern.NO_KEY:
-            return f"{people} {'have' if many else 'has'} no key, and cannot connect"
-        case Concern.NOT_LET_IN:
-            return f"{people} {'have' if many else 'has'} a key, but no rule lets {'them' if many else 'it'} connect"
-        case Concern.NO_ROLE:
-            return f"{rules} {'ask' if many else 'asks'} for `{_role(one)}`, and no service here has such a role"
-        case Concern.AVOIDABLE:
-            return f"{rules} forbids by `{_role(one)}`, and whoever holds that need not count it for a subscription"
-
-
-def _role(one: Advice) -> str:
-    return "" if one.role is None else render_role(one.role)
 
 
 # -- on the screen --------------------------------------------------------------------------------------------

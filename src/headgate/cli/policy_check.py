@@ -16,7 +16,9 @@ import typer
 from rich.text import Text
 
 from headgate.cli.common import data_directory, open_domain, out
+from headgate.cli.policy_words import Warned, warned
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_constant, table
+from headgate.decide.advice import unattested
 from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy, example_state
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
@@ -89,6 +91,9 @@ def check(
     A rule never counts if its condition can never be true, or if rules before it decide all that it speaks of. It is
     not needed if everything would stay as it is without it. All rules that are named could be removed together.
 
+    In a domain with identity providers it also warns of every publisher that could publish without an identity
+    statement in force, which `attested: true` in a rule asks for.
+
     It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
     identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor
     at whether a rolefile lets anyone enter a role.
@@ -102,6 +107,7 @@ def check(
     `headgate policy check policy --can-see shop.Sale.card --outside accountants`
 
     Exit status: 0 nothing found, or nobody can see it; 1 something found, or somebody can; 2 if the policy is refused.
+    Warnings do not count.
     """
     check_text(str(directory or ""), sees, *(outside or ()))
     if outside and sees is None:
@@ -118,7 +124,8 @@ def check(
             _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
             raise typer.Exit(0 if answer.verdict == "no" else 1)
         found = check_policy(policy.state, limit=seconds)
-    _print(found) if json else _show(found, policy.state)
+    warnings = warned(unattested(policy.state), policy.state)
+    _print(found, warnings=warnings) if json else _show(found, policy.state, warnings)
     raise typer.Exit(1 if found.findings else 0)
 
 
@@ -150,15 +157,15 @@ def _split(state: State, text: str) -> tuple[str, str]:
     raise UnknownName(f"no event type and attribute `{brief(text)}`", remedy="write it like `shop.Sale.card`")
 
 
-def _print(answer: Checked | Sight) -> None:
+def _print(answer: Checked | Sight, **more: object) -> None:
     """An answer as JSON, with what it is about."""
-    print_json({**{one.name: getattr(answer, one.name) for one in fields(answer)}, "about": _ABOUT})
+    print_json({**{one.name: getattr(answer, one.name) for one in fields(answer)}, **more, "about": _ABOUT})
 
 
 # -- in words -------------------------------------------------------------------------------------------------
 
 
-def _show(found: Checked, state: State) -> None:
+def _show(found: Checked, state: State, warnings: tuple[Warned, ...]) -> None:
     rules = {rule.id: rule for rule in state.rules}
     never = [one for one in found.findings if one.fault is not Fault.REDUNDANT]
     needless = [one for one in found.findings if one.fault is Fault.REDUNDANT]
@@ -171,6 +178,10 @@ def _show(found: Checked, state: State) -> None:
                 say(f"  and {len(findings) - _MOST:,} more; `--json` has them all")
     if not found.findings:
         say(("nothing found", "bold green"), f" in {len(rules):,} rule{'' if len(rules) == 1 else 's'}")
+    if warnings:
+        say(("Warnings", "bold yellow"))
+        for one in warnings[:_MOST]:
+            say(f"  {one.words}")
     if found.undecided:
         say(("not decided", "yellow"), f": {_some(found.undecided)}; `--seconds` gives proofs more time")
     _say_about()

@@ -44,6 +44,7 @@ _REASONS = {
     Reason.FILTER: "the filter contradicts itself",
     Reason.HIDDEN: "the filter needs an attribute that is never visible",
     Reason.CONTRADICTS: "the filter contradicts every grant",
+    Reason.NO_IDENTITY: "no identity statement is in force",
 }
 
 
@@ -206,7 +207,8 @@ def _show_publish(answer: PublishRestriction) -> None:
     shown = table("entry", "effect", "keeps", "forces", "nulls", "condition")
     for one in answer.entries:
         kept = [", ".join(one.keeps), _forced(one), ", ".join(one.nulls)] if one.effect is Effect.GRANT else [""] * 3
-        shown.add_row(*cells(one.rule, one.effect.value, *kept, show_condition(one.condition)))
+        when = "passed over: no identity statement in force" if one.passed_over else show_condition(one.condition)
+        shown.add_row(*cells(one.rule, one.effect.value, *kept, when))
     out.print(shown)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from headgate.decide.bind import bind
 from headgate.decide.profiles import Profile, Profiles, without_memberships
 from headgate.decide.prove import may_hold, without_others
+from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import condition_for, covered, may_connect, named_type
 from headgate.model.conditions import (
     TRUE,
@@ -52,6 +53,7 @@ class Concern(Enum):
     NOT_LET_IN = "not-let-in"
     NO_ROLE = "no-role"
     AVOIDABLE = "avoidable"
+    UNATTESTED = "unattested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,37 @@ def advise(state: State) -> list[Advice]:
     out = tuple(name for name in state.principals if name in state.keys and not idle.connects(name))
     if out:
         found.append(Advice(Concern.NOT_LET_IN, out))
-    return [*found, *_about_roles(state)]
+    return [*found, *unattested(state), *_about_roles(state)]
+
+
+def unattested(state: State) -> Iterator[Advice]:
+    """The principals that could publish without an identity statement, where the domain has a provider of those.
+
+    What such a statement would bind them to, such as a policy rule, does not bind them before they show it.
+    """
+    if all(one.mapping is not None for one in state.providers.values()):
+        return
+    profiles = Profiles(state)
+    able = [one for one in profiles.members if any(_publishes(profiles, one, name) for name in state.types)]
+    if names := {name for one in able for name in profiles.members[one]}:
+        yield Advice(Concern.UNATTESTED, tuple(name for name in state.principals if name in names))
+    for rule in state.rules:
+        grants = rule.effect is Effect.GRANT and Action.PUBLISH in rule.actions
+        if rule.role is not None and grants and not rule.attested:
+            yield Advice(Concern.UNATTESTED, (rule.id,), role=rule.role)
+
+
+def _publishes(profiles: Profiles, profile: Profile, type_name: str) -> bool:
+    """May they publish something of a type, if entries that ask for an identity statement pass them over?"""
+    kinds, subject = profiles.state.types.attributes(type_name), profiles.subject(profile)
+    for rule, _ in profiles.entries(profile, Action.PUBLISH, type_name):
+        condition = bind(condition_on_sent(rule, kinds), {**subject, **rule.given}, kinds)
+        if rule.effect is Effect.FORBID:
+            if not may_hold(Not(condition), kinds):
+                return False
+        elif not rule.attested and may_hold(condition, {a: k for a, k in kinds.items() if a in covered(rule, kinds)}):
+            return True
+    return False
 
 
 def _about_roles(state: State) -> Iterator[Advice]:
@@ -247,6 +279,8 @@ def matches(entry: _Entry) -> Condition:
 
 def misses(entry: _Entry) -> Condition:
     """True wherever the entry does not count, and perhaps elsewhere: a grant does not unless it is true."""
+    if entry.rule.attested:  # it passes over whoever has no identity statement in force
+        return TRUE
     denied = Not(entry.condition)
     return denied if entry.rule.effect is Effect.FORBID else any_of(denied, *_unknown(entry.condition))
 

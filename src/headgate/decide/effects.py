@@ -136,7 +136,8 @@ class _Side:
         own = list(self.state.types.attributes(type_name).items())
         rules = [self._exact(rule) for rule, _ in entries]
         named = [self.meaning(rule.where) for rule, _ in entries]
-        return rules, kinds, own, profile.sees, named, profile.limit if action is Action.PUBLISH else None
+        limit = (profile.limit, profile.attested) if action is Action.PUBLISH else None
+        return rules, kinds, own, profile.sees, named, limit
 
     def _exact(self, rule: Rule) -> tuple[object, ...]:
         known = exact_rule(rule) if rule.source is Source.POLICY else self.exact[rule.id]
@@ -203,8 +204,10 @@ class _Side:
         words: list[str] = []
         bound: list[object] = []
         for rule, _ in self.profiles.entries(profile, Action.PUBLISH, type_name):
+            if rule.attested and not profile.attested:
+                continue  # it passes them over
             condition = bind(condition_on_sent(rule, kinds), {**subject, **rule.given}, kinds)
-            bound.append((repr(condition), rule.effect, rule.attributes, self.meaning(rule.where)))
+            bound.append((repr(condition), rule.effect, rule.attributes, self.meaning(rule.where), rule.attested))
             words.append(self._published(rule, kinds))
             if rule.effect is Effect.FORBID:
                 forbidden = forbidden or not may_hold(Not(condition), kinds)
@@ -218,6 +221,7 @@ class _Side:
     def _published(self, rule: Rule, kinds: Mapping[str, Kind]) -> str:
         """One entry for publishing in words."""
         where = "" if rule.where == TRUE else f" where {self.show(with_arguments(rule.where, given_to(rule)))}"
+        where += " while an identity statement is in force" if rule.attested else ""
         if rule.effect is Effect.FORBID:
             return f"nothing{where}"
         if rule.attributes is None and not rule.forced:

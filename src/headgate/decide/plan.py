@@ -204,7 +204,7 @@ def exact_rule(rule: Rule) -> tuple[object, ...]:
     forced = tuple(sorted((name, exact(value)) for name, value in rule.forced.items()))
     return (
         *(rule.id, rule.who, rule.actions, rule.type, repr(rule.where), rule.attributes, forced),
-        *(rule.effect, rule.disclose, rule.author, exact_syntax(rule.role)),
+        *(rule.effect, rule.disclose, rule.author, exact_syntax(rule.role), rule.attested),
     )
 
 

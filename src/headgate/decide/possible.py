@@ -43,7 +43,7 @@ class Possible:
     refs: tuple[RoleRef, ...] = ()
     """The roles without which it does not count; their arguments are open."""
     maybe: bool = False
-    """May it be gone, because nobody need hold those roles?"""
+    """May it be gone, because nobody need hold those roles, or have an identity statement in force?"""
 
     @property
     def counts(self) -> Goal:
@@ -69,7 +69,8 @@ def possible_entries(
     """
     state = profiles.state
     mine = profiles.entries(profile, action, name)
-    listed: list[_Listed] = [(rule, named, given_to(rule), (), False) for rule, named in mine]
+    may_pass = action is Action.PUBLISH
+    listed: list[_Listed] = [(rule, named, given_to(rule), (), may_pass and rule.attested) for rule, named in mine]
     if holding != "held":
         listed = _with_roles(state, listed, action, name, shared=holding == "shared")
     found = (possible_entry(state, rule, named, given, action, name) for rule, named, given, _, _ in listed)

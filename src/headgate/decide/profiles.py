@@ -2,7 +2,8 @@
 
 Guarantees: principals of one profile have the same entries for every action, the same values wherever a condition of a
 rule asks for one, the same policy rule, and own the same types; they hold the same roles, as far as a rule or the event
-policy looks at roles and their arguments. So what is found for one of them, counting all it holds, holds for all.
+policy looks at roles and their arguments; where a rule asks for identity statements, all of them have one in force, or
+none has. So what is found for one of them, counting all it holds, holds for all.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Profile:
     """How rules for roles count for them."""
     shows: frozenset[Showing] = frozenset()
     """What they can show for the credentials of the event policy."""
+    attested: bool = False
+    """Is an identity statement about them in force, as far as a rule asks for one?"""
 
 
 class Profiles:
@@ -83,6 +86,8 @@ class Profiles:
         self._looked_at = [tuple(_looked_at(entry)) for entry in state.roles.policy.entries]
         self._entries: dict[tuple[object, ...], tuple[tuple[Rule, str], ...]] = {}
         self._rules: dict[tuple[object, ...], tuple[Rule, ...]] = {}
+        asked = any(rule.attested for rule in state.rules)
+        self._attested = frozenset(one.principal for one in state.identities.values()) if asked else frozenset()
         self.members: dict[Profile, list[str]] = {}
         self._of: dict[str, Profile] = {}
         for name in state.principals:
@@ -111,7 +116,8 @@ class Profiles:
     def entries(self, profile: Profile, action: Action, type_name: str) -> tuple[tuple[Rule, str], ...]:
         """The entries that take in events of a type, each with the type through which it does.
 
-        Those of the event policy are among them, as rules with a condition.
+        Those of the event policy are among them, as rules with a condition; so are those that pass over whoever has no
+        identity statement in force.
         """
         if type_name not in self.state.types:
             return ()
@@ -169,7 +175,8 @@ class Profiles:
             holds = frozenset((at, tuple((a, exact(v)) for a, v in rule.given.items())) for at, rule in counted)
             shows = frozenset(one for held in self.state.roles.held_by(name) for one in self._showing(held))
         owns = frozenset(self._owned.get(name, ()))
-        return Profile(whom, seen, owns, None if limit is None else repr(limit), holds, shows)
+        exactly = None if limit is None else repr(limit)
+        return Profile(whom, seen, owns, exactly, holds, shows, name in self._attested)
 
     def _closure(self, groups: frozenset[str]) -> frozenset[str]:
         found: set[str] = set()

@@ -114,6 +114,11 @@ def forbidden(publisher: str, type_name: str) -> PublishDenied:
 
 def no_right(state: State, publisher: str, type_name: str) -> PublishDenied:
     """The refusal of an event that no grant lets in."""
+    if any(passes_over(state, publisher, rule) for rule in written_entries(state, publisher, type_name)):
+        return PublishDenied(
+            f"`{publisher}` has no right to publish this `{type_name}` without an identity statement in force",
+            remedy="show one of an identity provider of this domain",
+        )
     return PublishDenied(
         f"`{publisher}` has no right to publish this `{type_name}`",
         remedy=f"ask its owner, `{state.types[type_name].owner}`",
@@ -121,9 +126,20 @@ def no_right(state: State, publisher: str, type_name: str) -> PublishDenied:
 
 
 def publish_entries(state: State, publisher: str, type_name: str) -> tuple[Rule, ...]:
-    """The publish entries of a principal that take in exactly this type, in order (D4)."""
+    """The publish entries of a principal that take in exactly this type, in order (D4), and do not pass it over."""
+    every = written_entries(state, publisher, type_name)
+    return tuple(rule for rule in every if not passes_over(state, publisher, rule))
+
+
+def written_entries(state: State, publisher: str, type_name: str) -> tuple[Rule, ...]:
+    """The publish entries of a principal that take in exactly this type, whether or not they pass it over."""
     every = entries(state, publisher, Action.PUBLISH)
     return tuple(r for r in every if named_type(state, r, Action.PUBLISH, type_name) is not None)
+
+
+def passes_over(state: State, publisher: str, rule: Rule) -> bool:
+    """Does an entry pass a publisher over, because no identity statement about it is in force (Guard IV)?"""
+    return rule.attested and not state.is_attested(publisher)
 
 
 def type_check(draft: Draft, attributes: Mapping[str, Kind]) -> dict[str, Value]:

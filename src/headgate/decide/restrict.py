@@ -14,7 +14,7 @@ history the rights of earlier versions, and roles that the principal may yet ent
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
@@ -34,7 +34,7 @@ from headgate.decide.prove import (
     with_arguments,
     without_others,
 )
-from headgate.decide.publish import condition_on_sent
+from headgate.decide.publish import condition_on_sent, passes_over, written_entries
 from headgate.decide.views import condition_for, covered, entries, forced_value, named_type
 from headgate.model.conditions import TRUE, Attribute, Condition, Not, all_of, any_of
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
@@ -55,6 +55,7 @@ class Reason(Enum):
     FILTER = "filter"
     HIDDEN = "hidden"
     CONTRADICTS = "contradicts"
+    NO_IDENTITY = "no-identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class PublishEntry:
     keeps: tuple[str, ...]
     forces: Mapping[str, Value]
     nulls: tuple[str, ...]
+    passed_over: bool = False
+    """Does it count only for publishers of whom an identity statement is in force, and none is?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,11 +327,13 @@ def restrict_publish(asker: str, principal: str, type_name: str, version: int, b
     found: list[PublishEntry] = []
     reason: Reason | None = Reason.NO_GRANT
     forbidden = False
-    for rule in entries(state, principal, Action.PUBLISH):
-        if named_type(state, rule, Action.PUBLISH, type_name) is None:
-            continue
+    for rule in written_entries(state, principal, type_name):
         told = tells_condition(rule, full)
-        found.append(_publish_entry(rule, kinds, told))
+        passed_over = passes_over(state, principal, rule)
+        found.append(replace(_publish_entry(rule, kinds, told), passed_over=passed_over))
+        if passed_over:
+            reason = Reason.NO_IDENTITY if reason is Reason.NO_GRANT else reason
+            continue
         written = condition_on_sent(rule, kinds)
         mine = {**subject, **rule.given}
         condition = bind(written, mine, kinds) if told or rule.where == TRUE else opaque(rule.id)

@@ -126,7 +126,7 @@ def _view(one: wire.TypeAnswer, seen: set[str]) -> dict[str, Any]:
 def _grants(entries: Sequence[Facts]) -> list[dict[str, Any]]:
     """What each grant makes of an event, the first that is true being used; conditions where they are disclosed."""
     found = []
-    for entry in entries:
+    for entry in (one for one in entries if not one.get("passed_over")):
         grant: dict[str, Any] = {"keeps": list(entry.get("keeps", ())), "nulls": list(entry.get("nulls", ()))}
         if entry.get("told"):
             grant |= {"forces": dict(entry.get("forces", {})), "condition": entry.get("condition")}

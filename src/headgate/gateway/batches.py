@@ -155,6 +155,7 @@ def rule_of(body: wire.RuleBody) -> Rule:
         Effect(body.effect),
         body.disclose,
         role=None if body.role is None else check_role(parse_role(body.role)),
+        attested=body.attested,
     )
 
 

@@ -431,6 +431,7 @@ class RuleBody(Request):
     first: bool = False
     who: Name | None = None
     role: Text | None = None
+    attested: bool = False
 
 
 class AddRuleOp(Request, tag_field="op", tag="add-rule"):

@@ -195,6 +195,7 @@ def rule_columns(rule: Rule) -> Columns:
         "disclose": rule.disclose,
         "author": rule.author,
         "role": None if rule.role is None else dump_role(rule.role),
+        "attested": rule.attested,
     }
 
 
@@ -215,6 +216,7 @@ def rule_of(row: Stored, source: Source = Source.RULE) -> Rule:
             author=row["author"],
             source=source,
             role=None if row["role"] is None else load_role(row["role"]),
+            attested=bool(row["attested"]),
         )
 
 

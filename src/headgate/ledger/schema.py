@@ -124,6 +124,8 @@ def _entries(table: str) -> Table:
         Column("author", String, nullable=False),
         # In place of `who`, which is then empty: whoever holds the role.
         Column("role", Text),
+        # Only publishers with an identity statement in force; null is no.
+        Column("attested", Boolean),
         Index(f"{table}_by_who", "who"),
     )
 
@@ -240,7 +242,7 @@ NEW_TABLES: Final[dict[int, tuple[Table, ...]]] = {4: (*ROLES, endings), 5: ()}
 
 NEW_COLUMNS: Final[dict[int, tuple[tuple[Table, str], ...]]] = {
     4: ((rules, "role"), (admitted, "role"), (subscriptions, "counted")),
-    5: (),
+    5: ((rules, "attested"), (admitted, "attested")),
 }
 """The columns that each format brought to tables from before it; they may be null, or have a default."""
 

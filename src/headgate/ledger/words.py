@@ -310,6 +310,7 @@ def _rule(row: Stored) -> str:
         named = [f"`{name}`{forced.get(name, '')}" for name in rule.attributes]
         text += f" ({', '.join(named) or 'no attributes'})"
     text += _where(row["where"])
+    text += ", publishing only with an identity statement in force" if rule.attested else ""
     return f"{text}, disclosed" if rule.disclose else text
 
 

@@ -70,6 +70,8 @@ class Rule:
     """Whom it speaks to by role; `$a` in `where` is the argument `a`. Without arguments, whatever they are."""
     given: Mapping[str, Value] = field(default_factory=dict)
     """The arguments of the role, in an entry as it counts for one membership; never stored."""
+    attested: bool = False
+    """Does it let in only publishers of whom an identity statement is in force (D6)? Others it passes over."""
 
     def __post_init__(self) -> None:
         check_name("rule", self.id)
@@ -85,6 +87,12 @@ class Rule:
             raise BadDefinition(
                 f"the rule `{self.id}` forbids publishing with `attributes`",
                 remedy="leave `attributes` out, or name the values to forbid in `where`",
+            )
+
+        if self.attested and (self.effect is Effect.FORBID or Action.PUBLISH not in self.actions):
+            raise BadDefinition(
+                f"the rule `{self.id}` says `attested`, which is for grants of `publish`",
+                remedy="leave `attested` out; a forbid speaks to everyone, with an identity statement and without",
             )
 
     @property

@@ -79,6 +79,10 @@ class State:
         """The key of a principal; one that has none goes by its name."""
         return self.keys.get(principal, principal)
 
+    def is_attested(self, principal: str) -> bool:
+        """Is an identity statement about the principal in force, of one of the domain's providers?"""
+        return any(one.principal == principal for one in self.identities.values())
+
     def groups_of(self, principal: str) -> frozenset[str]:
         """Every group the principal is in, directly or through other groups."""
         found: set[str] = set()

@@ -40,7 +40,7 @@ from headgate.scenario.yamlfile import Node, Place
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
     "headgate", "title", "connect", "coordinator", "network", "types", "principals", "groups", "relations", "open",
-    "predicates", "providers", "issuing", "policy",
+    "predicates", "providers", "issuing", "attested", "private", "policy",
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 
@@ -85,7 +85,8 @@ def declared(
     changes: list[Placed] = [*_principals(top, administrator), *_groups(top), *_relations(top), *_types(top)]
     if "predicates" in top:
         changes += [(change, top["predicates"].place) for change in registered]
-    for rule in read_rules(top["policy"], ids) if "policy" in top else ():
+    attested = top["attested"].flag() if "attested" in top else False
+    for rule in read_rules(top["policy"], ids, attested=attested) if "policy" in top else ():
         with placed(rule.place):
             changes.append((rule.change(), rule.place))
     return changes

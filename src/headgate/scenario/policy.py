@@ -44,7 +44,7 @@ _NAMED: Final = (
     "types", "principals", "groups", "relations", "predicates", "roles", "representatives", "peers",
 )  # fmt: skip
 _LISTED: Final = ("open", "providers", "issuing", "policy")
-_ONCE: Final = ("connect", "coordinator", "network")
+_ONCE: Final = ("connect", "coordinator", "network", "attested")
 
 
 @dataclass(frozen=True, slots=True)

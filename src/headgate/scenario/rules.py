@@ -16,7 +16,7 @@ from headgate.scenario.story import RuleText
 from headgate.scenario.yamlfile import Node
 
 ANY: Final = "any"
-_KEYS: Final = ("id", "who", "role", "may", "type", "where", "attributes", "effect", "disclose", "first")
+_KEYS: Final = ("id", "who", "role", "may", "type", "where", "attributes", "effect", "disclose", "first", "attested")
 _ACTIONS: Final = {action.value: action for action in Action}
 _EFFECTS: Final = {effect.value: effect for effect in Effect}
 
@@ -66,18 +66,18 @@ class LastingIds(RuleIds):
         return found
 
 
-def read_rules(node: Node, ids: RuleIds) -> list[RuleText]:
-    """A list of rules, each with an id of its own."""
+def read_rules(node: Node, ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
+    """A list of rules, each with an id of its own; with `attested`, grants of `publish` are, unless one says no."""
     found: dict[str, RuleText] = {}
     for one in node.sequence():
-        rule = _rule(one, ids)
+        rule = _rule(one, ids, attested)
         if rule.id in found:
             one.refuse(f"two rules of this list have the id `{brief(rule.id)}`")
         found[rule.id] = rule
     return list(found.values())
 
 
-def _rule(node: Node, ids: RuleIds) -> RuleText:
+def _rule(node: Node, ids: RuleIds, attested: bool) -> RuleText:
     fields = node.fields(_KEYS, required=("may",))
     if ("who" in fields) == ("role" in fields):
         node.refuse("a rule is for `who`, or for a `role`", "name one of the two")
@@ -90,6 +90,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
     effect = fields.get("effect")
     if effect is not None and (not isinstance(effect.data, str) or effect.data not in _EFFECTS):
         effect.refuse(f"`{brief(effect.plain())}` is not an effect", f"known effects: {', '.join(_EFFECTS)}")
+    publishes = Action.PUBLISH in actions and (effect is None or _EFFECTS[str(effect.data)] is Effect.GRANT)
     attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     return RuleText(
         node.place,
@@ -104,6 +105,7 @@ def _rule(node: Node, ids: RuleIds) -> RuleText:
         fields["disclose"].flag() if "disclose" in fields else False,
         fields["first"].flag() if "first" in fields else False,
         fields["role"].text() if "role" in fields else None,
+        fields["attested"].flag() if "attested" in fields else attested and publishes,
     )
 
 

@@ -56,6 +56,7 @@ class RuleText:
     first: bool = False
     role: str | None = None
     """Whom it speaks to by role; then `who` is empty."""
+    attested: bool = False
 
     def change(self) -> AddRule:
         """The change that adds it, or why it cannot be."""
@@ -66,7 +67,7 @@ class RuleText:
             raise error.at(f"rule `{self.id}`") from None
         rule = Rule(
             self.id, self.who, self.actions, self.type, where, self.attributes, self.forced, self.effect, self.disclose,
-            role=role,
+            role=role, attested=self.attested,
         )  # fmt: skip
         return AddRule(rule, self.first)
 
