@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from headgate.cli import main
 from headgate.cli.main import app
+from headgate.cli.stories.police import police
 from headgate.decide.check import Scope, check
 from headgate.decide.truth import Seen, World, truth
 from headgate.lang import parse_condition
@@ -66,6 +67,16 @@ def test_the_policies_of_the_guide_pass(tmp_path: Path) -> None:
         file.write_text(text)
         done = run("test", str(file), "--engine", "decide")
         assert done.exit_code == 0, done.output
+
+
+def test_the_chains_of_the_readme_are_judged_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    police(tmp_path / "net", datetime.now(UTC))
+    said = [line.split()[1:] for line in read("README.md").splitlines() if line.startswith("headgate cert verify ")]
+    holds, revoked = (run(*words) for words in said)
+    assert holds.exit_code == 0, holds.output
+    assert "-> " in holds.output
+    assert (revoked.exit_code, "[revoked]" in revoked.output) == (1, True)
 
 
 # -- the language ---------------------------------------------------------------------------------------------

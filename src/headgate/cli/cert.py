@@ -1,13 +1,14 @@
 """`headgate cert`: issue, show, verify, reduce and revoke authorisation certificates.
 
 Guarantees: nothing is issued that would be refused elsewhere; a signed text goes to standard output or a new file and
-nothing else does. Verifying leaves with 0 if the holder gets something, with 1 if not, and with 2 if it could not be
-found out. A revocation list never falls behind one that the same key has signed on this machine.
+nothing else does. Verifying leaves with 0 if the holder gets something from an owner or a coordinator that was named,
+with 1 if not or if nobody was named, and with 2 if it could not be found out; whose revocation lists were not there is
+said. A revocation list never falls behind one that the same key has signed on this machine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,6 +21,7 @@ from headgate.cli.giving import actions_of, attributes_of, given_right
 from headgate.cli.judging import NOBODY, Ground, Wanted, certificates_of, holder_of, in_order, opened
 from headgate.cli.keys import Json, KeysOption, PassphraseFile
 from headgate.cli.listing import ids_of, revoke_at_service, revoke_in_file
+from headgate.cli.lists import Checked, check_lists, lists_beside, say_checked
 from headgate.cli.shown import check_text, print_json, say
 from headgate.cli.statement_shown import show_all
 from headgate.cli.statements import (
@@ -58,6 +60,8 @@ app = typer.Typer(
 
 _REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
 """What is an answer of `verify`, and no failure of it."""
+_NOBODY: Final = "nobody was named to believe"
+_NAME_ONE: Final = "name the owner of the types with `--owner`, or the coordinating domain with `--coordinator`"
 
 TypeOption = Annotated[
     str | None,
@@ -97,6 +101,16 @@ FreshnessOption = Annotated[
 ]
 CoordinatorOption = Annotated[
     str | None, typer.Option("--coordinator", metavar="WHO", help="The domain that coordinates the network.")
+]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--owner",
+        metavar="WHO",
+        help="The owner of the types, at whom chains begin: a DID, a name of your keys, or a file with its key "
+        "(`.did`) or with a type that it signed.",
+        show_default="nobody",
+    ),
 ]
 HolderOption = Annotated[
     str | None,
@@ -247,6 +261,7 @@ class Answer:
     holder: str
     holds: bool
     chains: tuple[Reduced, ...] = ()
+    revocation: tuple[Checked, ...] = ()
     code: str | None = None
     why: str | None = None
     remedy: str | None = None
@@ -254,6 +269,7 @@ class Answer:
 
 def verify(
     files: FilesArgument,
+    owner: OwnerOption = None,
     holder: HolderOption = None,
     coordinator: CoordinatorOption = None,
     type: WantedOption = None,
@@ -265,23 +281,30 @@ def verify(
 ) -> None:
     """Find the chains in a bag of certificates, and say what the holder gets, or why not.
 
-    Revocation lists and successions among the files count. Leaves with 0 if the holder gets something, with 1 if not.
+    Anyone can issue certificates for any type: name its owner, by key or by file, and the coordinating domain if rights
+    on a network matter. If nobody is named to believe, nothing is proven. Revocation lists and successions among the
+    files count, and so do lists that lie beside them; of whom there is none is said. Leaves with 0 if the holder gets
+    something, with 1 if not.
 
     For example:
 
-    `headgate cert verify pito-met.jwt met-smith.jwt --type uk.gov.pito.Numberplate`
+    `headgate cert verify pito-met.jwt met-smith.jwt --owner pito --type uk.gov.pito.Numberplate`
 
-    `headgate cert verify bag.jwt --holder smith --coordinator police --json`
+    `headgate cert verify pito-met.jwt met-smith.jwt met-revoked.jwt --owner numberplate.jwt`
+
+    `headgate cert verify bag.jwt --holder smith --owner pito.did --coordinator police --json`
     """
-    check_text(holder, coordinator, type, network, audience)
+    check_text(owner, holder, coordinator, type, network, audience)
     names = Names(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
     given = None if holder is None else names.did(holder, "--holder")
-    wanted = None if type is None else _wanted(names, type)
+    anchor, wanted = _wanted(names, owner, type)
     written = read_all(files)
     try:
-        ground = Ground(opened(written, audience, now), now, root, network or "*")
+        bag = opened(written, audience, now)
+        bag = replace(bag, lists=(*bag.lists, *lists_beside(files, now)))
+        ground = Ground(bag, now, root, network or "*", anchor)
         given = holder_of(ground.bag.certificates) if given is None else given
         chains = ground.chains(given, wanted)
     except _REFUSALS as error:
@@ -289,20 +312,48 @@ def verify(
             print_json(Answer(given or "", holds=False, code=error.code, why=error.message, remedy=error.remedy))
             raise typer.Exit(1) from None
         fail(names.told(error), status=1)
+    checked = check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
-        print_json(Answer(given, holds=True, chains=chains))
-        return
+        print_json(
+            Answer(given, holds=True, chains=chains, revocation=checked)
+            if ground.anchored
+            else Answer(given, False, (), checked, ChainInvalid.code, _NOBODY, _NAME_ONE)
+        )
+    else:
+        _say_chains(chains, ground, checked, names)
+    if not ground.anchored:
+        raise typer.Exit(1)
+
+
+def _wanted(names: Names, owner: str | None, type: str | None) -> tuple[str | None, Wanted | None]:
+    """The owner that is named, in whichever option, and the type that is asked about."""
+    anchor = None if owner is None else names.owner(owner, "--owner")
+    if type is None:
+        return anchor, None
+    named, name = names.owned(type)
+    if anchor is not None and named not in (None, anchor):
+        raise typer.BadParameter("--owner and --type name different owners")
+    return anchor or named, Wanted(name)
+
+
+def _say_chains(chains: tuple[Reduced, ...], ground: Ground, checked: tuple[Checked, ...], names: Names) -> None:
     for number, chain in enumerate(chains):
         if number:
             say()
         draw_chain(chain.chain, names, ground.same)
-        say_reduced(chain, names)
+        if ground.anchored:
+            say_reduced(chain, names)
+    say()
+    if ground.anchored:
+        for what in ground.unasked(chains):
+            option, whom = (
+                ("--owner", "their owner") if what == "types" else ("--coordinator", "the coordinating domain")
+            )
+            say(f"rights on {what} are left out: nobody was named as {whom} (`{option}`)")
+    else:
+        say((f"{_NOBODY}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
+    say_checked(checked, names)
     say_legend(names)
-
-
-def _wanted(names: Names, given: str) -> Wanted:
-    owner, name = names.owned(given)
-    return Wanted(name, owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +367,9 @@ class Reduction:
 def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
     """Reduce a chain to the one certificate that it comes to, step by step, with what each step cuts.
 
-    The order of the files does not matter. The result counts only if the first issuer owns the types, or coordinates
-    the network; `verify` looks at that too.
+    The order of the files does not matter. Whether the result counts is another question: whether the first issuer
+    owns the types or coordinates the network, whether the chain is in force now, and whether any of it was revoked is
+    for `verify`.
 
     For example:
 
@@ -336,6 +388,8 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
     say()
     say((names(chain[0].issuer), "bold"), " gives ", (names(chain[-1].subject), "bold"), ", all in all:")
     say_reduced(found[-1].reduced, names)
+    say()
+    say(("whether it counts was not checked", "bold yellow"), ": `headgate cert verify --owner WHO` does that")
     say_legend(names)
 
 

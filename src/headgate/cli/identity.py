@@ -2,13 +2,16 @@
 
 Guarantees: nothing is issued that would be refused elsewhere, and a guest gets exactly what the mapping gives. A signed
 text goes to standard output or a new file. Verifying leaves with 0 if the statement holds, and the rule if one was
-asked about; with 1 if not; with 2 if it could not be found out.
+asked about; with 1 if not, or if it was revoked; with 2 if it could not be found out. Whether revocation could be
+checked is said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import eq
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,6 +20,7 @@ import typer
 from headgate.cli.cert_shown import say_legend, validity_words
 from headgate.cli.common import fail, shows_errors, utc_now
 from headgate.cli.keys import Json, KeysOption, PassphraseFile
+from headgate.cli.lists import Checked, check_lists, lists_beside, say_checked
 from headgate.cli.shown import check_text, print_json, say, show_truth, show_value
 from headgate.cli.statement_shown import show_all
 from headgate.cli.statements import (
@@ -41,15 +45,18 @@ from headgate.cli.statements import (
 from headgate.cli.times import moment_of
 from headgate.decide.requirements import check_requirement, match
 from headgate.lang.render import render_condition
-from headgate.model.authority import Identity, Provider
+from headgate.model.authority import Identity, Provider, RevocationList
 from headgate.model.conditions import Condition
-from headgate.model.errors import BadStatement, Expired, HeadgateError, NotFound
+from headgate.model.errors import BadStatement, Expired, HeadgateError, NotFound, Revoked
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.authority import Keys, read_providers
 from headgate.scenario.yamlfile import load_yaml
+from headgate.trust import revocations
+from headgate.trust.bags import said_kind
 from headgate.trust.guests import cross_domain, guest, read_crossing, verify_server
 from headgate.trust.identities import issue_identity, read_identity, verify_identity
+from headgate.trust.revocations import verify_revocations
 
 app = typer.Typer(
     help="Attest who is who: attributes and policy rules of members, guests and servers.",
@@ -59,7 +66,7 @@ app = typer.Typer(
 
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
-_REFUSALS: Final = (BadStatement, Expired)
+_REFUSALS: Final = (BadStatement, Expired, Revoked)
 _NOBODY: Final = "nobody was named to believe"
 _WORDS: Final = {
     "wrong-issuer": "whoever vouches for its provider is not the one that you believe",
@@ -266,6 +273,7 @@ class Answer:
     holds: bool
     identity: Identity | None = None
     rule: bool | None = None
+    revocation: tuple[Checked, ...] = ()
     code: str | None = None
     why: str | None = None
     remedy: str | None = None
@@ -282,8 +290,9 @@ def verify(
 ) -> None:
     """Verify an identity statement, of a provider that you believe or that one of yours vouches for.
 
-    Give the statement, and the cross-domain statement of your own provider if the other one is foreign. Leaves with 0
-    if it holds, and the rule with it, and with 1 if not. If nobody is named to believe, it does not hold.
+    Give the statement, and the cross-domain statement of your own provider if the other one is foreign. Revocation
+    lists among the files and beside them count; of whom there is none is said. Leaves with 0 if it holds, and the rule
+    with it, and with 1 if not. If nobody is named to believe, it does not hold.
 
     For example:
 
@@ -298,8 +307,11 @@ def verify(
     anchor = None if provider is None else names.did(provider, "--provider")
     written = read_all(files)
     try:
+        written, lists = _lists_of(written, now)
+        lists = (*lists, *lists_beside(files, now))
         statement, crossing = _sorted(written)
         found = _verified(statement.text, crossing, anchor, audience, now, names)
+        checked = _not_revoked(found, crossing, anchor, lists)
     except _REFUSALS as error:
         if json:
             print_json(Answer(holds=False, code=error.code, why=error.message, remedy=error.remedy))
@@ -309,7 +321,7 @@ def verify(
     holds = anchor is not None and (asked is None or truth is True)
     if json:
         why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
-        print_json(Answer(holds, found, truth, why=why, remedy=remedy))
+        print_json(Answer(holds, found, truth, checked, why=why, remedy=remedy))
     else:
         for line in _said(statement.text, names):
             say(line)
@@ -317,6 +329,7 @@ def verify(
             say((f"{_NOBODY}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
         if asked is not None:
             say("the rule is ", (show_truth(truth), "bold green" if truth is True else "bold red"))
+        say_checked(checked, names)
         say_legend(names)
     if not holds:
         raise typer.Exit(1)
@@ -341,6 +354,35 @@ def _verified(
     except BadStatement as error:
         error.message = _WORDS.get(error.reason, error.message)  # it need not be a server's
         raise
+
+
+def _lists_of(written: list[Written], now: datetime) -> tuple[list[Written], tuple[RevocationList, ...]]:
+    """What is no revocation list, and the lists, verified."""
+    rest: list[Written] = []
+    lists: list[RevocationList] = []
+    for one in written:
+        try:
+            if said_kind(one.text) == revocations.FORM.typ:
+                lists.append(verify_revocations(one.text, now=now))
+            else:
+                rest.append(one)
+        except HeadgateError as error:
+            raise error.at(one.place) from None
+    return rest, tuple(lists)
+
+
+def _not_revoked(
+    found: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
+) -> tuple[Checked, ...]:
+    """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
+    rests = [(found.issuer, found.id)]
+    if crossing is not None and anchor not in (None, found.issuer):
+        vouched = read_crossing(crossing).value
+        rests.append((vouched.issuer, vouched.id))
+    for issuer, id in rests:
+        if any(one.issuer == issuer and id in one.revoked for one in lists):
+            raise Revoked(f"the statement `{brief(id)}` was revoked", remedy="ask its provider for a new one")
+    return check_lists((issuer for issuer, _ in rests), lists, eq)
 
 
 def _sorted(written: list[Written]) -> tuple[Written, str | None]:

@@ -1,7 +1,8 @@
 """A bag of statements judged by itself, without a ledger: what it gives its holder, or why nothing.
 
 Guarantees: the chains are those that a gateway would find: by `decide.chains`, with the revocation lists and
-successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either.
+successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either. With an owner
+or a coordinator named, only chains that begin there are found.
 Leaves out: what a gateway knows besides, such as lists that it has heard of and types that it has.
 """
 
@@ -31,26 +32,42 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of a chain, where not everything: a type, and perhaps whose it is."""
+    """What is asked of a chain, where not everything: a type, whose owner the ground names."""
 
     type: str
-    owner: str | None = None
 
     def takes(self, one: Authority) -> bool:
         """Does an authority reach the type?"""
-        if not isinstance(one, TypeAuthority):
-            return False
-        return matches(one.type, self.type) and self.owner in (None, one.owner)
+        return isinstance(one, TypeAuthority) and matches(one.type, self.type)
 
 
 @dataclass(frozen=True)
 class Ground:
-    """Verified statements, at one time."""
+    """Verified statements, at one time, and the keys that are believed to own what chains give.
+
+    Where nobody is named, chains are found for whoever they begin at, and none of them proves anything.
+    """
 
     bag: Bag
     now: datetime
     coordinator: str = NOBODY
     network: str = ANY
+    owner: str | None = None
+
+    @property
+    def anchored(self) -> bool:
+        """Is anyone named to believe?"""
+        return self.owner is not None or self.coordinator != NOBODY
+
+    def _owns(self, key: str) -> bool:
+        """Does a key own event types?"""
+        return not self.anchored or (self.owner is not None and self.same(key, self.owner))
+
+    def unasked(self, chains: Sequence[Reduced]) -> list[str]:
+        """What the certificates of chains speak of and nobody was named for: `types`, `networks`."""
+        said = {type(one) for chain in chains for link in chain.chain for one in link.authority}
+        missing = [("types", TypeAuthority, self.owner is None), ("networks", NetworkAuthority, not self.coordinator)]
+        return [word for word, kind, unnamed in missing if unnamed and kind in said]
 
     @cached_property
     def _standing(self) -> Standing:
@@ -93,6 +110,7 @@ class Ground:
             revoked=self.revoked,
             known=self.known,
             same=self.same,
+            owners=self._owns,
             network=self.network,
         )
         if not found:
@@ -115,11 +133,14 @@ class Ground:
             revoked=self.revoked,
             known=self.known,
             same=self.same,
+            owners=self._owns,
             network=self.network,
         )
-        networks = any(isinstance(one, NetworkAuthority) for each in self.bag.certificates for one in each.authority)
-        if self.coordinator == NOBODY and networks and isinstance(found, ChainInvalid):
+        said = {type(one) for each in self.bag.certificates for one in each.authority}
+        if isinstance(found, ChainInvalid) and NetworkAuthority in said and self.coordinator == NOBODY:
             found.remedy = "name the coordinating domain with `--coordinator`"
+        elif isinstance(found, ChainInvalid) and TypeAuthority in said and self.anchored and self.owner is None:
+            found.remedy = "name the owner of the types with `--owner`"
         return found
 
 

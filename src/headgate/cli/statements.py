@@ -1,7 +1,8 @@
 """What the commands about signed statements share: whose key signs, who is meant, and the files that they read.
 
-Guarantees: a name is a key of one's own keyring or a `did:key:...`, never a guess; a file is read no further than a
-statement can be long, and never overwritten. Times on the command line have a zone or are a duration from now.
+Guarantees: a name is a key of one's own keyring, a `did:key:...` or a file with one, never a guess; a file is read no
+further than a statement can be long, and never overwritten. Times on the command line have a zone or are a duration
+from now.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ from headgate.model.values import Value
 from headgate.trust.bags import MAX_SHOWN
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
+from headgate.trust.typedefs import read_type
 
 STANDARD: Final = Path("-")
 _DID: Final = "did:key:"
+_PUBLIC: Final = ".did"
+_STATEMENT: Final = ".jwt"
 _SHORT: Final = 6
 """Characters of a key's name that are shown at each end where no name is known."""
 _MAX_KEY_BYTES: Final = 10_000
@@ -122,9 +126,29 @@ class Names:
         try:
             if given.startswith(_DID):
                 return PublicKey.from_did(given).did
+            if Path(given).suffix == _PUBLIC:
+                return PublicKey.from_did(read_one(Path(given)).text).did
             return self._keyring.public(given).did
         except HeadgateError as error:
             raise error.at(option) from None
+
+    def owner(self, given: str, option: str) -> str:
+        """The owner that is meant: a key, or whoever signed the event type in a file."""
+        if Path(given).suffix != _STATEMENT:
+            return self.did(given, option)
+        check_text(given)
+        try:
+            found = read_type(read_one(Path(given)).text).value
+        except HeadgateError as error:
+            raise error.at(option) from None
+        if found.signer != found.owner:
+            raise BadStatement(
+                f"`{found.owner}` did not itself sign the type in `{printable(given)}`",
+                reason="squatting",
+                place=option,
+                remedy="name the key of the owner",
+            )
+        return found.owner
 
     def owned(self, pattern: str) -> tuple[str | None, str]:
         """The owner's key, if it is named, and the rest of `OWNER/pattern`."""

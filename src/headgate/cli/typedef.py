@@ -1,11 +1,13 @@
 """`headgate type`: sign event types, verify signed ones, and declare them at a node.
 
 Guarantees: a definition carries all that allows it, so that it verifies anywhere without a look-up; what would be
-refused elsewhere is not signed. Verifying leaves with 0 if the owner was allowed to make the type, and with 1 if not.
+refused elsewhere is not signed. Verifying leaves with 0 if the owner was allowed to make the type, and with 1 if not or
+no longer; whether revocation could be checked is said.
 """
 
 from __future__ import annotations
 
+from operator import eq
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,6 +28,7 @@ from headgate.cli.connecting import (
 )
 from headgate.cli.judging import certificates_of, in_order
 from headgate.cli.keys import KeysOption, PassphraseFile
+from headgate.cli.lists import check_lists, lists_beside, say_checked
 from headgate.cli.shown import check_text, say
 from headgate.cli.statements import (
     AtOption,
@@ -41,8 +44,9 @@ from headgate.cli.statements import (
     signer,
 )
 from headgate.cli.times import moment_of
-from headgate.model.errors import BadStatement, Expired
-from headgate.model.values import Kind
+from headgate.model.errors import BadStatement, Expired, Revoked
+from headgate.model.values import Kind, brief
+from headgate.trust.revocations import verify_revocations
 from headgate.trust.typedefs import SignedType, issue_type, read_type, verify_type
 
 app = typer.Typer(
@@ -51,7 +55,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-_REFUSALS: Final = (BadStatement, Expired)
+_REFUSALS: Final = (BadStatement, Expired, Revoked)
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file with a signed type.")]
 AttributesArgument = Annotated[
@@ -76,6 +80,9 @@ KeyNames = Annotated[
 ]
 RootOption = Annotated[
     str, typer.Option("--coordinator", metavar="WHO", help="The domain that coordinates the network.")
+]
+ListsOption = Annotated[
+    list[Path] | None, typer.Option("--list", metavar="FILE", help="Revocation lists of who allows it; repeatable.")
 ]
 
 
@@ -147,26 +154,36 @@ def _kinds(given: list[str]) -> dict[str, Kind]:
 def verify(
     file: FileArgument,
     coordinator: RootOption,
+    list_: ListsOption = None,
     audience: HeardOption = None,
     at: AtOption = None,
     keys: KeysOption = None,
 ) -> None:
     """Verify a signed type by itself: that its owner signed it, and was allowed to make it.
 
+    Revocation lists that lie beside the file count, and so do those that `--list` names; of whom there is none is said.
+
     For example:
 
     `headgate type verify numberplate.jwt --coordinator police`
+
+    `headgate type verify numberplate.jwt --coordinator police --list police-revoked.jwt`
     """
     check_text(coordinator, audience)
     names = Names(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = names.did(coordinator, "--coordinator")
-    written = read_one(file)
+    written, given = read_one(file), read_all(list_ or [])
     try:
         found = verify_type(written.text, coordinator=root, now=now, audience=audience)
+        lists = (*(verify_revocations(one.text, now=now) for one in given), *lists_beside([file], now))
+        for one in found.certificates:
+            if any(each.issuer == one.issuer and one.id in each.revoked for each in lists):
+                raise Revoked(f"the certificate `{brief(one.id)}` was revoked, which allows `{brief(found.name)}`")
     except _REFUSALS as error:
         fail(names.told(error), status=1)
     _say_type(found, names)
+    say_checked(check_lists((one.issuer for one in found.certificates), lists, eq), names)
     say_legend(names)
 
 

@@ -4,7 +4,9 @@ Guarantees: with a coordinator named, a broker passes only if the statements it 
 be delegated on, which a member's may not (`trust.vouching`); with a rule named, only if a provider that the client
 believes attests attributes of the broker for which the rule is true (Guard IV.B). Unknown is not true. Every refusal is
 `BrokerNotTrusted`, before anything is said to the broker.
-Leaves out: that the broker holds its key and serves the connection, which the handshake proves.
+Leaves out: that the broker holds its key and serves the connection, which the handshake proves; and revocation of what
+it shows, except by the lists that it shows itself: an issuer that wants more gives its certificates a `freshness`, and
+then a broker without a recent list of that issuer is not believed.
 """
 
 from __future__ import annotations

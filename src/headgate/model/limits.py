@@ -55,7 +55,7 @@ MAX_TOKEN_CHARS = 2_048
 """Characters of a session token."""
 
 MAX_CLOCK_SKEW_SECONDS = 60
-"""How far ahead the clock of another gateway of the domain may be."""
+"""How far ahead the clock of another gateway, or of whoever issues a statement, may be."""
 
 MAX_CONFIG_BYTES = 1_000_000
 """Bytes of `headgate.toml`."""

@@ -1,7 +1,8 @@
 """A bag of signed statements, as someone shows it: sorted by kind, and every signature verified (Capabilities III.B).
 
 Guarantees: `open_bag` is the only way from texts to a `Bag`. One bad statement refuses the whole, with its place in the
-bag and its reason. Certificates may be over or yet to begin, which chains decide on; identity statements are good now.
+bag and its reason. Nothing is issued in the future, by more than clocks may differ. Certificates may be over or yet to
+begin, which chains decide on; identity statements are good now.
 Leaves out: whether anything follows from it (`decide.standing`), and signed types, which are not shown but declared.
 """
 
@@ -72,7 +73,7 @@ def open_bag(texts: Sequence[str], *, audience: str | None, now: datetime, verif
 def _opened(text: str, audience: str | None, now: datetime, verifier: Verifier | None) -> Statement:
     kind = said_kind(text)
     if kind == certificates.FORM.typ:
-        return verify_certificate(text, audience=audience, verifier=verifier)
+        return verify_certificate(text, audience=audience, shown=now, verifier=verifier)
     if kind == successions.FORM.typ:
         return verify_succession(text, now=now, verifier=verifier)
     if kind == revocations.FORM.typ:

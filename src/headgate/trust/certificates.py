@@ -41,6 +41,7 @@ from headgate.trust.statements import (
     audience_of,
     bad,
     check,
+    check_issued,
     key_name,
     open_statement,
     read_through,
@@ -87,11 +88,22 @@ def issue_certificate(
 
 
 def verify_certificate(
-    text: str, *, audience: str | None, now: datetime | None = None, verifier: Verifier | None = None
+    text: str,
+    *,
+    audience: str | None,
+    now: datetime | None = None,
+    shown: datetime | None = None,
+    verifier: Verifier | None = None,
 ) -> Certificate:
-    """The certificate of a text. Without a time it may be over, or yet to begin: chains decide on that."""
+    """The certificate of a text, issued by the time at which it is `shown`.
+
+    Without `now` it may be over, or yet to begin: chains decide on that.
+    """
     # 1. to 6. are those of `open_statement`; the claims are read in `read_certificate`; 7. and 8. those of `check`.
-    return check(read_through(verifier, text, read_certificate), audience=audience, now=now)
+    read = read_through(verifier, text, read_certificate)
+    if shown is not None:
+        check_issued(read, shown)
+    return check(read, audience=audience, now=now)
 
 
 def read_certificate(text: str) -> Read[Certificate]:

@@ -158,14 +158,25 @@ def check(read: Read[T], *, audience: str | None, now: datetime | None) -> T:
     if now is None:
         return read.value
     # 8. Validity.
+    check_issued(read, now)
     start = read.validity.start
-    if read.issued > now + _SKEW or (start is not None and start > now):
-        begins = render_timestamp(max(read.issued, start or read.issued))
-        raise bad("not-yet-valid", f"the statement is good only from `{begins}`", "wait, or set the clock right")
+    if start is not None and start > now:
+        raise _early(start)
     until = read.validity.until
     if until is not None and read.validity.is_over(now):
         raise Expired(f"the statement was good until `{render_timestamp(until)}`", remedy="ask for a new one")
     return read.value
+
+
+def check_issued(read: Read[Any], now: datetime) -> None:
+    """Refuse what its issuer dates ahead, by more than clocks may differ: it is not issued yet."""
+    if read.issued > now + _SKEW:
+        raise _early(max(read.issued, read.validity.start or read.issued))
+
+
+def _early(begins: datetime) -> BadStatement:
+    remedy = "wait, or set the clock right"
+    return bad("not-yet-valid", f"the statement is good only from `{render_timestamp(begins)}`", remedy)
 
 
 def key_of(did: object, what: str) -> PublicKey:

@@ -20,6 +20,7 @@ from headgate.trust.certificates import read_certificate
 from headgate.trust.identities import read_identity
 from headgate.trust.keyring import Keyring
 from headgate.trust.revocations import read_revocations
+from headgate.trust.statements import digest_of
 from headgate.trust.typedefs import read_type
 
 Run = Callable[..., Result]
@@ -271,14 +272,14 @@ def test_files_that_are_no_statements(run: Run, content: bytes, said: str) -> No
 
 def test_statements_come_from_standard_input_too(run: Run, chain: list[str]) -> None:
     given = "".join(Path(one).read_text() for one in chain)
-    assert run("cert", "verify", "-", input=given).exit_code == 0
+    assert run("cert", "verify", "-", "--owner", "pito", input=given).exit_code == 0
 
 
 # -- verify ---------------------------------------------------------------------------------------------------
 
 
 def test_the_chain_is_found_and_drawn_with_what_is_cut(run: Run, chain: list[str]) -> None:
-    result = run("cert", "verify", *reversed(chain))
+    result = run("cert", "verify", *reversed(chain), "--owner", "pito")
     assert result.exit_code == 0, result.output
     lines = [line.strip() for line in result.output.splitlines()]
     assert lines.index("pito") < lines.index("-> met") < lines.index("-> smith")
@@ -297,9 +298,9 @@ def test_a_signed_type_is_verified_by_another_command(run: Run, plate: str) -> N
 
 
 def test_a_type_that_is_not_reached_is_an_answer_of_no(run: Run, chain: list[str]) -> None:
-    assert run("cert", "verify", *chain, "--type", PLATE).exit_code == 0
+    assert run("cert", "verify", *chain, "--type", PLATE, "--owner", "pito").exit_code == 0
     assert run("cert", "verify", *chain, "--type", f"pito/{PLATE}").exit_code == 0
-    for other in ("uk.gov.pitox.Numberplate", f"met/{PLATE}"):
+    for other in ("pito/uk.gov.pitox.Numberplate", f"met/{PLATE}"):
         result = run("cert", "verify", *chain, "--type", other)
         assert result.exit_code == 1
         assert "chain-invalid" in result.output
@@ -323,7 +324,7 @@ def test_who_holds_it_must_be_plain(run: Run, chain: list[str]) -> None:
     asked = run("cert", "verify", *chain, "other.jwt")
     assert asked.exit_code == 1
     assert "--holder" in asked.output
-    assert run("cert", "verify", *chain, "other.jwt", "--holder", "police").exit_code == 0
+    assert run("cert", "verify", *chain, "other.jwt", "--holder", "police", "--owner", "pito").exit_code == 0
 
 
 def test_a_network_needs_its_coordinator(run: Run) -> None:
@@ -339,11 +340,11 @@ def test_a_network_needs_its_coordinator(run: Run) -> None:
 
 def test_a_list_in_the_bag_counts_and_silence_is_unknown(run: Run, chain: list[str]) -> None:
     issue(run, "pito", "met", "fresh.jwt", "--type", "uk.gov.pito.*", "--may", "subscribe", "--freshness", "1h")
-    silent = run("cert", "verify", "fresh.jwt")
+    silent = run("cert", "verify", "fresh.jwt", "--owner", "pito")
     assert silent.exit_code == 1
     assert "nothing is heard" in silent.output
     assert run("cert", "revoke", S1, "--as", "pito", "--list", "list.jwt").exit_code == 0
-    assert run("cert", "verify", "fresh.jwt", "list.jwt").exit_code == 0
+    assert run("cert", "verify", "fresh.jwt", "list.jwt", "--owner", "pito").exit_code == 0
     lost = read_certificate(Path("met.jwt").read_text().strip()).value.id
     assert run("cert", "revoke", lost, "--as", "pito", "--list", "list.jwt").exit_code == 0
     gone = run("cert", "verify", *chain, "list.jwt")
@@ -353,8 +354,8 @@ def test_a_list_in_the_bag_counts_and_silence_is_unknown(run: Run, chain: list[s
 def test_a_chain_goes_on_through_a_key_that_was_rotated(run: Run, chain: list[str]) -> None:
     Path("next.jwt").write_text(run("keys", "rotate", "met").stdout)
     issue(run, "met", "police", "new.jwt", "--type", f"pito/{PLATE}", "--may", "subscribe")
-    assert run("cert", "verify", "met.jwt", "new.jwt", "--holder", "police").exit_code == 1
-    result = run("cert", "verify", "met.jwt", "new.jwt", "next.jwt", "--holder", "police")
+    assert run("cert", "verify", "met.jwt", "new.jwt", "--holder", "police", "--owner", "pito").exit_code == 1
+    result = run("cert", "verify", "met.jwt", "new.jwt", "next.jwt", "--holder", "police", "--owner", "pito")
     assert result.exit_code == 0, result.output
     assert "-> police" in result.output
     shown = " ".join(run("cert", "show", "next.jwt").output.split())
@@ -554,3 +555,103 @@ def test_every_command_has_examples(run: Run, command: str) -> None:
         assert result.exit_code == 0
         assert f"headgate {command} {word}" in result.output
         assert result.output.isascii() or "\N{KEY}" not in result.output  # what `:key:` would become
+
+
+# -- whom to believe, and what was taken back -----------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(run: Run) -> str:
+    """Anyone can write a certificate for anyone's type."""
+    issue(run, "smith", "met", "stranger.jwt", "--type", PLATE, "--may", "subscribe", "--for", "1d")
+    return "stranger.jwt"
+
+
+@pytest.mark.parametrize("more", [(), ("--type", PLATE)])
+def test_without_an_owner_nothing_is_proven(run: Run, stranger: str, more: tuple[str, ...]) -> None:
+    nobody = run("cert", "verify", stranger, *more)
+    assert nobody.exit_code == 1
+    assert "nobody was named to believe" in nobody.output
+    assert "--owner" in nobody.output
+    assert "met may subscribe" not in nobody.output
+    told = json.loads(run("cert", "verify", stranger, *more, "--json").stdout)
+    assert (told["holds"], told["chains"], told["code"]) == (False, [], "chain-invalid")
+    assert "--owner" in told["remedy"]
+
+
+def test_a_strangers_certificate_does_not_begin_at_the_owner(run: Run, keys: Path, stranger: str, plate: str) -> None:
+    for owner in ("pito", did(keys, "pito"), str(keys / "pito.did"), plate):
+        result = run("cert", "verify", stranger, "--owner", owner, "--type", PLATE)
+        assert result.exit_code == 1, owner
+        assert "does not own what it gives" in " ".join(result.output.split())
+    assert run("cert", "verify", stranger, "--owner", "smith", "--type", PLATE).exit_code == 0
+    assert run("cert", "verify", stranger, "--owner", "smith", "--type", f"pito/{PLATE}").exit_code == 2
+    assert run("cert", "verify", stranger, "--owner", "gone.did").exit_code == 2
+    assert run("cert", "verify", stranger, "--owner", stranger).exit_code == 2, "it is no signed type"
+
+
+def test_the_owner_is_named_by_a_file_too(run: Run, keys: Path, chain: list[str], plate: str) -> None:
+    for owner in (str(keys / "pito.did"), plate):
+        assert run("cert", "verify", *chain, "--owner", owner).exit_code == 0, owner
+
+
+def test_a_coordinator_vouches_for_no_type(run: Run, stranger: str) -> None:
+    result = run("cert", "verify", stranger, "--coordinator", "police")
+    assert result.exit_code == 1
+    assert "--owner" in result.output
+    give = ("--give", "connect network police", "--give", f"subscribe {PLATE}")
+    issue(run, "police", "met", "both.jwt", *give, "--for", "1d")
+    named = run("cert", "verify", "both.jwt", "--coordinator", "police")
+    assert named.exit_code == 0
+    assert "rights on types are left out" in named.output
+    assert "met may subscribe" not in named.output
+    other = run("cert", "verify", "both.jwt", "--owner", "police")
+    assert "rights on networks are left out" in other.output
+
+
+def test_revocation_that_was_not_checked_is_said(run: Run, keys: Path, chain: list[str]) -> None:
+    silent = run("cert", "verify", *chain, "--owner", "pito")
+    assert "revocation was not checked of what pito issued" in silent.output
+    assert "revocation was not checked of what met issued" in silent.output
+    assert run("cert", "revoke", S1, "--as", "pito", "--list", "lists.jwt").exit_code == 0
+    half = run("cert", "verify", *chain, "lists.jwt", "--owner", "pito")
+    assert "not revoked by list 1 of pito" in half.output
+    assert "revocation was not checked of what met issued" in half.output
+    told = json.loads(run("cert", "verify", *chain, "--owner", "pito", "--json").stdout)
+    assert [(one["issuer"], one["number"]) for one in told["revocation"]] == [
+        (did(keys, "pito"), 1),
+        (did(keys, "met"), None),
+    ]
+
+
+def test_a_list_beside_the_files_counts(run: Run, chain: list[str]) -> None:
+    Path("rubbish.jwt").write_bytes(b"\xff")
+    assert run("cert", "revoke", "smith.jwt", "--as", "met", "--list", "met-revoked.jwt").exit_code == 0
+    gone = run("cert", "verify", *chain, "--owner", "pito")
+    assert (gone.exit_code, "[revoked]" in gone.output) == (1, True)
+    forged = Path("met-revoked.jwt").read_text().strip()
+    Path("met-revoked.jwt").write_text(forged[:-6] + "AAAAAA")
+    passed = run("cert", "verify", *chain, "--owner", "pito")
+    assert passed.exit_code == 0
+    assert "revocation was not checked of what met issued" in passed.output
+
+
+def test_reducing_says_that_nothing_was_checked(run: Run, chain: list[str]) -> None:
+    assert "whether it counts was not checked" in run("cert", "reduce", *chain).output
+
+
+def test_a_type_whose_permission_was_revoked(run: Run, plate: str) -> None:
+    before = run("type", "verify", plate, "--coordinator", "police")
+    assert "revocation was not checked of what police issued" in before.output
+    Path("elsewhere").mkdir()
+    (used,) = read_type(Path(plate).read_text().strip()).value.credentials
+    assert run("cert", "revoke", S1, "--as", "police", "--list", "elsewhere/list.jwt").exit_code == 0
+    asked = ("type", "verify", plate, "--coordinator", "police", "--list", "elsewhere/list.jwt")
+    assert "not revoked by list 1 of police" in run(*asked).output
+    Path("used.jwt").write_text("")
+    for name in Path().glob("*.jwt"):
+        text = name.read_text().strip()
+        if text and used.digest == digest_of(text):
+            assert run("cert", "revoke", str(name), "--as", "police", "--list", "elsewhere/list.jwt").exit_code == 0
+    gone = run(*asked)
+    assert (gone.exit_code, "[revoked]" in gone.output) == (1, True)

@@ -204,3 +204,17 @@ def test_a_bag_of_many_statements_is_not_one(run: Run, ola: str) -> None:
     Path("two.jwt").write_text(f"{text(ola)}\n{text(ola)}\n")
     assert run("identity", "verify", "two.jwt").exit_code == 1
     assert run("identity", "guest", "two.jwt", "--as", "italy", "--providers", "trust.yaml").exit_code == 2
+
+
+def test_a_statement_that_was_revoked_does_not_hold(run: Run, ola: str) -> None:
+    asked = ("identity", "verify", ola, "--provider", "norway")
+    assert "revocation was not checked of what norway issued" in run(*asked).output
+    Path("lists").mkdir()
+    assert run("cert", "revoke", "s" + "A" * 22, "--as", "norway", "--list", "lists/norway.jwt").exit_code == 0
+    held = run(*asked, "lists/norway.jwt")
+    assert (held.exit_code, "not revoked by list 1 of norway" in held.output) == (0, True)
+    assert run("cert", "revoke", ola, "--as", "norway", "--list", "lists/norway.jwt").exit_code == 0
+    gone = run(*asked, "lists/norway.jwt")
+    assert (gone.exit_code, "[revoked]" in gone.output) == (1, True)
+    told = json.loads(run(*asked, "lists/norway.jwt", "--json").stdout)
+    assert (told["holds"], told["code"]) == (False, "revoked")

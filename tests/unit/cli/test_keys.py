@@ -149,7 +149,7 @@ def test_what_rests_on_a_key_that_has_ended_counts_no_more(keys: Path, tmp_path:
     assert cert("issue", "--as", "pito", "--to", "met", "--delegate", *given, str(files[0])).exit_code == 0
     assert cert("issue", "--as", "met", "--to", "smith", *given, str(files[1])).exit_code == 0
     files[2].write_text(printed(keys, "rotate", "met"))
-    verify = ("verify", *map(str, files), "--holder", "smith")
+    verify = ("verify", *map(str, files), "--holder", "smith", "--owner", "pito")
     assert cert(*verify).exit_code == 0
     files[2].write_text(printed(keys, "end", "met"))
     assert cert(*verify).exit_code == 1

@@ -45,6 +45,7 @@ _ATTRIBUTES: Final = {"numberplate": Kind.STRING, "timestamp": Kind.TIMESTAMP, "
 _WANTED: Final = "numberplate = 'AE05 XYZ'"
 _KEYS: Final = "{dir}/met/keys"
 _FILES: Final = "{dir}/met/statements"
+_OWNER: Final = "{dir}/pito/keys/pito.did"
 _PUBLISH: Final = frozenset({Action.PUBLISH})
 _SUBSCRIBE: Final = frozenset({Action.SUBSCRIBE})
 _CONNECT: Final = NetworkAuthority(frozenset({Action.CONNECT}))
@@ -232,8 +233,12 @@ def _told(world: _World, definition: SignedType) -> Story:
         place="met",
         tries=(
             (
-                f"headgate cert verify --keys {_KEYS} {_FILES}/to-the-met.jwt {_FILES}/warrant.jwt",
-                "the chain of Detective Smith, from the files alone",
+                f"headgate cert verify --keys {_KEYS} {_FILES}/to-the-met.jwt {_FILES}/camera.jwt --owner {_OWNER}",
+                "the chain of the camera, from the files alone",
+            ),
+            (
+                f"headgate cert verify --keys {_KEYS} {_FILES}/to-the-met.jwt {_FILES}/warrant.jwt --owner {_OWNER}",
+                "the chain of Detective Smith, which the list beside it has ended",
             ),
             (
                 f"headgate type verify {_FILES}/numberplate.jwt --keys {{dir}}/pito/keys --coordinator pito",
