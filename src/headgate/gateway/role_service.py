@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from headgate.decide.constraints import Budget
+from headgate.decide.constraints import Budget, Scene
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.logs import Log
@@ -51,11 +51,12 @@ from headgate.model.errors import (
 )
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ENTRY_STEPS
 from headgate.model.role_statements import Place
-from headgate.model.rolefiles import Argument, Given, RoleRef
+from headgate.model.rolefiles import Argument, RoleRef
 from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
+from headgate.roles.entry import shares_office
 from headgate.trust.keys import PrivateKey, PublicKey
 
 _ID_BYTES: Final = 10
@@ -480,10 +481,9 @@ def _membership(state: State, id: str, holder: str) -> Membership:
 
 def _office(state: State, principal: str, election: Election) -> Reference | None:
     """The record of a principal's own membership of the role in which an election was made."""
-    office = election.office
-    instance = office.instance.value if isinstance(office.instance, Given) else ""
+    rolefile, scene = state.roles.rolefiles.get(election.service), Scene(state, election.service, election.instance)
     for one in state.roles.held_by(principal):
-        if (one.role, one.service, one.instance) == (office.role, office.service, instance):
+        if shares_office(one, election, rolefile, scene):
             return one.record
     return None
 

@@ -25,7 +25,7 @@ from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.arguments import conform_arguments
 from headgate.roles.book import role_names
-from headgate.roles.entry import Request, derive
+from headgate.roles.entry import Request, derive, elected_roles
 
 Asked: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 Functions: TypeAlias = Mapping[str, RoleFunction]
@@ -111,7 +111,10 @@ class Trial:
     def _enter(self, one: EnterRole, rolefile: Rolefile) -> None:
         shown, elections = self._shown(one)
         if one.using is None:  # entering is accepting: whatever stands that may elect the client
-            standing = self._holders.of(self._book).standing((one.service, one.instance), one.role)
+            index, place = self._holders.of(self._book), (one.service, one.instance)
+            standing = [
+                each for role in elected_roles(rolefile, one.service, one.role) for each in index.standing(place, role)
+            ]
             elections = tuple(each for each in standing if self._believed(each.record) is True)
         args = None if one.args is None else conform_arguments(rolefile, one.role, one.args, self._functions)
         office = frozenset(each.id for each in elections if self._believed(each.office_record) is True)

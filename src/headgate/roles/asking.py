@@ -39,7 +39,7 @@ from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.roles.arguments import conform_arguments, refuse_errors, settle_rolefile
 from headgate.roles.book import role_names
-from headgate.roles.entry import Derived, Request, derive, in_office, office_of
+from headgate.roles.entry import Derived, Request, derive, elected_roles, office_of, shares_office
 from headgate.roles.facts import NotRevoked, text_of
 from headgate.roles.formula import membership_rule
 from headgate.roles.mirroring import Mirroring
@@ -117,7 +117,7 @@ class Asking(Mirroring):
         rolefile = self._rolefile(request.service)
         shown, elections = self._shown(request.principal, request.using)
         if request.using is None:  # entering is accepting: whatever stands that may elect the client
-            elections = self._standing(request)
+            elections = self._standing(request, rolefile)
         args = self._wanted(request.service, request.role, request.args)
         scene = self.scene(place, request.principal, request.origin)
         asked = Request(request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
@@ -150,10 +150,11 @@ class Asking(Mirroring):
                 remedy="what has a star must hold with the new member counted",
             )
 
-    def _standing(self, request: EnterRole) -> tuple[Election, ...]:
-        """The elections to a role that are in force."""
-        standing = self.book.standing.get((request.service, request.instance, request.role), ())
-        found = map(self.election, standing)
+    def _standing(self, request: EnterRole, rolefile: Rolefile) -> tuple[Election, ...]:
+        """The elections in force to a role, and to those that are entered on the way to it."""
+        roles = elected_roles(rolefile, request.service, request.role)
+        ids = [id for role in roles for id in self.book.standing.get((request.service, request.instance, role), ())]
+        found = map(self.election, ids)
         return tuple(one for one in found if one is not None and self.records.state(one.record) is True)
 
     def _still_in_office(self, elections: tuple[Election, ...]) -> frozenset[str]:
@@ -331,11 +332,8 @@ class Asking(Mirroring):
         )
 
     def _in_office(self, principal: str, election: Election) -> Membership | None:
-        office = election.office
-        for one in self.held_by(principal):
-            if in_office(replace(office_of(one), args=()), replace(office, args=()), {}) is not None:
-                return one
-        return None
+        rolefile, scene = self.rolefiles.get(election.service), self.scene((election.service, election.instance))
+        return next((one for one in self.held_by(principal) if shares_office(one, election, rolefile, scene)), None)
 
     def _pass_revocation(self, id: str, by: str, to: str) -> None:
         election = self.election(id)
@@ -343,10 +341,11 @@ class Asking(Mirroring):
             raise NotFound(f"no election `{brief(id)}` is in force")
         self._check_may_revoke(election, by)
         if self._in_office(to, election) is None:
+            office = replace(election.office, instance=None) if _is_main(election.office) else election.office
             raise RoleDenied(
-                f"`{brief(to)}` does not hold `{election.office.role}`",
+                f"`{brief(to)}` does not hold `{render_role(office)}`",
                 failure="misuse",
-                remedy="the right to revoke goes only to others in the elector's role",
+                remedy="the right to revoke goes only to others in the elector's role, of the arguments it elected with",
             )
         revokers = tuple(dict.fromkeys((*election.revokers, to)))
         self.elected[id] = replace(election, revokers=revokers)
@@ -511,6 +510,11 @@ def _entered_by(found: Derived) -> str:
 def _is_kept(one: Membership, statements: Collection[str]) -> bool:
     """Are the statements that a membership was entered by, and rests on, still there?"""
     return one.statement in statements or all(line in statements for line in one.statement.split("\n"))
+
+
+def _is_main(ref: RoleRef) -> bool:
+    """Is it of the instance that needs no name?"""
+    return ref.instance in (None, Given(""))
 
 
 def _office_name(ref: RoleRef) -> str:

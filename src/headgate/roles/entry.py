@@ -109,6 +109,11 @@ class _Derivation:
         self.stirred: set[int] = set()
         """The statements that may give more, for what the last one added."""
         self.known: set[tuple[object, ...]] = set()
+        self.elections: dict[str, list[Election]] = {}
+        """The elections that count here, by the role that they are to."""
+        for election in request.elections:
+            if (election.service, election.instance) == (scene.service, scene.instance):
+                self.elections.setdefault(election.role, []).append(election)
         self.banned = {
             (one.role, *map(same, one.args))
             for one in request.bans
@@ -195,7 +200,7 @@ class _Derivation:
         refs = [self.scene.own(one.ref) for one in statement.credentials]
         listed = [tuple(self.listed.get(self._kind(ref), ())) for ref in refs]
         for credentials, after in self._credentials(refs, listed, bound, seen):
-            for elections, then in self._elections(statement, 0, after):
+            for elections, then in self._elections(statement, (), after):
                 for made in solutions(statement.constraint, then, self.scene):
                     args = self._head(statement, made)
                     if args is None or not self._elected(elections, args) or self._is_banned(statement, args):
@@ -236,27 +241,22 @@ class _Derivation:
                 yield (one, *others), after
 
     def _elections(
-        self, statement: Statement, place: int, bound: Bindings
+        self, statement: Statement, chosen: tuple[Election, ...], bound: Bindings
     ) -> Iterator[tuple[tuple[Election, ...], Bindings]]:
-        """Every choice of an election for each elector; one election serves one elector."""
-        if place == len(statement.electors):
-            yield (), bound
+        """Every choice of an election for each elector: a quorum is of so many principals, not of so many votes."""
+        if len(chosen) == len(statement.electors):
+            yield chosen, bound
             return
-        ref = self.scene.own(statement.electors[place].ref)
-        for one in self.request.elections:
+        elector = statement.electors[len(chosen)]
+        ref = self.scene.own(elector.ref)
+        for one in self.elections.get(statement.head.role, ()):
             self.scene.budget.spend()
-            if (one.service, one.instance, one.role) != (
-                self.scene.service,
-                self.scene.instance,
-                statement.head.role,
-            ):
+            if any(one.elector == other.elector for other in chosen):
                 continue
             made = in_office(ref, one.office, bound)
-            if made is None or not self._meets(one) or (statement.electors[place].starred and self._has_left(one)):
+            if made is None or not self._meets(one) or (elector.starred and self._has_left(one)):
                 continue
-            for rest, after in self._elections(statement, place + 1, made):
-                if one not in rest:
-                    yield (one, *rest), after
+            yield from self._elections(statement, (*chosen, one), made)
 
     def _has_left(self, election: Election) -> bool:
         """Has the elector left the office by which it elected? What needs it to stay cannot begin without it."""
@@ -309,6 +309,22 @@ def _meant(ref: RoleRef, one: Candidate, bound: Bindings) -> Bindings | None:
     return fit(ref, shape, bound)
 
 
+def elected_roles(rolefile: Rolefile, service: str, role: str) -> Iterator[str]:
+    """The roles on the way to a role that ask for an election: itself first, then those that it may rest on."""
+    by_head: dict[str, list[Statement]] = {}
+    for statement in rolefile.statements:
+        by_head.setdefault(statement.head.role, []).append(statement)
+    found = {role: None}
+    waiting = [role]
+    while waiting:
+        for statement in by_head.get(waiting.pop(0), ()):
+            for one in statement.credentials:
+                if one.ref.service in (None, service) and one.ref.role not in found:
+                    found[one.ref.role] = None
+                    waiting.append(one.ref.role)
+    return (name for name in found if any(one.electors for one in by_head.get(name, ())))
+
+
 def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None:
     """What variables mean if the holder of an office is meant by a reference to a role."""
     if (ref.role, ref.service) != (office.role, office.service) or len(ref.args) > len(office.args):
@@ -316,6 +332,29 @@ def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None
     held = [(term, arg.value) for term, arg in zip(ref.args, office.args, strict=False) if isinstance(arg, Given)]
     instance = office.instance.value if isinstance(office.instance, Given) else ""
     return unify([(Given("") if ref.instance is None else ref.instance, instance), *held], bound)
+
+
+def shares_office(one: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
+    """Is a membership one in which the same election could have been made: of the elector's role, and of its arguments?
+
+    Those are what the elector's clause binds: only what it leaves out, or calls `_`, may differ. Where no statement asks
+    for that office any more, all of them are the same.
+    """
+    asked = False
+    for statement in () if rolefile is None else rolefile.statements:
+        head = tuple(map(scene.settled, statement.head.args))
+        if statement.head.role != election.role or len(election.args) not in (0, len(head)):
+            continue
+        settled = [(term, arg) for term, arg in zip(head, election.args, strict=False) if arg is not None]
+        bound = unify(settled, {})
+        for elector in statement.electors if bound is not None else ():
+            ref = scene.own(elector.ref)
+            made = in_office(ref, election.office, bound or {})
+            if made is not None:
+                asked = True
+                if fit(ref, one, made) is not None:
+                    return True
+    return not asked and office_of(one) == election.office
 
 
 def office_of(one: Membership) -> RoleRef:

@@ -126,6 +126,8 @@ def results(statement: Statement, listed: list[Candidate], request: Request, ask
         if any(said.ref.role != one.role for said, one in zip(statement.credentials, credentials, strict=True)):
             continue
         for elections in permutations(request.elections, len(statement.electors)):
+            if len({one.elector for one in elections}) < len(elections):
+                continue  # one principal is one voice
             found: list[tuple[Any, ...]] = []
             refs = [one.ref for one in (*statement.credentials, *statement.electors)]
             known = said_of(refs, [*map(key, credentials), *map(office_of, elections)])
@@ -368,7 +370,9 @@ def requests(draw: st.DrawFn, rolefile: Rolefile) -> Request:
         office = RoleRef("Boss", (Given(draw(values)),), "L", Given(""))
         required = (RoleRef("On", (draw(terms()),), "L"),) if draw(st.integers(0, 2)) == 0 else ()
         required = tuple(one for one in required if not isinstance(one.args[0], Asked))
-        elections.append(Election(f"e{n}", "S", role, args, "p", "m", office, 0, 0, "", required))
+        elections.append(
+            Election(f"e{n}", "S", role, args, draw(st.sampled_from("pqr")), "m", office, 0, 0, "", required)
+        )
     role, size = draw(st.sampled_from(heads))
     wanted = draw(st.none() | st.none() | st.tuples(*[st.none() | values] * size))
     bans = frozenset(Ban("S", "", "A", (draw(values),), "L.Boss") for _ in range(draw(st.integers(0, 2))))
