@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
-import uvicorn
+import uvloop
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as dial
 from websockets.typing import Subprotocol
@@ -27,7 +27,11 @@ from headgate.cli.init import make_domain
 from headgate.gateway.app import create_app
 from headgate.gateway.config import Config, Files
 from headgate.gateway.domain import Domain
+from headgate.gateway.logs import Access, Application
+from headgate.gateway.processes import listen
 from headgate.gateway.runtime import Gateway
+from headgate.gateway.serve import Server
+from headgate.gateway.serve import server as make_server
 from headgate.model.changes import Batch, Change, DeclarePrincipal, DeclareType, SetConnect, SetKey
 from headgate.model.events import Draft
 from headgate.model.rights import Action
@@ -46,6 +50,9 @@ PATIENCE = 20.0
 PEOPLE = ("anna", "bob", "till")
 
 
+Running = tuple[Gateway, asyncio.AbstractEventLoop, Server]
+
+
 class Served:
     """A running gateway, and both ends of it."""
 
@@ -56,8 +63,10 @@ class Served:
         domain: Domain,
         port: int,
         keys: Mapping[str, PrivateKey],
+        server: Server,
     ) -> None:
         self.gateway = gateway
+        self.server = server
         self.loop = loop
         self.domain = domain
         self.decider = Decider(domain)
@@ -165,8 +174,8 @@ def serving(directory: Path, tables: str = "", **settings: str) -> Iterator[Serv
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         override = {"gateway.tls": "false", **{name.replace("__", "."): value for name, value in settings.items()}}
-        with _running(Config.load(directory, {}, override), files, port) as (gateway, loop):
-            served = Served(gateway, loop, domain, port, keys)
+        with _running(Config.load(directory, {}, override), files, port) as (gateway, loop, server):
+            served = Served(gateway, loop, domain, port, keys, server)
             try:
                 yield served
             finally:
@@ -193,34 +202,32 @@ def _set_up(domain: Domain, keys: Mapping[str, PrivateKey]) -> None:
 
 
 @contextmanager
-def _running(config: Config, files: Files, port: int) -> Iterator[tuple[Gateway, asyncio.AbstractEventLoop]]:
+def _running(config: Config, files: Files, port: int) -> Iterator[Running]:
     started = threading.Event()
-    held: list[tuple[Gateway, asyncio.AbstractEventLoop, uvicorn.Server]] = []
+    held: list[Running] = []
 
     def run() -> None:
         async def main() -> None:
             gateway = Gateway.open(config, files, "gateway-1", port)
             gateway.readers._grace = 0.1
-            server = uvicorn.Server(
-                uvicorn.Config(
-                    create_app(gateway), host="127.0.0.1", port=port, ws="websockets-sansio", log_level="error"
-                )
-            )
+            app = Access(cast("Application", create_app(gateway)), gateway.metrics.request)
+            server = make_server(app, config, None, gateway.metrics, gateway.closing.set)
             held.append((gateway, asyncio.get_running_loop(), server))
-            serving = asyncio.create_task(server.serve())
+            serving = asyncio.create_task(server._serve([listen("127.0.0.1", port)]))
             while not server.started and not serving.done():
                 await asyncio.sleep(0.01)
             started.set()
             await serving
 
-        asyncio.run(main())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert started.wait(PATIENCE)
     gateway, loop, server = held[0]
     try:
-        yield gateway, loop
+        yield gateway, loop, server
     finally:
         server.should_exit = True
         thread.join(PATIENCE)

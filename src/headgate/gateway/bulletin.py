@@ -2,7 +2,8 @@
 
 Guarantees: whoever follows is told of a new list at once, whichever gateway made it, and hears at least every
 `authority.heartbeat` that nothing has changed. A slow follower misses nothing but what a newer list takes in: nothing
-is queued for it. There are no more followers than `authority.watchers`, and of one address than MAX_PER_ADDRESS.
+is queued for it, and one that does not read goes (`outgoing`). There are no more followers than `authority.watchers`,
+and of one address than MAX_PER_ADDRESS.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from starlette.responses import StreamingResponse
-
 from headgate.gateway import wire
 from headgate.gateway.issuing import Service
 from headgate.gateway.logs import Log, fault
+from headgate.gateway.outgoing import Streamed
 from headgate.model.errors import TooBusy, TooMany
 
 LOOK_SECONDS: Final = 0.1
@@ -63,7 +63,7 @@ class Bulletin:
             if number != self._number:
                 self._number, self._news = number, _woken(self._news)
 
-    def follow(self, address: str) -> Followed:
+    def follow(self, address: str) -> Streamed:
         """The list as server-sent events, until the client or the gateway goes."""
         if self._closing.is_set():
             raise TooBusy("the gateway is shutting down", remedy="follow at another one")
@@ -71,19 +71,16 @@ class Bulletin:
             raise TooBusy("as many follow here as may", remedy="ask for the list now and then, or try another gateway")
         if self._watchers[address] >= MAX_PER_ADDRESS:
             raise TooMany(f"{MAX_PER_ADDRESS} follow from your address already", remedy="follow once, and pass it on")
-        return Followed(self, address)
-
-    def enter(self, address: str) -> None:
-        """One more follows."""
         self._watchers[address] += 1
+        return Streamed(self._lines(), self._closing, media=wire.EVENT_STREAM, left=lambda: self._leave(address))
 
-    def leave(self, address: str) -> None:
+    def _leave(self, address: str) -> None:
         """One has gone."""
         self._watchers[address] -= 1
         if self._watchers[address] <= 0:
             del self._watchers[address]
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def _lines(self) -> AsyncIterator[bytes]:
         """Each list as an event: at once, when it changes, and when it is time for a sign of life."""
         yield b": open\n\n"
         closing = asyncio.ensure_future(self._closing.wait())
@@ -97,22 +94,6 @@ class Bulletin:
                 waiting.cancel()
         finally:
             closing.cancel()
-
-
-class Followed(StreamingResponse):
-    """One follower."""
-
-    def __init__(self, bulletin: Bulletin, address: str) -> None:
-        self._bulletin, self._address = bulletin, address
-        super().__init__(bulletin.lines(), media_type=wire.EVENT_STREAM, headers={"cache-control": "no-store"})
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Send it all."""
-        self._bulletin.enter(self._address)
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._bulletin.leave(self._address)
 
 
 def _woken(news: asyncio.Event) -> asyncio.Event:

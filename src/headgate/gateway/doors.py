@@ -3,7 +3,8 @@
 Guarantees: never more connections than `limits.connections`, handshakes under way included, and of one address never
 more strangers than `limits.unauthenticated_per_address`; what is past either is closed before anything is spent on it.
 A connection that does not finish its TLS handshake in HANDSHAKE_SECONDS or the head of a request in HEAD_SECONDS, sends
-a head of more than MAX_HEAD_BYTES, or a body slower than BODY_RATE, is closed.
+a head of more than MAX_HEAD_BYTES, or a body slower than BODY_RATE, is closed. What is written to it goes through
+`outgoing`.
 Leaves out: what is done for those who are known, which is the application's to bound.
 """
 
@@ -23,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from headgate.gateway import wire
+from headgate.gateway.outgoing import LEAVE_SECONDS, WRITE_SECONDS, Outgoing, as_transport, limit_unsent
 from headgate.gateway.problems import told
 
 HEAD_SECONDS: Final = 10.0
@@ -30,9 +32,6 @@ HEAD_SECONDS: Final = 10.0
 
 HANDSHAKE_SECONDS: Final = 10.0
 """How long a TLS handshake may take."""
-
-LEAVE_SECONDS: Final = 5.0
-"""How long a connection that was closed here may take to hear of it; what it still sends is thrown away."""
 
 MAX_HEAD_BYTES: Final = 65_536
 """Bytes of the head of a request."""
@@ -105,10 +104,14 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         visit: Visit | None = None,
+        patience: float = WRITE_SECONDS,
     ) -> None:
         self._visit = visit
-        # Every request and every WebSocket of this connection can say that its client is known (`logs.Access`).
-        state = app_state if visit is None else {**app_state, "known": visit.known}
+        self._patience = patience
+        self._outgoing: Outgoing | None = None
+        # Every request and every WebSocket of this connection can say that its client is known (`logs.Access`), and
+        # that it is over (`outgoing.abort_of`).
+        state = {**app_state, "abort": self.abort, **({} if visit is None else {"known": visit.known})}
         super().__init__(config, server_state, state, _loop)
         self._timer: asyncio.TimerHandle | None = None
         self._received = 0
@@ -116,8 +119,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
-        super().connection_made(transport)
+        self._outgoing = Outgoing(transport, self.loop, self._patience)
+        super().connection_made(as_transport(self._outgoing))
         self._await_head()
+
+    def abort(self) -> None:
+        """End the connection at once, whatever waits to be sent."""
+        if self._outgoing is not None:
+            self._outgoing.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -125,6 +134,8 @@ class Connection(HttpToolsProtocol):
         if self._visit is not None:
             self._visit.known()
         super().connection_lost(exc)
+        if self._outgoing is not None:
+            self._outgoing.lost()
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes, and close if a head grows too large."""
@@ -211,6 +222,7 @@ class Door:
     tls: ssl.SSLContext | None
     most: int
     most_strangers: int
+    patience: float = WRITE_SECONDS
     turned: Turned = field(default_factory=Turned)
     _strangers: Counter[str] = field(default_factory=Counter)
     _shaking: set[asyncio.Task[None]] = field(default_factory=set)
@@ -265,6 +277,7 @@ class Door:
         shake, leave = (None, None) if self.tls is None else (HANDSHAKE_SECONDS, LEAVE_SECONDS)
         try:
             came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            limit_unsent(came, self.patience)
             if self.tls is not None:
                 await _greeted(came)
             await loop.connect_accepted_socket(

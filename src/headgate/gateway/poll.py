@@ -1,8 +1,8 @@
 """Reading a subscription with plain requests: long-poll, server-sent events, and acknowledging.
 
 Guarantees: a request gives what comes after the acknowledged places, or after positions that it names; asking again
-without acknowledging gives the same again. A stream of server-sent events ends with its session. Nothing is read for a
-client that has gone.
+without acknowledging gives the same again. An answer, and a stream of server-sent events, ends with its session,
+whether its client reads or not (`outgoing`). Nothing is read for a client that has gone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from headgate.gateway import wire
 from headgate.gateway.archive import MAX_SLICE_BYTES
@@ -21,6 +21,7 @@ from headgate.gateway.auth import Caller
 from headgate.gateway.feed import Closed, Feed, Gap, Step
 from headgate.gateway.handlers import check_place, gateway_of, own_subscription
 from headgate.gateway.operations import Operation, Parameter, answer
+from headgate.gateway.outgoing import Streamed
 from headgate.gateway.portion import Delivery
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError
@@ -52,19 +53,47 @@ async def events(request: Request, caller: Caller, body: None) -> Response:  # n
     after = request.query_params.getlist("after")
     if len(after) > MAX_AFTER:
         raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
-    if wire.EVENT_STREAM in request.headers.get("accept", ""):
-        last = request.headers.get("last-event-id")
-        feed = await gateway.readers.open(found, [*after, *([last] if last else [])])
-        return _Streamed(gateway, caller, feed)
-    limit = int(_number(request, "limit", gateway.config.subscribe.credit, 1, MAX_POLL))
-    wait = min(_number(request, "wait", 0.0, 0.0, 86_400.0), gateway.config.subscribe.wait)
-    feed = await gateway.readers.open(found, after)
+    reader = _Reader(gateway, caller)
     try:
-        given, gap, closed = await _until_gone(request, gateway, caller, lambda: _gather(gateway, feed, limit, wait))
-    finally:
-        gateway.readers.close(feed, gone=False)
-    gateway.metrics.delivered(len(given))
-    return Response(_answer(given, gap, closed), media_type=wire.JSON)
+        if wire.EVENT_STREAM in request.headers.get("accept", ""):
+            last = request.headers.get("last-event-id")
+            feed = await gateway.readers.open(found, [*after, *([last] if last else [])])
+            return _stream(gateway, reader, feed)
+        limit = int(_number(request, "limit", gateway.config.subscribe.credit, 1, MAX_POLL))
+        wait = min(_number(request, "wait", 0.0, 0.0, 86_400.0), gateway.config.subscribe.wait)
+        feed = await gateway.readers.open(found, after)
+        try:
+            given, gap, closed = await _until_gone(request, reader, lambda: _gather(gateway, feed, limit, wait))
+        finally:
+            gateway.readers.close(feed, gone=False)
+        gateway.metrics.delivered(len(given))
+        said = _answer(given, gap, closed)
+        return Streamed(_once(said), reader.over, media=wire.JSON, size=len(said), left=reader.leave)
+    except BaseException:
+        reader.leave()
+        raise
+
+
+class _Reader:
+    """Somebody who is answered for as long as their session lasts."""
+
+    def __init__(self, gateway: Gateway, caller: Caller) -> None:
+        self.over = asyncio.Event()
+        self.why: HeadgateError | None = None
+        self._readers = gateway.readers
+        self._connection = gateway.readers.enter(caller, self._end)
+
+    def _end(self, why: HeadgateError) -> None:
+        self.why = self.why or why
+        self.over.set()
+
+    def leave(self) -> None:
+        """It was answered, or has gone."""
+        self._readers.leave(self._connection)
+
+
+async def _once(said: bytes) -> AsyncIterator[bytes]:
+    yield said
 
 
 def _answer(given: list[Delivery], gap: Gap | None, closed: Closed | None) -> bytes:
@@ -105,15 +134,9 @@ async def _gather(
     return given, gap, None
 
 
-async def _until_gone(request: Request, gateway: Gateway, caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
+async def _until_gone(request: Request, reader: _Reader, work: Callable[[], Awaitable[T]]) -> T:
     """Wait for work, but no longer than the client, its session and the gateway last."""
-    over: asyncio.Future[HeadgateError] = asyncio.get_running_loop().create_future()
-
-    def end(why: HeadgateError) -> None:
-        if not over.done():
-            over.set_result(why)
-
-    connection = gateway.readers.enter(caller, end)
+    over = asyncio.ensure_future(reader.over.wait())
     gone = asyncio.ensure_future(_gone(request))
     working = asyncio.ensure_future(work())
     try:
@@ -121,12 +144,11 @@ async def _until_gone(request: Request, gateway: Gateway, caller: Caller, work: 
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise over.result() if over.done() else ClientDisconnect
+        raise reader.why or ClientDisconnect()
     finally:
-        gateway.readers.leave(connection)
-        for task in (gone, working):
+        for task in (over, gone, working):
             task.cancel()
-        await asyncio.gather(gone, working, return_exceptions=True)
+        await asyncio.gather(over, gone, working, return_exceptions=True)
 
 
 async def _gone(request: Request) -> None:
@@ -134,63 +156,51 @@ async def _gone(request: Request) -> None:
         pass
 
 
-class _Streamed(StreamingResponse):
+def _stream(gateway: Gateway, reader: _Reader, feed: Feed) -> Streamed:
     """Deliveries as server-sent events, until the client, its session or the subscription ends."""
 
-    def __init__(self, gateway: Gateway, caller: Caller, feed: Feed) -> None:
-        self._gateway, self._feed = gateway, feed
-        self._over = asyncio.Event()
-        try:
-            self._connection = gateway.readers.enter(caller, lambda _: self._over.set())
-        except HeadgateError:
-            gateway.readers.close(feed)
-            raise
-        super().__init__(self._written(), media_type=wire.EVENT_STREAM, headers={"cache-control": "no-store"})
+    def left() -> None:
+        gateway.readers.close(feed)
+        reader.leave()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Send it all."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._gateway.readers.close(self._feed)
-            self._gateway.readers.leave(self._connection)
+    return Streamed(_written(gateway, feed, reader.over), reader.over, media=wire.EVENT_STREAM, left=left)
 
-    async def _written(self) -> AsyncIterator[bytes]:
-        yield b": open\n\n"
-        over = asyncio.ensure_future(self._over.wait())
-        try:
-            while not over.done():
-                step = asyncio.ensure_future(self._feed.next(MAX_STREAMED, ALIVE_SECONDS))
-                try:
-                    await asyncio.wait({step, over}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not step.done():
-                        step.cancel()
-                        with suppress(asyncio.CancelledError):
-                            await step
-                if over.done():
-                    return
-                found = step.result()
-                yield await self._lines(found)
-                if isinstance(found, Closed):
-                    return
-        finally:
-            over.cancel()
 
-    async def _lines(self, step: Step) -> bytes:
-        match step:
-            case Gap(places, detail):
-                await self._gateway.readers.set_places(self._feed.subscription, places)
-                return b"event: gap\ndata: " + wire.encode({"detail": detail}) + b"\n\n"
-            case Closed(code):
-                return b"event: closed\ndata: " + wire.encode({"code": code}) + b"\n\n"
-            case []:
-                return b": alive\n\n"
-            case _:
-                self._gateway.metrics.delivered(len(step))
-                return b"".join(
-                    b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step
-                )
+async def _written(gateway: Gateway, feed: Feed, ended: asyncio.Event) -> AsyncIterator[bytes]:
+    yield b": open\n\n"
+    over = asyncio.ensure_future(ended.wait())
+    try:
+        while not over.done():
+            step = asyncio.ensure_future(feed.next(MAX_STREAMED, ALIVE_SECONDS))
+            try:
+                await asyncio.wait({step, over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not step.done():
+                    step.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await step
+            if over.done():
+                return
+            found = step.result()
+            yield await _lines(gateway, feed, found)
+            if isinstance(found, Closed):
+                return
+    finally:
+        over.cancel()
+
+
+async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
+    match step:
+        case Gap(places, detail):
+            await gateway.readers.set_places(feed.subscription, places)
+            return b"event: gap\ndata: " + wire.encode({"detail": detail}) + b"\n\n"
+        case Closed(code):
+            return b"event: closed\ndata: " + wire.encode({"code": code}) + b"\n\n"
+        case []:
+            return b": alive\n\n"
+        case _:
+            gateway.metrics.delivered(len(step))
+            return b"".join(b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step)
 
 
 async def ack(request: Request, caller: Caller, body: wire.AckRequest) -> Response:

@@ -3,7 +3,7 @@
 Guarantees: a reader gets no more than it gave credit for, and without credit nothing is read for it. What waits to be
 sent is bounded: one frame, one slice of the store, and `MAX_OUTBOX` short answers. A subscription that is behind does
 not hold up the others. A frame that is refused is answered by a problem; one that is malformed too, and after
-`MAX_BAD_FRAMES` the connection ends. It ends also with its session.
+`MAX_BAD_FRAMES` the connection ends. It ends also with its session, whether its client reads or not (`outgoing`).
 Leaves out: keeping the connection alive, which the server does with pings.
 """
 
@@ -26,6 +26,7 @@ from headgate.gateway.feed import Closed, Feed, Gap, Step
 from headgate.gateway.handlers import check_place, own_subscription
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.origin import origin_of
+from headgate.gateway.outgoing import abort_of, ending_with
 from headgate.gateway.problems import problem
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
@@ -107,15 +108,20 @@ class Socket:
         self._at_work: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._over: HeadgateError | None = None
+        self._ended = asyncio.Event()
         self._bad = 0
 
     def end(self, why: HeadgateError) -> None:
         """Close the connection, once what is being sent is sent."""
         self._over = self._over or why
         self._signal.set()
+        self._ended.set()
 
     async def run(self) -> None:
         """Serve until either side ends it."""
+        await ending_with(self._ended, self._served(), abort_of(self._ws.scope))
+
+    async def _served(self) -> None:
         chosen = PROTOCOL if PROTOCOL in self._ws.scope.get("subprotocols", ()) else None
         await self._ws.accept(chosen)
         self._gateway.metrics.sockets.inc()

@@ -92,13 +92,15 @@ class Server(uvicorn.Server):
             self.config.ssl,
             limits.connections,
             limits.unauthenticated_per_address,
+            limits.write_timeout,
         )
         self.door.open()
         self.servers = [cast("asyncio.base_events.Server", self.door)]
         self.started = True
 
     def _connection(self, visit: Visit) -> Connection:
-        return Connection(self.config, self.server_state, self.lifespan.state, visit=visit)
+        patience = self._settings.limits.write_timeout
+        return Connection(self.config, self.server_state, self.lifespan.state, visit=visit, patience=patience)
 
     async def on_tick(self, counter: int) -> bool:
         """Say `ready` at the first tick, when everything is in place."""

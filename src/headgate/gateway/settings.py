@@ -209,6 +209,9 @@ class LimitSettings:
     unauthenticated_per_address: int = _whole(
         1_000, 1, 1_000_000, "Open connections from one address that have not yet said who they are."
     )
+    write_timeout: float = _duration(
+        "1m", "1s", "1h", "How long a client may take nothing of what is sent to it before its connection is ended."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Guarantees: the frames that are sent in one turn of the event loop leave in one write, in the order in which they were
 sent, so that a reader of many subscriptions costs one encryption and one system call, not one a frame. At most
 `MAX_HELD_BYTES` and one frame are held until the turn ends; a reader that does not keep up holds its sender back, as
-ever. Nothing is written after a frame that closes the connection.
+ever, and gets no answers to its pings meanwhile. Nothing is written after a frame that closes the connection, and a
+client that does not answer it within LEAVE_SECONDS is not waited for.
 Leaves out: everything else of WebSocket, which is the server's.
 """
 
@@ -14,6 +15,8 @@ from typing import Any, Final
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
+
+from headgate.gateway.outgoing import LEAVE_SECONDS, Outgoing
 
 MAX_HELD_BYTES: Final = 64 * 2**10
 """Bytes of frames that wait for the end of the turn."""
@@ -30,6 +33,7 @@ class Socket(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.close_timeout = LEAVE_SECONDS
         self._held: list[bytes] = []
         self._held_bytes = 0
 
@@ -44,6 +48,19 @@ class Socket(WebSocketsSansIOProtocol):
         if self.disconnected or self.conn.state is not State.OPEN:
             raise ClientDisconnected
         self._hold(text.encode())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        super().connection_lost(exc)
+        if isinstance(self.transport, Outgoing):
+            self.transport.lost()
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless its client reads too little as it is (RFC 6455, 5.5.3: one may answer the last)."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
 
     def shutdown(self) -> None:
         """Say what is left to say, and close."""
