@@ -112,10 +112,10 @@ def forbidden(publisher: str, type_name: str) -> PublishDenied:
     return PublishDenied(f"`{publisher}` is forbidden to publish this `{type_name}`")
 
 
-def no_right(state: State, publisher: str, type_name: str) -> PublishDenied:
-    """The refusal of an event that no grant lets in."""
+def no_right(state: State, publisher: str, type_name: str, does: str = "publish this") -> PublishDenied:
+    """The refusal of an event that no grant lets in, or of what takes the right to publish."""
     return PublishDenied(
-        f"`{publisher}` has no right to publish this `{type_name}`",
+        f"`{publisher}` has no right to {does} `{type_name}`",
         remedy=f"ask its owner, `{state.types[type_name].owner}`",
     )
 
@@ -124,6 +124,16 @@ def publish_entries(state: State, publisher: str, type_name: str) -> tuple[Rule,
     """The publish entries of a principal that take in exactly this type, in order (D4)."""
     every = entries(state, publisher, Action.PUBLISH)
     return tuple(r for r in every if named_type(state, r, Action.PUBLISH, type_name) is not None)
+
+
+def may_publish(state: State, publisher: str, type_name: str) -> bool:
+    """Could any event of the type be let in? Conditions, which look at the event, are left open."""
+    for rule in publish_entries(state, publisher, type_name):
+        if rule.effect is Effect.GRANT:
+            return True
+        if rule.where == TRUE:
+            return False
+    return False
 
 
 def type_check(draft: Draft, attributes: Mapping[str, Kind]) -> dict[str, Value]:
