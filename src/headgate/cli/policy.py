@@ -1,7 +1,7 @@
 """`headgate policy`: a directory of files is the policy, and the ledger is made to say the same.
 
-Guarantees: `plan` changes nothing. `apply` commits exactly the plan that it shows, as one batch at the version it was
-made for, or nothing.
+Guarantees: `plan` changes nothing. `apply` commits exactly the plan that it shows, as one batch, or nothing. Versions
+that others made meanwhile are no hindrance if the same plan follows from the newest; it says which those were.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from headgate.gateway import Domain
 from headgate.gateway.config import Files
 from headgate.lang.render import render_condition
 from headgate.lang.render_roles import render_membership
-from headgate.ledger import Difference, Ledger, StartingPoint
+from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
 from headgate.ledger.preview import preview
-from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
+from headgate.model.changes import AddRule, Batch, SetEventPolicy, SetRolefile, Unsubscribe
 from headgate.model.conditions import TRUE
 from headgate.model.errors import VersionConflict
 from headgate.model.rights import Action
+from headgate.model.state import State
 from headgate.pipeline.jobs import Paths
 from headgate.scenario.policy import Desired, plan_policy, read_policy
 
@@ -126,6 +127,9 @@ def apply(
     principal ends, or their filter names something that no filter may name any more. What signed statements brought
     stays: rights, attributes, and principals that came by themselves. A running node follows at once.
 
+    What others do meanwhile, such as subscribing, advertising or entering roles, is no hindrance: the plan is then
+    applied on top of it, which is said. If the policy itself was changed meanwhile, it is not applied.
+
     For example:
 
     `headgate policy apply policy`
@@ -147,7 +151,8 @@ def apply(
             raise typer.Exit(1)
         version = _commit(opened, made, desired, note)
         starts = opened.ledger.starting_points(version=version)
-    _applied(version, starts)
+        over = opened.ledger.passed_over(made.expect, version)
+    _applied(version, starts, over)
 
 
 def _data(domain: Path | None, directory: Path) -> Path:
@@ -170,12 +175,23 @@ def _is_terminal() -> bool:
 def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
     for one, beside in desired.predicates:
         domain.register_predicate(one.name, one.target, beside)
+
+    def again(state: State) -> Batch:
+        anew = plan_policy(state, desired).batch
+        if _lasting(anew) != _lasting(made.batch):
+            raise VersionConflict(f"another plan follows from version {state.version}")
+        return replace(anew, note=note)
+
     try:
-        return domain.commit(replace(made.batch, note=note), expect=made.expect)
+        return domain.commit(replace(made.batch, note=note), expect=made.expect, rebase=again)
     except VersionConflict as error:
-        raise VersionConflict(
-            f"{error.message}: the policy was changed meanwhile, and this plan was not applied", remedy="plan again"
-        ) from None
+        whose = f", which is by `{error.author}`" if error.author is not None else ""
+        raise VersionConflict(f"{error.message}{whose}; this plan was not applied", remedy="plan again") from None
+
+
+def _lasting(batch: Batch) -> list[str]:
+    """The changes of a plan, but for the subscriptions that end with it: those come and go."""
+    return [repr(one) for one in batch.changes if not isinstance(one, Unsubscribe)]
 
 
 # -- in words -------------------------------------------------------------------------------------------------
@@ -289,9 +305,13 @@ def _show_lines(lines: Iterable[str]) -> None:
         say(f"  and {len(every) - _MOST:,} more; `--json` has them all")
 
 
-def _applied(version: int, starts: Sequence[StartingPoint]) -> None:
+def _applied(version: int, starts: Sequence[StartingPoint], over: Rebased | None) -> None:
     say()
     say(("applied", "bold green"), f" as version {version}")
+    if over is not None:
+        count = "1 version" if over.versions == 1 else f"{over.versions:,} versions"
+        kinds = " and ".join([", ".join(over.kinds[:-1]), over.kinds[-1]] if len(over.kinds) > 1 else over.kinds)
+        say(f"  rebased over {count} by others: {kinds or 'nothing changed'}")
     for point in starts:
         say(f"  from event {point.seq} of stream `{point.stream}` on")
     if not starts:

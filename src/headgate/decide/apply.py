@@ -18,6 +18,7 @@ from headgate.decide.check import Scope, check, check_role
 from headgate.decide.constraint_names import named
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.normal import clauses
+from headgate.decide.publish import may_publish, no_right
 from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
 from headgate.decide.standing import LONG_AGO, Standing
@@ -206,6 +207,9 @@ class _Work:
             case Advertise(principal, type_name):
                 self._own("advertise", principal)
                 self.types[type_name]
+                state = self._freeze()
+                if not may_publish(state, principal, type_name):  # else anyone could make versions for everyone
+                    raise no_right(state, principal, type_name, "advertise")
                 self.advertisements |= {(principal, type_name)}
             case Unadvertise(principal, type_name):
                 self._own("unadvertise", principal)

@@ -130,6 +130,17 @@ def same_policy(now: State, wanted: State) -> bool:
     return _policy(now, _came(now, wanted), wanted) == _policy(_resolved(now, wanted), frozenset(), wanted)
 
 
+def same_rules(before: State, now: State) -> bool:
+    """Is the policy in two states of one ledger the same, as its authors wrote it?
+
+    What is not policy does not count, nor what signed statements brought, nor what is Headgate's own; nor what those
+    say who came by themselves.
+    """
+    came = frozenset(name for name in (*before.principals, *now.principals) if name.startswith(CAME))
+    nothing = State()
+    return _policy(_resolved(now, before), came, nothing) == _policy(now, came, nothing)
+
+
 def _policy(state: State, came: frozenset[str], wanted: State) -> tuple[object, ...]:
     return (
         {n: _shape(one) for n, one in state.types.items() if one.owner not in came and not _is_ours(n, wanted.types)},

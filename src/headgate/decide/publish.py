@@ -112,15 +112,15 @@ def forbidden(publisher: str, type_name: str) -> PublishDenied:
     return PublishDenied(f"`{publisher}` is forbidden to publish this `{type_name}`")
 
 
-def no_right(state: State, publisher: str, type_name: str) -> PublishDenied:
-    """The refusal of an event that no grant lets in."""
+def no_right(state: State, publisher: str, type_name: str, does: str = "publish this") -> PublishDenied:
+    """The refusal of an event that no grant lets in, or of what takes the right to publish."""
     if any(passes_over(state, publisher, rule) for rule in written_entries(state, publisher, type_name)):
         return PublishDenied(
-            f"`{publisher}` has no right to publish this `{type_name}` without an identity statement in force",
+            f"`{publisher}` has no right to {does} `{type_name}` without an identity statement in force",
             remedy="show one of an identity provider of this domain",
         )
     return PublishDenied(
-        f"`{publisher}` has no right to publish this `{type_name}`",
+        f"`{publisher}` has no right to {does} `{type_name}`",
         remedy=f"ask its owner, `{state.types[type_name].owner}`",
     )
 
@@ -140,6 +140,16 @@ def written_entries(state: State, publisher: str, type_name: str) -> tuple[Rule,
 def passes_over(state: State, publisher: str, rule: Rule) -> bool:
     """Does an entry pass a publisher over, because no identity statement about it is in force (Guard IV)?"""
     return rule.attested and not state.is_attested(publisher)
+
+
+def may_publish(state: State, publisher: str, type_name: str) -> bool:
+    """Could any event of the type be let in? Conditions, which look at the event, are left open."""
+    for rule in publish_entries(state, publisher, type_name):
+        if rule.effect is Effect.GRANT:
+            return True
+        if rule.where == TRUE:
+            return False
+    return False
 
 
 def type_check(draft: Draft, attributes: Mapping[str, Kind]) -> dict[str, Value]:

@@ -6,6 +6,7 @@ logged. What the OpenAPI document describes is exactly what is routed here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -152,7 +153,8 @@ async def _refused(request: Request, error: Exception) -> Response:
         roles.refused(gateway, request, error)
     if told.status == 500:
         log.error("failed", **fault(error))
-    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}, 413: {"connection": "close"}}
+    wait = str(math.ceil(getattr(error, "retry", None) or 1))
+    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": wait}, 413: {"connection": "close"}}
     return _problem(told, **headers.get(told.status, {}))
 
 

@@ -75,6 +75,7 @@ class Authority:
         clock: Callable[[], datetime],
         issuers: Collection[str] = (),
         refused: Callable[[str], None] = lambda _: None,
+        paced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.own = own
         self.verifier = Verifier()
@@ -87,6 +88,7 @@ class Authority:
         self._followed = frozenset({own, *issuers})
         self._pace = Pace()
         self._refused = refused
+        self._paced = paced
 
     # -- bags -------------------------------------------------------------------------------------------------
 
@@ -103,13 +105,15 @@ class Authority:
     def take_up(self, did: str, bag: Bag) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
         with self._counting():
-            for _ in range(_TRIES):
+            for attempt in range(_TRIES):
                 self._follower.refresh()
                 state = self._follower.state
                 plan = self._plan(state, did, bag, self._clock())
                 self._welcome(plan)
                 if not plan.changes or alike(state, plan.after):
                     return state
+                if attempt == 0:
+                    self._paced(plan.principal)
                 if self._committed(state, plan.changes, "statements were shown"):
                     return self._follower.state
         raise _busy()

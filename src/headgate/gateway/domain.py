@@ -113,9 +113,9 @@ class Domain:
 
     # -- changing ---------------------------------------------------------------------------------------------
 
-    def commit(self, batch: Batch, *, expect: int | None = None) -> int:
-        """Apply a batch; returns its version once every stream has its starting point."""
-        version = self.ledger.commit(batch, expect=expect)
+    def commit(self, batch: Batch, *, expect: int | None = None, rebase: Callable[[State], Batch] | None = None) -> int:
+        """Apply a batch (`Ledger.commit`); returns its version once every stream has its starting point."""
+        version = self.ledger.commit(batch, expect=expect, rebase=rebase)
         try:
             self.acknowledge(version)
         except (StorageFull, StorageBusy) as error:

@@ -88,6 +88,7 @@ def _issued(one: Issued, text: str | None, told: bool = False, revoked: bool = F
 async def revoke(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Take a statement back, or give one up."""
     gateway, id = gateway_of(request), str(request.path_params["id"])
+    gateway.pace_version(caller.principal)
     number = await gateway.run_blocking(gateway.service.revoke, gateway.follower.state, caller.principal, id)
     return answer(wire.RevokedAnswer(id, number, gateway.follower.state.version))
 

@@ -67,11 +67,21 @@ def gateway_of(request: Request) -> Gateway:
 
 
 async def commit(
-    gateway: Gateway, caller: Caller, changes: Iterable[Change], note: str = "", expect: int | None = None
+    gateway: Gateway,
+    caller: Caller,
+    changes: Iterable[Change],
+    note: str = "",
+    expect: int | None = None,
+    *,
+    paced: bool = True,
 ) -> int:
-    """Commit a batch in the caller's name; returns its version once every stream has its starting point."""
+    """Commit a batch in the caller's name and at its pace; its version, once every stream has its starting point."""
+    if paced:
+        gateway.pace_version(caller.principal)
     batch = Batch(caller.principal, tuple(changes), note)
-    version: int = await gateway.run_blocking(lambda: gateway.domain.commit(batch, expect=expect))
+    version: int = await gateway.run_blocking(
+        lambda: gateway.domain.commit(batch, expect=expect, rebase=lambda _: batch)
+    )
     with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
         await gateway.run_blocking(gateway.follower.refresh)
     return version
@@ -148,6 +158,7 @@ async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> R
     if body.statement is not None:
         if body != wire.TypeRequest(statement=body.statement):
             raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
+        gateway.pace_version(caller.principal)
         await gateway.run_blocking(gateway.signed_types.declare, name, body.statement, caller.principal)
         return answer(await _signed(gateway, name), 201 if old is None else 200)
     new = type_of(name, body, old.owner if old is not None else caller.principal)
@@ -461,7 +472,8 @@ async def change(request: Request, caller: Caller, body: wire.BatchRequest) -> R
     """Commit a batch of changes."""
     gateway = gateway_of(request)
     changes = changes_of(body.changes, caller.principal)
-    return answer(wire.BatchAnswer(await commit(gateway, caller, changes, body.note, body.expect)))
+    version = await commit(gateway, caller, changes, body.note, body.expect)
+    return answer(wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect))
 
 
 async def versions(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001

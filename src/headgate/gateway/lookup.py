@@ -77,7 +77,7 @@ async def look_up(request: Request, caller: Caller, body: wire.LookupRequest) ->
         await gateway.readers.set_places(found, {stream: start - 1 for stream, start in starts.items()})
     except BaseException:
         if new:
-            await asyncio.shield(commit(gateway, caller, [Unsubscribe(found.id)]))
+            await asyncio.shield(commit(gateway, caller, [Unsubscribe(found.id)], paced=False))
         raise
     gone = {**gateway.trimmed()}
     for stream, last in (await gateway.run_blocking(gateway.readers.archive.trimmed)).items():

@@ -24,8 +24,8 @@ from headgate.decide.constraints import Budget, Scene
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.logs import Log
+from headgate.gateway.pace import Paces, cost_of
 from headgate.gateway.role_certificates import Asker, RoleCertificates, Signed, is_certificate
-from headgate.gateway.role_pace import Paces, cost_of
 from headgate.gateway.role_trial import Asked, Holders, Trial
 from headgate.gateway.role_wire import ALL
 from headgate.lang.rolefile import parse_role

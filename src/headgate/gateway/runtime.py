@@ -32,6 +32,7 @@ from headgate.gateway.issuers import Issuers, silences
 from headgate.gateway.issuing import Service
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.metrics import Metrics
+from headgate.gateway.pace import Paces
 from headgate.gateway.peers import FILE as PEERS
 from headgate.gateway.peers import Peers
 from headgate.gateway.publisher import Publisher
@@ -103,6 +104,9 @@ class Gateway:
         self._watch = Watch.open(files.data)
         self.readers = Readers(self)
         self.register = Register(files.data / REGISTER)
+        self._versions = Paces(
+            config.limits.versions_per_minute, what="made as many versions", setting="limits.versions_per_minute"
+        )
         self.authority = Authority(
             self.domain,
             self.follower,
@@ -113,6 +117,7 @@ class Gateway:
             clock=clock,
             issuers=[one.key for one in config.issuers],
             refused=self.metrics.statement_refused,
+            paced=self.pace_version,
         )
         self.service = Service(
             self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
@@ -176,6 +181,7 @@ class Gateway:
             lease=config.gateway.lease,
             clock=clock,
             standing=self.standing,
+            paced=self.pace_version,
         )
         self.publisher = Publisher(self._writer, config.publish.max_events, self._published)
         self.announcer = Announcer(
@@ -295,6 +301,14 @@ class Gateway:
                 log.warning("statements-not-read", **fault(error))
 
     # -- what handlers ask ------------------------------------------------------------------------------------
+
+    def pace_version(self, principal: str) -> None:
+        """Count a version that a principal is about to make, or refuse it for now (`limits.versions_per_minute`).
+
+        The administrator could change everything anyway, and its policy must get through.
+        """
+        if principal != self.follower.state.administrator:
+            self._versions.count(principal, self.clock())
 
     def new_name(self) -> str:
         """A name that nobody else has."""

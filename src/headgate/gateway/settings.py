@@ -206,6 +206,13 @@ class LimitSettings:
     connections: int = _whole(10_000, 1, 1_000_000, "Open connections.")
     connections_per_principal: int = _whole(100, 1, 1_000_000, "Open connections of one principal.")
     subscriptions_per_principal: int = _whole(1_000, 1, 1_000_000, "Subscriptions of one principal.")
+    versions_per_minute: int = _whole(
+        600,
+        1,
+        1_000_000,
+        "How many versions of the ledger a principal may make in a minute, by subscribing, advertising, showing "
+        "statements and changing policy; the administrator is not held to it. Who makes more is told to wait.",
+    )
     unauthenticated_per_address: int = _whole(
         1_000, 1, 1_000_000, "Open connections from one address that have not yet said who they are."
     )

@@ -681,9 +681,10 @@ class BatchRequest(Request):
 
 
 class BatchAnswer(Answer):
-    """The version that a batch made."""
+    """The version that a batch made, and how many versions of others after the one it expected it was put on."""
 
     version: int
+    rebased: int = 0
 
 
 class VersionAnswer(Answer):

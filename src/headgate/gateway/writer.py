@@ -16,7 +16,7 @@ import asyncio
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -29,7 +29,16 @@ from headgate.gateway.recount import recount
 from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.submissions import Outcome, Submission
 from headgate.model.changes import Advertise, Batch
-from headgate.model.errors import Fenced, HeadgateError, StaleVersion, StreamHeld, TooBusy
+from headgate.model.errors import (
+    Fenced,
+    HeadgateError,
+    PublishDenied,
+    StaleVersion,
+    StreamHeld,
+    TooBusy,
+    UnknownName,
+    UnknownType,
+)
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.pipeline.admission import Admission
@@ -63,6 +72,7 @@ class Writer:
         lease: float,
         clock: Callable[[], datetime],
         standing: StandingClock | None = None,
+        paced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.stream = stream
         self.domain = domain
@@ -70,6 +80,7 @@ class Writer:
         self._window = int(window * 1_000_000)
         self._lease = lease
         self._clock = clock
+        self._paced = paced
         self._standing = standing or StandingClock(domain, follower, clock)
         self._log = EventLog.open(domain.paths.log)
         self._token: int | None = None
@@ -228,7 +239,7 @@ class Writer:
             else:
                 self._look_back(one, micros(now))
                 counting.add(one, admission)
-        if self._advertise(admission.state, [one for at, one in left.items() if at not in answers]):
+        if self._advertise(admission.state, left, answers):
             return
         appends: dict[int, Append] = {}
         for at, one in left.items():
@@ -278,18 +289,34 @@ class Writer:
             self._counts = self._admission.asks_rate
         return self._admission
 
-    def _advertise(self, state: State, submissions: Sequence[Submission]) -> bool:
-        """Make the advertisements that publishers left out; true if there were any, and so a new version."""
+    def _advertise(
+        self, state: State, left: Mapping[int, Submission], answers: dict[int, Outcome | BaseException]
+    ) -> bool:
+        """Make the advertisements that publishers left out; true if there were any, and so a new version.
+
+        Whoever has made as many versions as it may is refused, and nobody else with it.
+        """
         missing: dict[str, dict[str, None]] = {}
-        for one in submissions:
-            for name in one.types():
+        places: dict[str, list[int]] = {}
+        for at, one in left.items():
+            for name in one.types() if at not in answers else ():
                 line = state.types.lineage(name)
                 if not any((one.publisher, ancestor) in state.advertisements for ancestor in line):
                     missing.setdefault(one.publisher, {})[name] = None
+                    places.setdefault(one.publisher, []).append(at)
+        made = False
         for publisher, names in missing.items():
             changes = tuple(Advertise(publisher, name) for name in names)
-            self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
-        return bool(missing)
+            try:
+                self._paced(publisher)
+                self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
+            except TooBusy as error:
+                answers.update(dict.fromkeys(places[publisher], error))
+                continue
+            except (PublishDenied, UnknownType, UnknownName):
+                pass  # the right, the type or the principal went meanwhile: it is decided anew
+            made = True
+        return made
 
     # -- what others ask --------------------------------------------------------------------------------------
 

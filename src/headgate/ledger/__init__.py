@@ -6,6 +6,7 @@ Guarantees: the only importer of SQLAlchemy. `Ledger` is all of it; the other mo
 from headgate.ledger.history import HistoryEntry
 from headgate.ledger.ledger import Ledger
 from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.rebase import Rebased
 from headgate.ledger.schema import FORMAT
 from headgate.ledger.words import Difference
 
@@ -14,6 +15,7 @@ __all__ = [
     "Difference",
     "HistoryEntry",
     "Ledger",
+    "Rebased",
     "StartingPoint",
     "SubscriptionChanges",
     "VersionInfo",

@@ -28,6 +28,7 @@ from headgate.ledger.delta import Delta, Ranks, delta
 from headgate.ledger.history import HistoryEntry
 from headgate.ledger.load import advance, load, policy_versions
 from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.rebase import Rebased, check_same_policy, passed_over
 from headgate.ledger.role_book import RANKED
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
 from headgate.ledger.words import Difference
@@ -136,18 +137,26 @@ class Ledger:
         with self._storage.reading() as connection:
             return _latest(connection)
 
-    def commit(self, batch: Batch, *, expect: int | None = None) -> int:
-        """Apply a batch and return the version it made; `expect` refuses it if the ledger has moved on."""
+    def commit(self, batch: Batch, *, expect: int | None = None, rebase: Callable[[State], Batch] | None = None) -> int:
+        """Apply a batch and return the version it made; `expect` refuses it if the ledger has moved on.
+
+        With `rebase` it is refused only if the policy has changed since: else that gives the batch for the newest
+        state, while nobody else can commit.
+        """
         with self._turn():
             with self._storage.writing() as connection:
                 _lock(connection)
                 current = _latest(connection)
-                if expect is not None and expect != current:
+                moved = expect is not None and expect != current
+                if moved and rebase is None:
                     raise VersionConflict(
                         f"the ledger is at version {current}, not {expect} as expected",
                         remedy="look at what changed and submit the batch again",
                     )
                 before = self._at(connection, current)
+                if moved and expect is not None and rebase is not None:
+                    self._check_same_policy(connection, expect, before)
+                    batch = rebase(before)
                 now = self._clock()
                 outcome = self._passed(before, batch, now)
                 after = outcome.after
@@ -163,6 +172,11 @@ class Ledger:
                 )
             self._head, self._book = after, outcome.book
         return after.version
+
+    def passed_over(self, expect: int, made: int) -> Rebased | None:
+        """What a batch that expected a version and made another was committed over, if anything."""
+        with self._through(made) as connection:
+            return None if made - 1 <= expect else passed_over(connection, expect, made - 1)
 
     def state(self, version: int | None = None, *, subscriptions: bool = True) -> State:
         """What was in force at a version, by default the latest; without subscriptions it is cheaper."""
@@ -300,6 +314,12 @@ class Ledger:
             if book is not None and book.version == before.version:
                 self._book = book
             raise
+
+    def _check_same_policy(self, connection: Connection, expect: int, now: State) -> None:
+        def at(version: int) -> State:
+            return load(connection, version, self.administrator, subscriptions=False)
+
+        check_same_policy(connection, expect, now, at)
 
     def _at(self, connection: Connection, latest: int) -> State:
         """The head state, brought forward if another process moved on."""

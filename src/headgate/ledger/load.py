@@ -38,7 +38,7 @@ def load(connection: Connection, version: int, administrator: str, *, subscripti
 def advance(connection: Connection, state: State, version: int) -> State:
     """A state brought forward to a later version; what did not change since is not read again."""
     plain = [table for table in _POLICY if table not in schema.ROLES]
-    if _versions(connection, plain, state.version, version):
+    if touched(connection, plain, state.version, version):
         policy = _policy(connection, version, state.administrator)
     else:
         policy = replace(_beside(connection, state, version), version=version)
@@ -51,17 +51,18 @@ def advance(connection: Connection, state: State, version: int) -> State:
     for row in _rows(connection, table, begun & schema.in_force(table, version)):
         now[row["id"]] = codec.subscription_of(row)
     roles = state.roles
-    if _versions(connection, schema.ROLES, state.version, version):
+    if touched(connection, schema.ROLES, state.version, version):
         roles = advance_book(connection, roles, state.version, version)
     return replace(policy, subscriptions=now, roles=roles)
 
 
 def policy_versions(connection: Connection, after: int, through: int) -> list[int]:
     """The versions in `(after, through]` at which anything but subscriptions changed."""
-    return _versions(connection, _POLICY, after, through)
+    return touched(connection, _POLICY, after, through)
 
 
-def _versions(connection: Connection, tables: Iterable[Table], after: int, through: int) -> list[int]:
+def touched(connection: Connection, tables: Iterable[Table], after: int, through: int) -> list[int]:
+    """The versions in `(after, through]` at which any of these tables changed."""
     found = [
         select(column.label("version")).where(column.between(after + 1, through)).distinct()
         for table in tables

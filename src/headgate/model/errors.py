@@ -84,9 +84,11 @@ class UnknownName(HeadgateError):
 
 
 class VersionConflict(HeadgateError):
-    """The ledger moved on since the version the author named."""
+    """The ledger moved on since the version the author named; where known, by which version and whose."""
 
     code = "version-conflict"
+    version: int | None = None
+    author: str | None = None
 
 
 class StaleVersion(HeadgateError):
@@ -191,9 +193,15 @@ class BrokerNotTrusted(HeadgateError):
 
 
 class TooBusy(HeadgateError):
-    """No room for more of this right now; nothing of the request was kept."""
+    """No room for more of this right now; nothing of the request was kept. `retry` is in how many seconds to try."""
 
     code = "too-busy"
+
+    def __init__(
+        self, message: str, *, place: str | None = None, remedy: str | None = None, retry: float | None = None
+    ) -> None:
+        super().__init__(message, place=place, remedy=remedy)
+        self.retry = retry
 
 
 class BadPosition(HeadgateError):

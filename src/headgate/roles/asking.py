@@ -345,7 +345,7 @@ class Asking(Mirroring):
             raise RoleDenied(
                 f"`{brief(to)}` does not hold `{render_role(office)}`",
                 failure="misuse",
-                remedy="the right to revoke goes only to others in the elector's role, of the arguments it elected with",
+                remedy="the right to revoke goes only to others in the elector's role, with its arguments",
             )
         revokers = tuple(dict.fromkeys((*election.revokers, to)))
         self.elected[id] = replace(election, revokers=revokers)

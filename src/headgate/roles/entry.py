@@ -337,8 +337,8 @@ def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None
 def shares_office(one: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
     """Is a membership one in which the same election could have been made: of the elector's role, and of its arguments?
 
-    Those are what the elector's clause binds: only what it leaves out, or calls `_`, may differ. Where no statement asks
-    for that office any more, all of them are the same.
+    Those are what the elector's clause binds: only what it leaves out, or calls `_`, may differ. Where no statement
+    asks for that office any more, all of them are the same.
     """
     asked = False
     for statement in () if rolefile is None else rolefile.statements:

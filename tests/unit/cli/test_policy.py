@@ -162,6 +162,7 @@ def test_a_ledger_that_moved_on_meanwhile_is_left_alone(files: Path, run: Run, m
     result = run("apply", str(files), answer="y\n")
     assert result.exit_code == 2
     assert "version-conflict" in result.output
+    assert "version 1 changed the policy since version 0, which is by `administrator`" in words(result)
     assert "plan again" in result.output
     with Ledger.open(Paths(files.parent / "data").ledger) as ledger:
         assert (ledger.version, set(ledger.state().principals)) == (1, {"eve"})

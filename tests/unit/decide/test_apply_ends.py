@@ -32,7 +32,15 @@ from headgate.model.changes import (
     Withdraw,
 )
 from headgate.model.conditions import InGroup, Related
-from headgate.model.errors import BadDefinition, BadExpression, GovernDenied, HeadgateError, UnknownName, UnknownType
+from headgate.model.errors import (
+    BadDefinition,
+    BadExpression,
+    GovernDenied,
+    HeadgateError,
+    PublishDenied,
+    UnknownName,
+    UnknownType,
+)
 from headgate.model.rights import Action, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
@@ -54,6 +62,8 @@ def then(*changes: Change) -> MemoryLedger:
             grant("s", "staff"),
             wish("w", "anna", CHASE),
             wish("v", "bob"),
+            grant("cc", "cam", CHASE, may=(Action.PUBLISH,)),
+            grant("cs", "cam", SEEN, may=(Action.PUBLISH,)),
             Advertise("cam", CHASE),
             Advertise("cam", SEEN),
             DeclareRelation("Knows", open=True),
@@ -97,7 +107,7 @@ def test_a_rule_by_pattern_must_fit_what_a_type_gains() -> None:
 def test_a_type_ends_with_the_rules_subscriptions_and_advertisements_that_name_it() -> None:
     state = then(RetireType(CHASE)).now
     assert CHASE not in state.types
-    assert [rule.id for rule in state.rules] == ["p", "s"]
+    assert [rule.id for rule in state.rules] == ["p", "s", "cs"]
     assert set(state.subscriptions) == {"v"}
     assert state.advertisements == {("cam", SEEN)}
 
@@ -122,7 +132,7 @@ def test_a_principal_ends_with_all_that_is_its_own() -> None:
     state = then(SetKey("anna", ONE), Withdraw("anna"), RemovePrincipal("anna")).now
     assert "anna" not in state.principals
     assert "anna" not in state.groups["staff"]
-    assert [rule.id for rule in state.rules] == ["p", "s"]
+    assert [rule.id for rule in state.rules] == ["p", "s", "cc", "cs"]
     assert set(state.subscriptions) == {"v"}
     assert (state.keys, state.withdrawals) == ({}, {})
     assert then(RemovePrincipal("cam")).now.advertisements == frozenset()
@@ -132,7 +142,7 @@ def test_a_principal_ends_with_all_that_is_its_own() -> None:
 def test_rules_that_a_principal_made_end_with_it() -> None:
     ledger = then(grant("g", "bob", SEEN, may=(Action.GOVERN,)))
     commit(ledger, grant("made", "cam"), author="bob")
-    assert [rule.id for rule in commit(ledger, RemovePrincipal("bob")).now.rules] == ["r", "s"]
+    assert [rule.id for rule in commit(ledger, RemovePrincipal("bob")).now.rules] == ["r", "s", "cc", "cs"]
 
 
 def test_an_owner_does_not_go_before_its_types() -> None:
@@ -146,7 +156,7 @@ def test_a_group_ends_with_its_rules_and_its_memberships() -> None:
     state = then(AddMember("desk", "staff"), RemoveGroup("staff")).now
     assert "staff" not in state.groups
     assert state.groups["desk"] == frozenset()
-    assert [rule.id for rule in state.rules] == ["r", "p"]
+    assert [rule.id for rule in state.rules] == ["r", "p", "cc", "cs"]
     assert "desk" not in then(RemoveGroup("desk")).now.open_names
 
 
@@ -250,6 +260,13 @@ def test_a_principal_advertises_for_itself() -> None:
     refused(GovernDenied, Advertise("cam", SEEN), author="anna")
     refused(UnknownName, Advertise("nobody", SEEN))
     refused(UnknownType, Advertise("cam", "no.Such"))
+    publish = {"may": (Action.PUBLISH,)}
+    refused(PublishDenied, Advertise("bob", SEEN), author="bob", match="no right to advertise")
+    refused(PublishDenied, Advertise("bob", SEEN))  # nor does the administrator in its name
+    refused(PublishDenied, Advertise("bob", CHASE), grant("up", "bob", SEEN, **publish), author="bob")  # D4
+    refused(PublishDenied, Advertise("cam", SEEN), forbid("no", "cam", first=True, **publish), author="cam")
+    some = then(forbid("no", "cam", where=is_(PLATE, "x"), first=True, **publish), Unadvertise("cam", SEEN))
+    assert ("cam", SEEN) in commit(some, Advertise("cam", SEEN), author="cam").now.advertisements
     ledger = then()
     commit(ledger, Unadvertise("cam", SEEN), Unadvertise("cam", SEEN), author="cam")
     assert ledger.now.advertisements == {("cam", CHASE)}

@@ -249,7 +249,8 @@ def test_a_filter_loses_what_it_may_no_longer_name() -> None:
 
 
 def test_what_is_not_policy_stays() -> None:
-    base = DeclarePrincipal("p"), DeclareType(EventType("a.T", "p", {}))
+    may = AddRule(Rule("r", "p", frozenset({Action.PUBLISH}), "a.T"))
+    base = DeclarePrincipal("p"), DeclareType(EventType("a.T", "p", {})), may
     now = made(*base, Subscribe(Subscription("s", "p", "a.T")), Advertise("p", "a.T"), Withdraw("p"))
     after = plan(now, made(*base, DeclareGroup("g"))).after
     assert (after.subscriptions, after.advertisements, after.withdrawals) == (

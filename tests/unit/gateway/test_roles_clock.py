@@ -52,8 +52,8 @@ def office(domain: Domain, statement: str, until: datetime | None = None) -> Non
         SetRolefile("Shop", parse_rolefile(statement)),
         GrantRole("on", "Login", "On", (), "till", until=until),
         EnterRole("seller", "Shop", "Seller", None, "till", None, BEGIN),
-        Advertise("till", "shop.Sale"),
     )
+    commit(domain, Advertise("till", "shop.Sale"))
 
 
 def holds(domain: Domain) -> set[str]:

@@ -64,6 +64,7 @@ SETTING = Batch(
         DeclareGroup("g2"),
         DeclareRelation("R", open=True),
         RegisterPredicate("p", "m:f", "00"),
+        AddRule(Rule("says", "ann", frozenset({Action.PUBLISH}), "*")),
     ),
 )
 
