@@ -38,8 +38,8 @@ from headgate.scenario.yamlfile import Node, Place
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
-    "headgate", "title", "connect", "coordinator", "network", "types", "principals", "groups", "relations", "open",
-    "predicates", "providers", "issuing", "attested", "private", "policy",
+    "headgate", "title", "connect", "coordinator", "network", "names", "types", "principals", "groups", "relations",
+    "open", "predicates", "providers", "issuing", "attested", "private", "policy",
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 

@@ -25,7 +25,7 @@ from headgate.model.values import brief
 from headgate.pipeline.predicates import Allowed
 from headgate.roles.transition import transition
 from headgate.scenario import policy_roles
-from headgate.scenario.authority import Keys, given
+from headgate.scenario.authority import Keys, any_names, given
 from headgate.scenario.declared import (
     POLICY_KEYS,
     Placed,
@@ -46,7 +46,7 @@ _NAMED: Final = (
     "types", "principals", "groups", "relations", "predicates", "roles", "representatives", "peers",
 )  # fmt: skip
 _LISTED: Final = ("open", "providers", "issuing", "policy")
-_ONCE: Final = ("connect", "coordinator", "network", "attested")
+_ONCE: Final = ("connect", "coordinator", "names", "network", "attested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,9 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     if connect_open(merged.get("connect"), default=False):
         changes.append((SetConnect(True), merged["connect"].place))
     changes += policy_roles.role_changes(merged, files, keys)
-    _, state = applied(State(administrator=administrator), changes, "", functions)
+    # Which names are new is known only where there is a ledger: a plan looks at them.
+    _, state = applied(State(administrator=administrator, any_names=True), changes, "", functions)
+    state = replace(state, any_names=any_names(merged.get("names")))
     state = policy_roles.with_events(state, tops, files)
     places = {name: node.place for name, node in merged["types"].mapping().items()} if "types" in merged else {}
     return Desired(directory, state, tuple(registered), places, functions)
