@@ -22,6 +22,7 @@ from rich.text import Text
 
 from headgate.cli.checkup import Check, Finding, attempt, failed, machine, secrets
 from headgate.cli.common import out
+from headgate.cli.python import allowed_at
 from headgate.cli.shown import cells, check_text, print_json, say, table
 from headgate.gateway.config import Config, Files
 from headgate.gateway.cursors import FILE as CURSORS
@@ -176,7 +177,8 @@ def _policy(files: Files, state: State) -> Check:
     if not files.policy.is_dir():
         return Check("policy", Finding.SKIP, f"there is no directory `{files.policy}`")
     try:
-        made = plan_policy(state, read_policy(files.policy, state.administrator))
+        allowed = allowed_at(Paths(files.data), state, run=False)
+        made = plan_policy(state, read_policy(files.policy, state.administrator, allowed))
     except HeadgateError as error:
         return failed("policy", error)
     if made.empty:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.common import shows_errors
+from headgate.cli.python import RunPython
 from headgate.cli.role_check import (
     EVENTS,
     DomainOption,
@@ -37,6 +38,7 @@ from headgate.model.rolefiles import Among, EventPolicy, Variable
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.pipeline.predicates import Allowed
 from headgate.roles.names import called, leaves
 from headgate.roles.policy_text import (
     render_acceptance,
@@ -102,6 +104,7 @@ def check(
     policy: PolicyOption = None,
     domain: DomainOption = None,
     strict: StrictOption = False,
+    run_python: RunPython = False,
     json: Json = False,
 ) -> None:
     """Check event policy: names, entries that never apply, and negative ones that a client can avoid.
@@ -114,7 +117,7 @@ def check(
 
     Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
     """
-    tell(check_files(files, ground_of(policy, domain), "events"), strict=strict, json=json)
+    tell(check_files(files, ground_of(policy, domain, run_python), "events"), strict=strict, json=json)
 
 
 # -- what is explained ----------------------------------------------------------------------------------------
@@ -127,7 +130,7 @@ def _state(file: Path | None, policy: Path | None, domain: Path | None) -> State
             raise typer.BadParameter("name a FILE, or --policy DIR, or --domain DIR")
         return ground.state
     if file.suffix in (".yaml", ".yml") and ground.state is None:
-        return state_of(load(file))
+        return state_of(load(file, Allowed()))
     if file.suffix != EVENTS:
         raise NotFound(f"`{file}` is no event policy", remedy="it ends in .erdl, or it is a scenario")
     said = _read(file)

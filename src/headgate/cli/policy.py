@@ -1,7 +1,8 @@
 """`headgate policy`: a directory of files is the policy, and the ledger is made to say the same.
 
 Guarantees: `plan` changes nothing. `apply` commits exactly the plan that it shows, as one batch, or nothing. Versions
-that others made meanwhile are no hindrance if the same plan follows from the newest; it says which those were.
+that others made meanwhile are no hindrance if the same plan follows from the newest; it says which those were. No
+Python of the directory runs without `--run-python`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.text import Text
 from headgate.cli import policy_check
 from headgate.cli.common import data_directory, err, out, shows_errors
 from headgate.cli.policy_words import Warned, warned, whom
+from headgate.cli.python import RunPython, allowed_at, say_not_run
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_open, table
 from headgate.decide.advice import advise
 from headgate.decide.effects import Affected, Gain, Turn, effects
@@ -30,7 +32,7 @@ from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
 from headgate.ledger.preview import preview
 from headgate.model.changes import AddRule, Batch, SetEventPolicy, SetRolefile, Unsubscribe
 from headgate.model.conditions import TRUE
-from headgate.model.errors import VersionConflict
+from headgate.model.errors import BadDefinition, VersionConflict
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.pipeline.jobs import Paths
@@ -80,11 +82,14 @@ class Shown:
     effects: tuple[Affected, ...]
     warnings: tuple[Warned, ...]
     ended: tuple[Ended, ...] = ()
+    not_run: tuple[str, ...] = ()
+    """Predicates that were known by name alone."""
 
 
 def plan(
     directory: Directory,
     domain: DomainOption = None,
+    run_python: RunPython = False,
     check: Annotated[bool, typer.Option("--check", help="Leave with status 1 if anything would change.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:
@@ -95,6 +100,8 @@ def plan(
     policy in files `*.erdl`. The directory is the whole policy: what it does not say would end, except for what signed
     statements brought, and roles that follow from the rolefiles as they become.
 
+    No Python of the directory runs unless `--run-python` is given; a predicate that is new is then known by name alone.
+
     For example:
 
     `headgate policy plan policy`
@@ -104,20 +111,24 @@ def plan(
     Exit status: 0 with or without a difference, 1 with `--check` if there is one, 2 if the policy is refused.
     """
     check_text(str(directory))
-    with Ledger.open(Paths(_data(domain, directory)).ledger) as ledger:
+    paths = Paths(_data(domain, directory))
+    with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
-    made = plan_policy(now, read_policy(directory, now.administrator))
-    shown = describe(made)
+    desired = read_policy(directory, now.administrator, allowed_at(paths, now, run_python))
+    made = plan_policy(now, desired)
+    shown = replace(describe(made), not_run=desired.not_run)
     if json:
         print_json(shown)
     else:
         _show(shown, made)
+    say_not_run(desired.not_run)
     raise typer.Exit(int(check and not made.empty))
 
 
 def apply(
     directory: Directory,
     domain: DomainOption = None,
+    run_python: RunPython = False,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the history.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
@@ -130,6 +141,9 @@ def apply(
     What others do meanwhile, such as subscribing, advertising or entering roles, is no hindrance: the plan is then
     applied on top of it, which is said. If the policy itself was changed meanwhile, it is not applied.
 
+    A predicate that the domain has not registered yet is Python that every gateway and the pipeline will run from then
+    on. It is registered only with `--run-python`, and only from a module that stands in the directory itself.
+
     For example:
 
     `headgate policy apply policy`
@@ -141,7 +155,13 @@ def apply(
     check_text(str(directory), note)
     with Domain.open(_data(domain, directory)) as opened:
         now = opened.ledger.state()
-        desired = read_policy(directory, now.administrator)
+        desired = read_policy(directory, now.administrator, allowed_at(opened.paths, now, run_python))
+        if desired.not_run:
+            raise BadDefinition(
+                f"the policy registers {names(desired.not_run)}: Python that gateways and the pipeline will run",
+                place=str(directory),
+                remedy="look at the module, and add `--run-python`",
+            )
         made = plan_policy(now, desired)
         _show(describe(made), made)
         if made.empty:
@@ -174,7 +194,10 @@ def _is_terminal() -> bool:
 
 def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
     for one, beside in desired.predicates:
-        domain.register_predicate(one.name, one.target, beside)
+        if domain.register_predicate(one.name, one.target, beside, desired.directory) != one:
+            raise VersionConflict(
+                f"the module of the predicate `{one.name}` was changed meanwhile", remedy="plan again"
+            )
 
     def again(state: State) -> Batch:
         anew = plan_policy(state, desired).batch

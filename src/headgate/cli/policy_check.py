@@ -17,6 +17,7 @@ from rich.text import Text
 
 from headgate.cli.common import data_directory, open_domain, out
 from headgate.cli.policy_words import Warned, warned
+from headgate.cli.python import RunPython, allowed_at, say_not_run
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_constant, table
 from headgate.decide.advice import unattested
 from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy, example_state
@@ -32,6 +33,7 @@ from headgate.model.rights import Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Value, brief, same
 from headgate.pipeline.jobs import Paths
+from headgate.pipeline.predicates import Allowed
 from headgate.scenario.policy import plan_policy, read_policy
 
 _MOST: Final = 50
@@ -53,6 +55,7 @@ class _Policy:
 
     state: State
     predicates: Mapping[str, PredicateFunction]
+    not_run: tuple[str, ...] = ()
 
 
 def check(
@@ -84,6 +87,7 @@ def check(
     seconds: Annotated[
         float, typer.Option(min=0.0, max=_MOST_SECONDS, help="How long one proof may take.")
     ] = WIDER_SECONDS,
+    run_python: RunPython = False,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:
     """Find rules that never count and rules that nobody would miss; or prove who can never see an attribute.
@@ -96,7 +100,8 @@ def check(
 
     It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
     identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor
-    at whether a rolefile lets anyone enter a role.
+    at whether a rolefile lets anyone enter a role. Predicates may answer anything; no Python of the directory runs
+    unless `--run-python` is given.
 
     For example:
 
@@ -115,7 +120,8 @@ def check(
     if directory is not None and version is not None:
         raise typer.BadParameter("a directory has no --version; leave one of them out")
     with ExitStack() as opened:
-        policy = _policy(directory, domain, version, opened)
+        policy = _policy(directory, domain, version, opened, run_python)
+        say_not_run(policy.not_run)
         if sees is not None:
             type_name, attribute = _split(policy.state, sees)
             answer = can_see(
@@ -129,7 +135,9 @@ def check(
     raise typer.Exit(1 if found.findings else 0)
 
 
-def _policy(directory: Path | None, domain: Path | None, version: int | None, opened: ExitStack) -> _Policy:
+def _policy(
+    directory: Path | None, domain: Path | None, version: int | None, opened: ExitStack, run_python: bool
+) -> _Policy:
     """The policy of the ledger; or of a directory, for the domain that it stands in if there is one."""
     if directory is None:
         there = opened.enter_context(open_domain(domain or Path()))
@@ -138,10 +146,13 @@ def _policy(directory: Path | None, domain: Path | None, version: int | None, op
         return _Policy(state, books.predicates(state))
     beside = directory.resolve().parent
     if domain is None and not Files(beside).config.is_file():
-        return _Policy(read_policy(directory, ADMINISTRATOR).state, {})
-    with Ledger.open(Paths(data_directory(domain or beside)).ledger) as ledger:
+        read = read_policy(directory, ADMINISTRATOR, Allowed(run_python))
+        return _Policy(read.state, read.functions, read.not_run)
+    paths = Paths(data_directory(domain or beside))
+    with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
-    return _Policy(plan_policy(now, read_policy(directory, now.administrator)).after, {})
+    read = read_policy(directory, now.administrator, allowed_at(paths, now, run_python))
+    return _Policy(plan_policy(now, read).after, read.functions, read.not_run)
 
 
 def _split(state: State, text: str) -> tuple[str, str]:

@@ -17,14 +17,17 @@ import typer
 from rich.text import Text
 
 from headgate.cli.common import data_directory, out
+from headgate.cli.python import RunPython, say_not_run
 from headgate.cli.shown import cells, check_text, print_json, say, table
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import parameters
+from headgate.decide.truth import NotRun
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
 from headgate.model.errors import BadScenario, HeadgateError, NotFound
 from headgate.model.limits import MAX_ROLEFILE_CHARS
 from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import ADMINISTRATOR, State
+from headgate.pipeline.predicates import Allowed
 from headgate.roles.arguments import settle_rolefile
 from headgate.roles.checking import check_event_policy, check_rolefile
 from headgate.roles.findings import Finding
@@ -92,6 +95,8 @@ class Ground:
 
     state: State | None = None
     functions: Mapping[str, RoleFunction] = field(default_factory=dict)
+    run_python: bool = False
+    """May modules beside the files run?"""
 
 
 def check(
@@ -99,12 +104,14 @@ def check(
     policy: PolicyOption = None,
     domain: DomainOption = None,
     strict: StrictOption = False,
+    run_python: RunPython = False,
     json: Json = False,
 ) -> None:
     """Check rolefiles and event policy: names, types, statements that never apply, and which of two wins.
 
     A file `Conf.roles` is the rolefile of the service `Conf`. With `--policy` or `--domain`, its groups, relations,
-    types and other rolefiles are known.
+    types and other rolefiles are known. No Python that stands beside the files runs unless `--run-python` is given:
+    functions of a service are then known by name alone.
 
     For example:
 
@@ -116,7 +123,7 @@ def check(
 
     Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
     """
-    tell(check_files(files, ground_of(policy, domain)), strict=strict, json=json)
+    tell(check_files(files, ground_of(policy, domain, run_python)), strict=strict, json=json)
 
 
 def tell(found: Sequence[Found], *, strict: bool, json: bool) -> None:
@@ -145,37 +152,43 @@ def check_files(paths: Sequence[Path], ground: Ground, only: Kind | None = None)
         if not path.is_dir() and path.suffix not in _YAML:
             raise NotFound(f"`{path}` is neither a rolefile nor event policy", remedy="they end in .roles and .erdl")
         texts, unread = _texts(_inside(path) if path.is_dir() else [path])
-        own, refused = _own_ground(path)
+        own, refused = _own_ground(path, ground.run_python)
         told = [*unread, *_checked(texts, own, only)]
         known = any(one.severity == "error" for one in told)
         found += told if refused is None or known else [*told, refused]
     return sorted(found, key=lambda one: (one.file, one.severity != "error", one.line))
 
 
-def ground_of(policy: Path | None, domain: Path | None) -> Ground:
+def ground_of(policy: Path | None, domain: Path | None, run_python: bool = False) -> Ground:
     """What the names of `--policy` or `--domain` mean."""
     if policy is not None and domain is not None:
         raise typer.BadParameter("--policy and --domain exclude each other")
     if policy is not None:
-        read = read_policy(policy, ADMINISTRATOR)
-        return Ground(read.state, read.functions)
+        read = read_policy(policy, ADMINISTRATOR, Allowed(run_python))
+        return _known(read.state, read.functions, run_python)
     if domain is None:
-        return Ground()
+        return Ground(run_python=run_python)
     from headgate.gateway import Domain
 
     with Domain.open(data_directory(domain)) as opened:
         state = opened.ledger.state()
-        return Ground(state, opened.functions(state))
+        return Ground(state, opened.functions(state), run_python)
 
 
-def _own_ground(path: Path) -> tuple[Ground, Found | None]:
+def _known(state: State, functions: Mapping[str, RoleFunction], run_python: bool) -> Ground:
+    """What names mean; it is said of which functions nothing but the name is known."""
+    say_not_run([name for name, one in functions.items() if isinstance(one, NotRun)])
+    return Ground(state, functions, run_python)
+
+
+def _own_ground(path: Path, run_python: bool) -> tuple[Ground, Found | None]:
     """What a policy directory or a scenario says that names mean, or why it is refused."""
     try:
         if path.is_dir():
-            read = read_policy(path, ADMINISTRATOR)
-            return Ground(read.state, read.functions), None
-        story = load(path)
-        return Ground(state_of(story), story.functions), None
+            read = read_policy(path, ADMINISTRATOR, Allowed(run_python))
+            return _known(read.state, read.functions, run_python), None
+        story = load(path, Allowed(run_python))
+        return _known(state_of(story), story.functions, run_python), None
     except HeadgateError as error:
         return Ground(), _refused(str(path), error)
 

@@ -48,7 +48,8 @@ def test(
     """Test policies: run scenario files and compare what comes of them with what they expect.
 
     Each scenario is played on the reference decision and on Spark (ledger, log and streaming query in a temporary
-    directory), and both are compared with `expect` and with each other.
+    directory), and both are compared with `expect` and with each other. A file that names `predicates` has their Python
+    modules beside it, and they are run: look at a file from elsewhere, and at what lies beside it, before you test it.
 
     For example:
 

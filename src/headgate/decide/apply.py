@@ -17,6 +17,7 @@ from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check, check_role
 from headgate.decide.constraint_names import named
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
+from headgate.decide.names import check_new_names
 from headgate.decide.normal import clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.requirements import check_requirement
@@ -69,6 +70,7 @@ from headgate.model.changes import (
     SetCoordinator,
     SetEventPolicy,
     SetKey,
+    SetNames,
     SetNetwork,
     SetOpen,
     SetPeer,
@@ -132,6 +134,8 @@ class _Work:
         self.keys = self.standing.keys
         self.holders = self.standing.holders
         self.connect_open = state.connect_open
+        self.any_names = state.any_names
+        self.new_names: list[tuple[str, str]] = []
         self.advertisements = state.advertisements
         self.withdrawals = dict(state.withdrawals)
         self.roles = state.roles
@@ -141,7 +145,9 @@ class _Work:
             raise UnknownName(f"no principal `{brief(self.author)}`", remedy="declare it first")
         for change in changes:
             self._apply(change)
-        return replace(self._freeze(), version=self.before.version + 1)
+        after = replace(self._freeze(), version=self.before.version + 1)
+        check_new_names(self.before, after, self.new_names)
+        return after
 
     def _freeze(self) -> State:
         """The state so far, for looking things up in."""
@@ -161,6 +167,7 @@ class _Work:
             subscriptions=self.subscriptions,
             keys=self.keys,
             connect_open=self.connect_open,
+            any_names=self.any_names,
             advertisements=self.advertisements,
             withdrawals=self.withdrawals,
             policy_rules=stands.policy_rules,
@@ -192,6 +199,9 @@ class _Work:
             case SetConnect(is_open):
                 self._administer("domain", "connect")
                 self.connect_open = is_open
+            case SetNames(any_names):
+                self._administer("domain", "names")
+                self.any_names = any_names
             case RemoveGroup(name):
                 self._administer("group", name)
                 self._remove_group(name)
@@ -234,6 +244,7 @@ class _Work:
                 if name in self.relations:  # they share the names that are open
                     raise BadDefinition(f"`{name}` already names a relation")
                 self.groups[name] = frozenset()
+                self.new_names.append(("group", name))
                 self._open(name, is_open)
             case DeclareRelation(name, is_open):
                 self._administer("relation", name)
@@ -243,6 +254,7 @@ class _Work:
                     raise BadDefinition(f"`{name}` already names a group")
                 self._no_function(name)
                 self.relations[name] = frozenset()
+                self.new_names.append(("relation", name))
                 self._open(name, is_open)
             case AddMember(group, member):
                 self._administer("group", group)
@@ -274,6 +286,8 @@ class _Work:
                     raise BadDefinition(
                         f"another predicate `{name}` is registered", remedy="give the new one a name of its own"
                     )
+                if name not in self.predicates:
+                    self.new_names.append(("predicate", name))
                 self.predicates[name] = change
             case SetEventPolicy() | SetRepresentative() | RemoveRepresentative() | Settle():
                 self._administer("domain", "roles")
@@ -500,6 +514,8 @@ class _Work:
                 raise GovernDenied(f"`{self.author}` may not extend `{new.parent}`")
         self._known(new.owner)
         known = new.name in self.types.every
+        if not known:
+            self.new_names.append(("type", new.name))
         self.types = self.types.grow(new, self.before.version + 1) if known else self.types.declare(new)
         state = self._freeze()
         for name in self.types.subtypes(new.name):
@@ -579,6 +595,7 @@ class _Work:
     def _declare_principal(self, name: str, attributes: Mapping[str, Value]) -> None:
         self._fresh(check_name("principal", name))
         self.principals[name] = {}
+        self.new_names.append(("principal", name))
         for attribute, value in attributes.items():
             self._set_attribute(name, attribute, value)
 

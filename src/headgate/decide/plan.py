@@ -53,6 +53,7 @@ from headgate.model.changes import (
     SetCoordinator,
     SetEventPolicy,
     SetKey,
+    SetNames,
     SetNetwork,
     SetOpen,
     SetPeer,
@@ -152,6 +153,7 @@ def _policy(state: State, came: frozenset[str], wanted: State) -> tuple[object, 
         dict(state.predicates),
         {name: key for name, key in state.keys.items() if name != state.administrator and name not in came},
         state.connect_open,
+        state.any_names,
         {name: repr(rule) for name, rule in _own_policy_rules(state).items() if name not in came},
         state.coordinator,
         state.network,
@@ -296,6 +298,8 @@ class _Work:
         yield from self._types()
         if self.now.connect_open != self.wanted.connect_open:
             yield SetConnect(self.wanted.connect_open)
+        if self.now.any_names != self.wanted.any_names:
+            yield SetNames(self.wanted.any_names)
         yield from self._authority()
         yield from self._roles()
         yield from (AddRule(rule, first=True) for rule in first)

@@ -39,6 +39,18 @@ from headgate.model.state import State
 from headgate.model.values import Kind, Value, compare, same
 
 PredicateFunction: TypeAlias = Callable[..., object]
+
+
+class NotRun:
+    """A function that is known by name alone, because its Python was not allowed to run: what it says is unknown."""
+
+    monitored: Final = True  # whether a star may stand on what it says is not known either, and is not complained of
+
+    def __call__(self, *args: object) -> object:
+        """Unknown, as with any function that fails."""
+        raise NotImplementedError("it was not run")
+
+
 _WEEK: Final = timedelta(days=7)
 _BLANKS: Final = re.compile("[\t\n\x0b\x0c\r ]+")
 

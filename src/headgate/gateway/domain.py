@@ -136,9 +136,12 @@ class Domain:
             if missing:
                 self.ledger.record_starting_points(missing)
 
-    def register_predicate(self, name: str, target: str, beside: Path) -> RegisterPredicate:
-        """Keep a copy of a predicate's module; the change still has to be committed."""
-        return predicates.register(name, target, beside, self.paths.predicates)
+    def register_predicate(self, name: str, target: str, beside: Path, within: Path | None = None) -> RegisterPredicate:
+        """Keep a copy of a predicate's module, and run it; the change still has to be committed.
+
+        This is the operator's alone: nothing that comes over the network names a module.
+        """
+        return predicates.register(name, target, beside, self.paths.predicates, within)
 
     def predicates(self, state: State) -> Mapping[str, PredicateFunction]:
         """The generic predicates of a state."""

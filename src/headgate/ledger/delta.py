@@ -60,6 +60,7 @@ from headgate.model.changes import (
     SetCoordinator,
     SetEventPolicy,
     SetKey,
+    SetNames,
     SetNetwork,
     SetOpen,
     SetPeer,
@@ -147,7 +148,7 @@ class Touched:
                     self.regroups |= isinstance(change, RemoveGroup)
                 case SetOpen():
                     pass  # what is open is compared as a whole
-                case SetKey() | SetConnect() | Advertise() | Unadvertise() | Withdraw():
+                case SetKey() | SetConnect() | SetNames() | Advertise() | Unadvertise() | Withdraw():
                     pass  # few enough to be compared as a whole
                 case DeclareRelation(name) | RemoveRelation(name):
                     self.relations.setdefault(name, [])
@@ -247,6 +248,7 @@ def settings(state: State) -> Facts:
         "connect": "open" if state.connect_open else None,
         "coordinator": state.coordinator,
         "network": state.network,
+        "names": "any" if state.any_names else None,
     }
     return {(name,): {"name": name, "value": value} for name, value in set_to.items() if value is not None}
 

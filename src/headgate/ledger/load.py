@@ -89,6 +89,7 @@ def _beside(connection: Connection, state: State, version: int) -> State:
                 state = replace(
                     state,
                     connect_open=found.get("connect") == "open",
+                    any_names=found.get("names") == "any",
                     coordinator=found.get("coordinator"),
                     network=found.get("network"),
                 )

@@ -60,6 +60,13 @@ class SetKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SetNames:
+    """Let new names look like others and mix scripts, or not."""
+
+    any: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetConnect:
     """May every principal connect that no rule stops (`open`), or only those that a rule lets in?"""
 
@@ -529,6 +536,7 @@ Change: TypeAlias = (
     | RemovePrincipal
     | SetKey
     | SetConnect
+    | SetNames
     | DeclareGroup
     | RemoveGroup
     | DeclareRelation

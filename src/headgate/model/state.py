@@ -46,6 +46,8 @@ class State:
     keys: Mapping[str, str] = field(default_factory=dict)
     """The public key of each principal that has one."""
     connect_open: bool = False
+    any_names: bool = False
+    """May new names look like others, and mix scripts?"""
     advertisements: frozenset[tuple[str, str]] = frozenset()
     """Who has said that it will publish what: principal and type."""
     withdrawals: Mapping[str, int] = field(default_factory=dict)

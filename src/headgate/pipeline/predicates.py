@@ -1,25 +1,31 @@
 """Generic predicates: found once, kept beside the ledger, loaded by the hash of their source.
 
 Guarantees: a predicate that runs is the one that was registered: its module is kept as a copy named by the SHA-256 of
-its source, and a copy that does not match is refused.
+its source, and a copy that does not match is refused. A module of a directory runs only where that is allowed
+(`Allowed`), and only if it really stands there: no link leads out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from headgate.decide.truth import PredicateFunction
+from headgate.decide.truth import NotRun, PredicateFunction
 from headgate.model.changes import RegisterPredicate
 from headgate.model.errors import BadDefinition, Damaged
 
 
-def register(name: str, target: str, beside: Path, keep: Path) -> RegisterPredicate:
-    """Find `module:function` beside a file, keep a copy of the module, and say what to record."""
+def find(name: str, target: str, beside: Path, within: Path | None = None) -> tuple[RegisterPredicate, bytes]:
+    """What to record of `module:function` beside a file, and the source of the module; nothing of it runs.
+
+    A module that a link brings in from outside of `within`, or of the directory of the file, is refused.
+    """
     module, _, function = target.partition(":")
     source = beside / (module.replace(".", "/") + ".py")
     if not function or not source.is_file():
@@ -27,12 +33,46 @@ def register(name: str, target: str, beside: Path, keep: Path) -> RegisterPredic
             f"the predicate `{name}` is at `{target}`, and there is no `{source}`",
             remedy="write `module:function`, with the module beside the file",
         )
+    if not source.resolve().is_relative_to((within or beside).resolve()):
+        raise BadDefinition(
+            f"the predicate `{name}` is at `{target}`, and `{source}` leads out of `{within or beside}`",
+            remedy="put the module itself there, not a link to it",
+        )
     text = source.read_bytes()
-    digest = hashlib.sha256(text).hexdigest()
+    return RegisterPredicate(name, target, hashlib.sha256(text).hexdigest()), text
+
+
+def register(name: str, target: str, beside: Path, keep: Path, within: Path | None = None) -> RegisterPredicate:
+    """Find `module:function` beside a file, keep a copy of the module, run it, and say what to record."""
+    found, text = find(name, target, beside, within)
     keep.mkdir(parents=True, exist_ok=True)
-    (keep / f"{digest}.py").write_bytes(text)
-    load(str(keep / f"{digest}.py"), digest, target)
-    return RegisterPredicate(name, target, digest)
+    (keep / f"{found.digest}.py").write_bytes(text)
+    load(str(keep / f"{found.digest}.py"), found.digest, target)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Which modules of a directory may run: all of them, or those that a domain has registered just as they are."""
+
+    everything: bool = False
+    registered: Mapping[str, RegisterPredicate] = field(default_factory=dict)
+    keep: Path | None = None
+    """Where the domain keeps its copies."""
+
+    def function(self, found: RegisterPredicate, text: bytes) -> PredicateFunction:
+        """The function, if it may run; else one that is known by name alone, and answers nothing."""
+        if self.keep is not None and self.registered.get(found.name) == found:
+            return load(str(self.keep / f"{found.digest}.py"), found.digest, found.target)
+        if not self.everything:
+            return NotRun()
+        with tempfile.TemporaryDirectory() as keep:
+            copy = Path(keep) / f"{found.digest}.py"
+            copy.write_bytes(text)
+            return load(str(copy), found.digest, found.target)
+
+
+EVERYTHING = Allowed(everything=True)
 
 
 @lru_cache(maxsize=256)

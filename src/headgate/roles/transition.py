@@ -39,6 +39,7 @@ from headgate.roles.arguments import settle_rolefile
 from headgate.roles.asking import Asking
 from headgate.roles.book import Book
 from headgate.roles.kinds import check_kinds, touches_kinds
+from headgate.roles.new_names import check_role_names
 
 Functions: TypeAlias = Mapping[str, RoleFunction] | Callable[[State], Mapping[str, RoleFunction]]
 """The functions of services; or how to find those of the state after a batch, which may bring new ones."""
@@ -84,6 +85,7 @@ def transition(
     after = apply(_with_rolefiles(state, asked), replace(batch, changes=plain))
     if touches_kinds(batch):
         check_kinds(state, _settled(after, asked), batch)
+    check_role_names(state, after, asked)
     known = state.roles
     if after.roles.rolefiles is not known.rolefiles:
         after = replace(after, roles=replace(after.roles, rolefiles=known.rolefiles))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from headgate.decide.truth import NotRun
 from headgate.lang.render_roles import render_type
 from headgate.model.arguments import letters_of
 from headgate.model.errors import BadDefinition, TypeMismatch
@@ -182,7 +183,7 @@ def _is_flow_set(raw: Mapping[object, object]) -> bool:
 
 def _object(text: str, name: str, parsers: Parsers) -> str:
     found: object = text
-    if name in parsers:
+    if name in parsers and not isinstance(parsers[name], NotRun):
         try:
             found = parsers[name](text)
         except Exception as error:  # noqa: BLE001 - a service's own code may fail in any way: then it is no literal

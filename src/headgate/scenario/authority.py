@@ -26,7 +26,7 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.changes import AddIssuing, SetCoordinator, SetNetwork, SetProvider
+from headgate.model.changes import AddIssuing, SetCoordinator, SetNames, SetNetwork, SetProvider
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadKey, TypeMismatch
 from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
@@ -101,8 +101,15 @@ def read_time(node: Node) -> datetime:
 # -- what a policy says of authority --------------------------------------------------------------------------
 
 
+def any_names(node: Node | None) -> bool:
+    """May new names look like others, and mix scripts?"""
+    if node is not None and node.data not in ("any", "distinct"):
+        node.refuse(f"`{brief(node.plain())}` is neither `any` nor `distinct`")
+    return node is not None and node.data == "any"
+
+
 def given(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
-    """The changes that `coordinator`, `network`, `providers` and `issuing` ask for."""
+    """The changes that `coordinator`, `network`, `names`, `providers` and `issuing` ask for."""
     changes: list[Placed] = []
     if "coordinator" in top:
         node = top["coordinator"]
@@ -110,6 +117,8 @@ def given(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
         changes.append((SetCoordinator(None if key == keys.own else key), node.place))
     if "network" in top:
         changes.append((SetNetwork(top["network"].text()), top["network"].place))
+    if any_names(top.get("names")):
+        changes.append((SetNames(True), top["names"].place))
     if "providers" in top:
         providers = read_providers(top["providers"], keys)
         changes += [(SetProvider(one), node.place) for one, node in providers]

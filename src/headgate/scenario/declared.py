@@ -7,7 +7,6 @@ a ledger would refuse is refused with the place of the change that it refuses.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,15 +31,15 @@ from headgate.model.errors import BadExpression, BadScenario, HeadgateError, Not
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief
-from headgate.pipeline import predicates
+from headgate.pipeline.predicates import Allowed, find
 from headgate.roles.transition import next_state
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.yamlfile import Node, Place
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
-    "headgate", "title", "connect", "coordinator", "network", "types", "principals", "groups", "relations", "open",
-    "predicates", "providers", "issuing", "attested", "private", "policy",
+    "headgate", "title", "connect", "coordinator", "network", "names", "types", "principals", "groups", "relations",
+    "open", "predicates", "providers", "issuing", "attested", "private", "policy",
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 
@@ -187,18 +186,18 @@ def _section(top: Mapping[str, Node], key: str) -> list[tuple[str, Node]]:
 
 
 def read_predicates(
-    node: Node | None, beside: Path
+    node: Node | None, beside: Path, within: Path, allowed: Allowed
 ) -> tuple[tuple[RegisterPredicate, ...], Mapping[str, PredicateFunction]]:
-    """The generic predicates of a file, loaded from the modules beside it."""
+    """The generic predicates of a file, from the modules beside it; those that may not run are known by name alone."""
     registered = []
     functions: dict[str, PredicateFunction] = {}
     for name, target in node.mapping().items() if node is not None else ():
         if not _TARGET.match(target.text()):
             target.refuse(f"`{brief(target.data)}` is not `module:function`")
-        with tempfile.TemporaryDirectory() as keep, placed(target.place):
+        with placed(target.place):
             try:
-                found = predicates.register(name, target.text(), beside, Path(keep))
-                functions.update(predicates.load_all([found], Path(keep)))
+                found, text = find(name, target.text(), beside, within)
+                functions[name] = allowed.function(found, text)
             except HeadgateError:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the module is the user's, and may fail in any way

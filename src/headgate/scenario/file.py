@@ -15,6 +15,7 @@ from headgate.model.authority import Certificate
 from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
+from headgate.pipeline.predicates import EVERYTHING, Allowed
 from headgate.scenario.authority import Keys, coordinator, given, read_certificates, read_identities
 from headgate.scenario.declared import (
     POLICY_KEYS,
@@ -37,8 +38,8 @@ from headgate.scenario.yamlfile import Node, load_yaml
 _KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "certificates", "identities", "steps", "expect")
 
 
-def load(path: Path) -> Scenario:
-    """The scenario of a file."""
+def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
+    """The scenario of a file; the modules of its predicates run, unless something else is said."""
     root = load_yaml(path)
     if not isinstance(root.data, dict) or "headgate" not in root.data:
         raise BadScenario("it is not a scenario", place=str(root.place), remedy="a scenario begins with `headgate: 1`")
@@ -46,7 +47,7 @@ def load(path: Path) -> Scenario:
     top = root.fields(_KEYS)
     title = top["title"].text() if "title" in top else path.stem
     ids = RuleIds(root)
-    registered, functions = read_predicates(top.get("predicates"), path.parent)
+    registered, functions = read_predicates(top.get("predicates"), path.parent, path.parent, allowed)
     keys = Keys(top, ADMINISTRATOR)
     certificates = read_certificates(top.get("certificates"), keys)
     first = _first(top, registered, ids, keys, coordinator(certificates.values(), keys))

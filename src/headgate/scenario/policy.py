@@ -3,7 +3,8 @@
 Guarantees: files are read in order of their names, at most one level down, and every error names the file, the line and
 the key. A name declared twice is refused with both places. Rules keep the order of the files and of the lines in them.
 Whoever no rule lets in may not connect, unless a file says `connect: open`. The policy is one that a ledger accepts.
-Rolefiles and event policy may stand in files of their own (`policy_roles`).
+Rolefiles and event policy may stand in files of their own (`policy_roles`). Reading a directory runs no Python that
+stands in it, unless it is allowed.
 Leaves out: stories and expectations, which belong to scenario files.
 """
 
@@ -15,15 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from headgate.decide.plan import Plan, plan
-from headgate.decide.truth import PredicateFunction
+from headgate.decide.truth import NotRun, PredicateFunction
 from headgate.model.changes import Batch, DeclareType, RegisterPredicate, SetConnect
 from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, NotFound
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
+from headgate.pipeline.predicates import Allowed
 from headgate.roles.transition import transition
 from headgate.scenario import policy_roles
-from headgate.scenario.authority import Keys, given
+from headgate.scenario.authority import Keys, any_names, given
 from headgate.scenario.declared import (
     POLICY_KEYS,
     Placed,
@@ -44,7 +46,7 @@ _NAMED: Final = (
     "types", "principals", "groups", "relations", "predicates", "roles", "representatives", "peers",
 )  # fmt: skip
 _LISTED: Final = ("open", "providers", "issuing", "policy")
-_ONCE: Final = ("connect", "coordinator", "network", "attested")
+_ONCE: Final = ("connect", "coordinator", "names", "network", "attested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,14 @@ class Desired:
     functions: Mapping[str, PredicateFunction] = field(default_factory=dict)
     """The predicates, which rolefiles may call."""
 
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """The predicates that are known by name alone."""
+        return tuple(name for name, one in self.functions.items() if isinstance(one, NotRun))
 
-def read_policy(directory: Path, administrator: str) -> Desired:
-    """The policy of a directory, for the domain of this administrator."""
+
+def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed()) -> Desired:  # noqa: B008 - frozen
+    """The policy of a directory, for the domain of this administrator; no Python of it runs that is not allowed."""
     files = _files(directory)
     roots = [(path, load_yaml(path)) for path in files if path.suffix in _ENDINGS]
     tops = [(path, root.fields((*POLICY_KEYS, *policy_roles.KEYS))) for path, root in roots]
@@ -75,7 +82,7 @@ def read_policy(directory: Path, administrator: str) -> Desired:
     for path, top in tops:
         if "headgate" in top:
             check_format(top["headgate"])
-        found, loaded = read_predicates(top.get("predicates"), path.parent)
+        found, loaded = read_predicates(top.get("predicates"), path.parent, directory, allowed)
         registered += [(one, path.parent) for one in found]
         functions |= loaded
     ids = LastingIds(merged.get("policy", roots[0][1]))
@@ -85,7 +92,9 @@ def read_policy(directory: Path, administrator: str) -> Desired:
     if connect_open(merged.get("connect"), default=False):
         changes.append((SetConnect(True), merged["connect"].place))
     changes += policy_roles.role_changes(merged, files, keys)
-    _, state = applied(State(administrator=administrator), changes, "", functions)
+    # Which names are new is known only where there is a ledger: a plan looks at them.
+    _, state = applied(State(administrator=administrator, any_names=True), changes, "", functions)
+    state = replace(state, any_names=any_names(merged.get("names")))
     state = policy_roles.with_events(state, tops, files)
     places = {name: node.place for name, node in merged["types"].mapping().items()} if "types" in merged else {}
     return Desired(directory, state, tuple(registered), places, functions)

@@ -168,17 +168,62 @@ def test_a_ledger_that_moved_on_meanwhile_is_left_alone(files: Path, run: Run, m
         assert (ledger.version, set(ledger.state().principals)) == (1, {"eve"})
 
 
-def test_predicates_are_kept_with_the_domain(files: Path, run: Run) -> None:
-    (files / "checks.py").write_text("def dear(event, size):\n    return event['price'] > 5\n")
+@pytest.fixture
+def traces(files: Path) -> Path:
+    """A policy whose predicate leaves a trace wherever its module runs."""
+    trace = files.parent / "trace"
+    source = f"open({str(trace)!r}, 'w').close()\n\n\ndef dear(event, size):\n    return event['price'] > 5\n"
+    (files / "checks.py").write_text(source)
     change(files, "connect: open\n", "connect: open\npredicates: {dear: 'checks:dear'}\n")
     change(files, "price < 100", "predicate dear()")
-    assert run("apply", str(files), "--yes").exit_code == 0
+    return trace
+
+
+def test_predicates_are_kept_with_the_domain(files: Path, run: Run, traces: Path) -> None:
+    assert run("apply", str(files), "--yes", "--run-python").exit_code == 0
+    assert traces.exists()
     with Domain.open(files.parent / "data") as domain:
         assert set(domain.predicates(domain.ledger.state())) == {"dear"}
     (files / "checks.py").write_text("def dear(event, size):\n    return event['price'] > 6\n")
     assert "predicate `dear` changed" in run("plan", str(files)).output
-    assert run("apply", str(files), "--yes").exit_code == 0
+    assert run("apply", str(files), "--yes", "--run-python").exit_code == 0
     assert run("plan", str(files), "--check").exit_code == 0
+    assert run("apply", str(files), "--yes").exit_code == 0, "it is registered already, as it is"
+
+
+def test_no_python_of_the_directory_runs_unless_told_to(files: Path, run: Run, traces: Path) -> None:
+    planned = run("plan", str(files))
+    assert planned.exit_code == 0
+    assert "not run, and so unknown: `dear`" in planned.output
+    assert json.loads(run("plan", str(files), "--json").stdout)["not_run"] == ["dear"]
+    assert "not run" in run("check", str(files)).output
+    assert run("check", str(files), "--can-see", "shop.Sale.price").exit_code in (0, 1)
+    refused = run("apply", str(files), "--yes")
+    assert refused.exit_code == 2
+    assert "[bad-definition]" in refused.output
+    assert "--run-python" in refused.output
+    assert not traces.exists()
+    with Ledger.open(Paths(files.parent / "data").ledger) as ledger:
+        assert ledger.version == 0, "nothing was applied"
+    told = run("plan", str(files), "--run-python")
+    assert "not run" not in told.output
+    assert traces.exists()
+
+
+def test_a_link_out_of_the_directory_is_no_module_of_it(files: Path, run: Run, traces: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.py"
+    (files / "checks.py").rename(outside)
+    (files / "checks.py").symlink_to(outside)
+    for command in ("plan", "check", "apply"):
+        refused = run(command, str(files), "--run-python")
+        assert refused.exit_code == 2
+        assert "leads out of" in " ".join(refused.output.split())
+    assert not traces.exists()
+    (files / "real").mkdir()
+    outside.rename(files / "real" / "checks.py")
+    (files / "checks.py").unlink()
+    (files / "checks.py").symlink_to(files / "real" / "checks.py")
+    assert run("plan", str(files), "--run-python").exit_code == 0, "a link within the directory is one's own"
 
 
 @pytest.mark.parametrize(

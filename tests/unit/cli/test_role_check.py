@@ -153,3 +153,26 @@ def test_what_others_wrote_reaches_the_terminal_as_plain_text(tmp_path: Path) ->
     file = tmp_path / "x.roles"
     file.write_text("Chair <- Login.LoggedOn('\x1b[31m', h) : u in\n")
     assert "\x1b" not in check(file).output
+
+
+@pytest.mark.parametrize("kind", ["directory", "scenario", "--policy"])
+def test_functions_of_a_service_are_known_by_name_and_not_run(policy: Path, tmp_path: Path, kind: str) -> None:
+    trace = tmp_path / "trace"
+    (policy / "mine.py").write_text(
+        f"open({str(trace)!r}, 'w').close()\n\n\ndef may(u):\n    return True\n\n\ndef userid(text):\n    return text\n"
+    )
+    rolefile = "  Log: |\n    def On(u)  u : userid\n    On('ann') <- Login.LoggedOn(u, h)* : may(u)*\n"
+    functions = "predicates: {may: 'mine:may', userid: 'mine:userid'}\n"
+    (policy / "base.yaml").write_text(POLICY + rolefile + functions)
+    asked = {
+        "directory": (policy,),
+        "scenario": (policy / "base.yaml",),
+        "--policy": (tmp_path / "Other.roles", "--policy", policy),
+    }[kind]
+    (tmp_path / "Other.roles").write_text("Guest(u) <- Log.On(u)*\n")
+    done = check(*asked)
+    assert done.exit_code == 0, done.output
+    assert "not run, and so unknown: `may`, `userid`" in done.output
+    assert not trace.exists()
+    check(*asked, "--run-python")
+    assert trace.exists()

@@ -120,14 +120,13 @@ def test_the_chain_is_drawn_with_what_is_cut(
 
 def test_the_files_that_are_left_verify_by_themselves(police: tuple[Path, Rehearsal]) -> None:
     directory, rehearsal = police
-    warrant, definition = tries(rehearsal.story, directory)
-    done = run(*warrant)
+    camera, warrant, definition = tries(rehearsal.story, directory)
+    done = run(*camera)
     assert done.exit_code == 0, done.output
-    assert "numberplate = 'AE05 XYZ'" in done.output
+    assert "location = 'Victoria'" in done.output
     done = run(*definition)
     assert done.exit_code == 0, done.output
-    revoked = str(directory / "met" / "statements" / "revoked-by-the-met.jwt")
-    done = run(*warrant, revoked)
+    done = run(*warrant)  # the list that takes it back lies beside it
     assert done.exit_code == 1
     assert "revoked" in done.output
 
