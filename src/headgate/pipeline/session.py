@@ -1,7 +1,8 @@
 """The Spark session.
 
-Guarantees: one session a process, started when first asked for; small, quiet and local by default. What the JVM and
-its workers write to standard error still arrives there, save one greeting that nothing can switch off.
+Guarantees: one session a process, started when first asked for; small, quiet and local by default. Several queries may
+run in it at once. What the JVM and its workers write to standard error still arrives there, save one greeting that
+nothing can switch off.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from headgate.model.errors import BadEnvironment
 JAVA_NEEDED = 17
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Renames instead of spawning some twenty processes a batch; safe where rename is atomic, as on a local disk."""
+
+SOCKET_SECONDS = 300
+"""How long the JVM and Python wait for each other to connect: Spark's 15 s are too few on a machine with much to do."""
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
@@ -52,8 +56,6 @@ def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # typ
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    from headgate.pipeline.source import LogSource
-
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -65,6 +67,7 @@ def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # typ
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.daemon.module": "headgate.pipeline.daemon",
+        "spark.python.authenticate.socketTimeout": f"{SOCKET_SECONDS}s",
         **settings,
     }
     if SparkContext._gateway is None:  # the first of this process, which starts the JVM
@@ -76,8 +79,27 @@ def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # typ
     for key, value in conf.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.dataSource.register(LogSource)
+    register(session)
     return session
+
+
+def register(session: Any) -> None:
+    """Make the event log known to a session, as a source that several queries may read at once.
+
+    Spark keeps one function for a registered source, and every streaming query that starts puts entries into that
+    function's environment, in a thread of its own, while tasks of other queries are being written with it. PySpark
+    makes it a `HashMap`: two queries that start at once leave it with a size that is not the number of its entries,
+    and from then on no task of this JVM can be read. A `ConcurrentHashMap` is made for this.
+    """
+    from headgate.pipeline.source import LogSource
+
+    context = session.sparkContext
+    environment = context.environment
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment)
+    try:
+        session.dataSource.register(LogSource)
+    finally:
+        context.environment = environment
 
 
 @contextmanager
