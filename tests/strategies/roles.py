@@ -49,6 +49,7 @@ from headgate.model.changes import (
     SetPeer,
     SetRepresentative,
     SetRolefile,
+    Settle,
     Subscribe,
     Tick,
     Unsubscribe,
@@ -81,6 +82,10 @@ _LINES: Final = (
     "Speaker(u) <- Member(u)* : (Above(u, s))*",
     "Speaker(u) <- Login.LoggedOn(u, h) : (not u in staff)* or (Above(u, 'cat'))*",
     "Sole(u) <- Login.LoggedOn(u, h)* : (count(Member(_)) < 2)*",
+    "Duty(u) <- Login.LoggedOn(u, h) : (u in staff or u in night)*",
+    "Acting(u) <- Login.LoggedOn(u, h) : (u in staff or not Duty(_))*",
+    "Second(u) <- Duty(u)* : (count(Acting(_)) > 0 or Above(u, 'cat') or @time < timestamp '2026-01-01T09:00:10Z')*",
+    "Pair(u) <- Login.LoggedOn(u, h)* : (u in night or count(Pair(_)) < 2)*",
     "Early(u) <- Login.LoggedOn(u, h)* : (@time < timestamp '2026-01-01T09:00:20Z')*",
     "Nurse(u) <- Ward.Nurse(u)*",
     "Nurse(u) <- Ward.Nurse(u)* & Login.LoggedOn(u, h) <|* Member(v)*",
@@ -105,6 +110,7 @@ SETTING: Final = Batch(
         *(DeclarePrincipal(name) for name in PRINCIPALS),
         DeclareGroup("staff"),
         DeclareGroup("nested"),
+        DeclareGroup("night"),
         DeclareRelation("Above"),
         AddMember("staff", "ann"),
         AddMember("staff", "nested"),
@@ -250,7 +256,7 @@ class Walk:
                 return RemovePeer("Ward") if self.odds(2) else Tick(START + timedelta(seconds=30))
 
     def _watch(self, state: State) -> Change:
-        followed = [one.record for one in state.roles.watches]
+        followed = sorted(one.record for one in state.roles.watches)
         refs = [*state.roles.records, *followed, reference(3, 1)]
         some = tuple(self.rng.sample(refs, min(2, len(refs))))
         return WatchRecords(self.rng.choice(["other", "third"]), some, not self.odds(3))
@@ -269,7 +275,8 @@ class Walk:
 
     def _member(self, state: State) -> Change:
         change = self.rng.choice([AddMember, RemoveMember])
-        return change("staff", "nested") if self.odds(4) else change(self.rng.choice(["staff", "nested"]), self.who())
+        group = self.rng.choice(["staff", "nested", "night"])
+        return change("staff", "nested") if self.odds(4) else change(group, self.who())
 
     def _row(self, state: State) -> Change:
         if self.odds(6):
@@ -313,3 +320,35 @@ def salvaged(state: State, batch: Batch, now: datetime) -> tuple[Batch, Outcome]
         with suppress(HeadgateError):
             kept, outcome = longer, transition(state, longer, now=now)
     return kept, outcome
+
+
+_CHURNED: Final = (
+    "A(u) <- L.On(u) : (u in a or u in b or u in c)*",
+    "B(u) <- L.On(u) : (u in a or not A('ann'))* or (count(A(_)) > 1)*",
+    "C(u) <- A(u)* : (B(u) or u in c)*",
+    "D(u) <- L.On(u) : (u in b or count(D(_)) < 2)*",
+)
+
+
+def churn(rng: Random) -> str:
+    """Who ends why while people are moved between groups, several at a time; as text."""
+    names, groups = ("ann", "bob", "cat", "dan"), ("a", "b", "c")
+    opening = [*map(DeclarePrincipal, names), *map(DeclareGroup, groups), SetRolefile("S", rolefile_of(_CHURNED))]
+    logged_on = [GrantRole(f"on-{who}", "L", "On", (who,), who) for who in names]
+    state = transition(State(), Batch(ADMINISTRATOR, (*opening, *logged_on)), now=START).after
+    told: list[object] = []
+    for number in range(25):
+        changes: list[Change] = [
+            (RemoveMember if who in state.groups[group] else AddMember)(group, who)
+            for who in names
+            for group in groups
+            if rng.random() < 0.3
+        ]
+        who, role = rng.choice(names), rng.choice("ABCD")
+        entering = [EnterRole(f"m{number}", "S", role, (who,), who, None, START)]
+        for batch in (changes, entering):
+            with suppress(HeadgateError):
+                made = transition(state, Batch(ADMINISTRATOR, tuple(batch)), now=START)
+                told += [one.facts for one in made.batch.changes if isinstance(one, Settle)]
+                state = made.after
+    return repr(told)

@@ -1,15 +1,15 @@
 """Stories of roles by hand, and plain readings of what the role engine should make of any story.
 
 `truth` and `value` read a constraint directly. `Model` keeps for each membership what it must rest on as a tree over
-the facts themselves, looks at all of it after every change, and never lets what was false be true again.
+the facts themselves, and works out each version from where all stood before it, as docs/decisions/0029 says.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -27,12 +27,14 @@ from headgate.model.changes import (
     MirrorRole,
     ReinstateRole,
     RemovePeer,
+    RemovePrincipal,
     RevokeRole,
     SetPeer,
     SetRolefile,
     Settle,
     Tick,
 )
+from headgate.model.limits import MAX_FACT_TURNS
 from headgate.model.rolefiles import (
     Among,
     Apply,
@@ -55,7 +57,7 @@ from headgate.model.rolefiles import (
     Tests,
     Variable,
 )
-from headgate.model.roles import Election, Membership
+from headgate.model.roles import Election, Membership, Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles import asking
 from headgate.roles.book import Book
@@ -293,17 +295,20 @@ Rule = Callable[[], Truth]
 
 @dataclass(eq=False)
 class Node:
-    """Something that lasts while its rule does not say false; then it is over for good."""
+    """Something that lasts while its rule does not say false; one that does when a version ends is over for good."""
 
     rule: Rule
     state: Truth = True
     over: bool = False
+    before: Truth = True
+    dips: int = 0
 
     def look(self) -> bool:
         """Look at the rule; did anything change?"""
         found = False if self.over else self.rule()
         changed = found is not self.state
-        self.state, self.over = found, found is False
+        self.dips += changed and found is False
+        self.state = found
         return changed
 
     def end(self) -> None:
@@ -316,8 +321,10 @@ class Leaf:
     """A starred atom with its values, or what another domain said."""
 
     look: Callable[[], Truth]
-    clock: bool
     state: Truth
+    roles: frozenset[tuple[str, str]] = frozenset()
+    turns: int = 0
+    lost: bool = False
 
 
 @dataclass(eq=False)
@@ -351,14 +358,57 @@ class Model:
         self.remotes: dict[tuple[str, int], Leaf] = {}
         self.state = State()
         self.now = NOW
+        self.contested = False
 
     # -- what happens -----------------------------------------------------------------------------------------
 
-    def step(self, change: Change, after: State, derived: list[tuple[Request, Scene, Derived | None]]) -> None:
-        """Take up one change that was accepted; `after` is read for groups, relations, rolefiles and what began."""
+    def step(
+        self, changes: Sequence[Change], after: State, derived: list[tuple[Request, Scene, Derived | None]]
+    ) -> None:
+        """Take up one version: what the world says, and at most one request, which comes last.
+
+        `after` is read for groups, relations, rolefiles and what began.
+        """
         before, self.state = self.state, after
-        for name in before.principals.keys() - after.principals.keys():
+        for node in self.nodes:
+            node.before = node.state
+        gone = {one.name for one in changes if isinstance(one, RemovePrincipal)}
+        for name in (before.principals.keys() - after.principals.keys()) | gone:
             self._leave(name)
+        ticked = False
+        peers = dict(before.roles.peers)
+        for change in changes:
+            match change:
+                case Tick(at):
+                    self._tick(at)
+                    ticked = True
+                case EnterRole() | ElectRole() | RevokeRole() | ReinstateRole():
+                    self.now = change.at
+                case HearPeer(peer, number, states, heard):
+                    known = peers[peer]
+                    if number >= known.number:
+                        peers[peer] = replace(known, number=number, heard=max(heard, known.heard or heard))
+                        self._hear(peer, states)
+        if ticked:
+            self._miss(self.now, peers)
+        self.settle()
+        for change in changes:
+            self._ask(change, before, derived)
+        self.settle()
+        if any(node.state is False and not node.over for node in self.nodes) or self.contested:
+            for node in self.nodes:
+                node.state = False if node.over else node.before
+            for leaf, found in [(leaf, leaf.look()) for leaf in self.leaves]:
+                leaf.state = found
+            self.settle(final=True)
+        self.contested = False
+        for node in self.nodes:
+            node.over = node.state is False
+        self.members = {id: one for id, one in self.members.items() if not one.node.over}
+        self.elections = {id: one for id, one in self.elections.items() if not one.node.over}
+
+    def _ask(self, change: Change, before: State, derived: list[tuple[Request, Scene, Derived | None]]) -> None:
+        after = self.state
         match change:
             case GrantRole(id):
                 self._begin(after.roles.memberships[id], self._node(lambda: True), frozenset())
@@ -373,22 +423,14 @@ class Model:
                 (self.members.get(id) or self.elections[id]).node.end()  # type: ignore[union-attr]
             case MirrorRole(id):
                 self._mirror(change, after.roles.memberships.get(id))
-            case HearPeer(peer, number, states):
-                if number >= before.roles.peers[peer].number:
-                    self._hear(peer, states)
             case RemovePeer(name):
                 self._forget_peer(name)
             case SetPeer(peer):
                 old = before.roles.peers.get(peer.name)
                 if old is not None and (old.key, old.service) != (peer.key, peer.service):
                     self._forget_peer(peer.name)
-            case Tick(at):
-                self._tick(at)
             case SetRolefile(service, rolefile):
                 self._another(service, rolefile or Rolefile(), derived)
-        self.settle(clock=isinstance(change, Tick))
-        self.members = {id: one for id, one in self.members.items() if not one.node.over}
-        self.elections = {id: one for id, one in self.elections.items() if not one.node.over}
 
     def _begin(self, one: Membership, node: Node, statements: frozenset[str]) -> None:
         self.members[one.id] = Kept(node, one, statements, one.until)
@@ -410,7 +452,7 @@ class Model:
         key = change.peer, change.remote
         leaf = self.remotes.get(key)
         if leaf is None or leaf.state is False:
-            leaf = self.remotes[key] = Leaf(lambda: None, False, change.state)
+            leaf = self.remotes[key] = Leaf(lambda: None, change.state)
         leaf.state = change.state
         if made is not None and made.id not in self.members:
             known = leaf
@@ -435,8 +477,10 @@ class Model:
             until = one.until if isinstance(one, Kept) else one.one.until
             if until is not None and until <= at:
                 one.node.end()
+
+    def _miss(self, at: datetime, peers: Mapping[str, Peer]) -> None:
         for (peer, _), leaf in self.remotes.items():
-            known = self.state.roles.peers[peer]
+            known = peers[peer]
             if leaf.state is True and (known.heard is None or known.heard + timedelta(seconds=known.bound) <= at):
                 leaf.state = None
 
@@ -456,24 +500,72 @@ class Model:
                 open_ = [node for id in made.supports() if (node := self._node_of(id)).state is None]
                 one.node.rule = _all_of([rests.rule, *(_stands(node) for node in open_)])
                 one.statements = _followed(made)
-            self.settle(clock=False)
+            self.settle()
 
     def _node_of(self, id: str) -> Node:
         return self.members[id].node if id in self.members else self.elections[id].node
 
     # -- what follows -----------------------------------------------------------------------------------------
 
-    def settle(self, clock: bool) -> None:
-        """Let all that rests on something else follow, then look at the facts again, until all is at rest."""
+    def settle(self, *, final: bool = False) -> None:
+        """Look at the facts, and let all follow that rests on them, until nothing turns any more.
+
+        Facts that look at few roles, through however many others, go first; roles that look at each other see as many.
+        """
+        sees = self._sees()
+        for leaf in self.leaves:
+            leaf.turns, leaf.lost = 0, False
+        self._follow()
         for _ in range(1_000):
-            while sum(node.look() for node in self.nodes):
-                pass
-            looked = [(leaf, leaf.look()) for leaf in self.leaves if clock or not leaf.clock]
-            if all(leaf.state is found for leaf, found in looked):
+            turning = [leaf for leaf in self.leaves if not leaf.lost and leaf.look() is not leaf.state]
+            if not turning:
                 return
-            for leaf, found in looked:
-                leaf.state = found
+            levels = {
+                id(leaf): max((len(sees[role]) for role in leaf.roles if role in sees), default=0) for leaf in turning
+            }
+            level = min(levels.values())
+            ready = [leaf for leaf in turning if levels[id(leaf)] == level]
+            for leaf, found in [(leaf, leaf.look()) for leaf in ready]:
+                leaf.state, leaf.turns = found, leaf.turns + 1
+            most = max(leaf.turns for leaf in ready)
+            if most == MAX_FACT_TURNS + 1:
+                for node in self.nodes:
+                    node.dips = 0
+            if most > 2 * MAX_FACT_TURNS:
+                self._break(final, ready, {role for role, seen in sees.items() if len(seen) == level})
+            self._follow()
         raise AssertionError("never at rest")
+
+    def _follow(self) -> None:
+        while sum(node.look() for node in self.nodes):
+            pass
+
+    def _break(self, final: bool, ready: list[Leaf], circle: set[tuple[str, str]]) -> None:
+        """A circle that never comes to rest: who fell in it ends; if nobody did, or more is to come, it is unknown."""
+        fell = [
+            one.node for one in self.members.values() if one.node.dips and (one.one.service, one.one.role) in circle
+        ]
+        self.contested = self.contested or bool(fell)
+        for node in fell if final else ():
+            node.end()
+        for leaf in self.leaves:
+            leaf.turns = 0
+        for leaf in ready if not fell or not final else ():
+            leaf.state, leaf.lost = None, True
+
+    def _sees(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """Which roles each role looks at, directly or through others; itself is one of them."""
+        found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for service, rolefile in self.state.roles.rolefiles.items():
+            for one in rolefile.statements:
+                seen = found.setdefault((service, one.head.role), {(service, one.head.role)})
+                refs = [part.ref for part in (*one.credentials, *one.electors)]
+                seen |= {(ref.service or service, ref.role) for ref in refs} | _named_roles(one.constraint, service)
+        found = {role: {other for other in seen if other in found} for role, seen in found.items()}
+        while any(not seen >= found[role] for seen in found.values() for role in seen):
+            for seen in found.values():
+                seen |= {other for role in seen for other in found[role]}
+        return found
 
     def world(self, place: tuple[str, str]) -> World:
         """What there is now."""
@@ -534,9 +626,25 @@ class Model:
                 if not starred:
                     kept = (not positive) if found is None else found
                     return lambda: kept
-                leaf = Leaf(lambda: truth(atom, made.bound, self.world(place)), "time" in repr(atom), found)
+                roles = _named_roles(atom, made.service)
+                leaf = Leaf(lambda: truth(atom, made.bound, self.world(place)), found, roles)
                 self.leaves.append(leaf)
                 return lambda: leaf.state
+
+
+def _named_roles(c: Constraint, service: str) -> frozenset[tuple[str, str]]:
+    """The roles that a constraint names or counts."""
+    return frozenset(
+        (one.service or service, one.role) if isinstance(one, RoleRef) else (service, one.name)
+        for one in _parts(c)
+        if isinstance(one, RoleRef | Holds)
+    )
+
+
+def _parts(one: object) -> Iterator[object]:
+    yield one
+    for part in one if isinstance(one, tuple) else [getattr(one, name) for name in getattr(one, "__match_args__", ())]:
+        yield from _parts(part)
 
 
 def _stands(node: Node) -> Rule:

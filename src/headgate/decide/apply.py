@@ -420,11 +420,10 @@ class _Work:
         return None if last is None else last.attributes[name]
 
     def _may_own(self, principal: str, pattern: str) -> bool:
-        """Does it own a type of these names, or might it, as none is known yet?"""
+        """Might it own a type of these names? By a pattern an owner of any type might, whatever others own."""
         if not is_pattern(pattern):
             return pattern not in self.types or self.types[pattern].owner == principal
-        known = [one for name, one in self.types.items() if matches(pattern, name)]
-        return not known or any(one.owner == principal for one in known)
+        return any(one.owner == principal for one in self.types.values())
 
     def _principal(self, name: str) -> str:
         if name not in self.principals:

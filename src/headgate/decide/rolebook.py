@@ -25,8 +25,8 @@ def merged(book: RoleBook, facts: RoleFacts) -> RoleBook:
     memberships, held = book.memberships, book.held
     if facts.memberships or gone & memberships.keys():
         memberships = dict(memberships)
-        touched = {memberships[id].holder for id in gone if id in memberships}
-        touched |= {one.holder for one in facts.memberships}
+        touched = dict.fromkeys(memberships[one.id].holder for one in facts.ended if one.id in memberships)
+        touched |= dict.fromkeys(one.holder for one in facts.memberships)
         for id in gone:
             memberships.pop(id, None)
         fresh: dict[str, list[str]] = {}

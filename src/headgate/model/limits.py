@@ -153,8 +153,8 @@ MAX_ENTRY_STEPS = 100_000
 MAX_ENTRY_MEMBERSHIPS = 1_000
 """Intermediate memberships that one request of a role may lead through."""
 
-MAX_FACT_TURNS = 100
-"""How often one fact that roles rest on may turn within one batch; one that does not come to rest is unknown."""
+MAX_FACT_TURNS = 10
+"""How often one fact about a circle of roles may turn before it is said not to come to rest."""
 
 MAX_SHOWN = 256
 """Credentials shown with one request of a role, and roles that an election requires."""

@@ -1,6 +1,7 @@
 """What is asked of a role service: grant, enter, elect, revoke, reinstate, another rolefile (OASIS 3 and 4).
 
-Guarantees: requests are taken in order, and what follows from one has happened before the next is looked at. What a
+Guarantees: requests are taken in order, and what follows from one has happened before the next is looked at; only what
+is false when all have been taken ends by that (`roles.settling`). What a
 client shows must be its own and in force; why something is refused is told apart: fraud, misuse, revocation, or
 credentials that are not enough (OASIS 4.2).
 Leaves out: who may ask (`gateway`), and certificates (`trust`).
@@ -51,27 +52,30 @@ class Asking(Mirroring):
     # -- requests ---------------------------------------------------------------------------------------------
 
     def do(self, request: RoleRequest) -> None:
-        """Carry out one request, and all that follows from it."""
+        """Carry out one request, once all that follows from those before it has happened.
+
+        What peers say is not a request but a fact: what follows from it, follows from all of it at once.
+        """
+        if isinstance(request, EnterRole | ElectRole | RevokeRole | ReinstateRole):
+            self.at(request.at)
+        if not isinstance(request, HearPeer):
+            self.settle()
         match request:
             case SetRolefile(service, rolefile):
                 self._set_rolefile(service, rolefile)
             case GrantRole():
                 self._grant(request)
             case EnterRole():
-                self.now = request.at
                 self._enter(request)
             case ElectRole():
-                self.now = request.at
                 self._elect(request)
             case EndCredential():
                 self._end_credential(request)
             case PassRevocation(id, by, to):
                 self._pass_revocation(id, by, to)
             case RevokeRole():
-                self.now = request.at
                 self._revoke_role(request)
             case ReinstateRole():
-                self.now = request.at
                 self._reinstate(request)
             case SetPeer(peer):
                 self.set_peer(peer)
@@ -85,7 +89,6 @@ class Asking(Mirroring):
                 self.watch(request)
             case _:
                 assert_never(request)
-        self.settle()
 
     def _grant(self, request: GrantRole) -> None:
         self.fresh(request.id)
@@ -143,7 +146,8 @@ class Asking(Mirroring):
             )
         )
         self.settle()
-        if self.membership(request.id) is None:
+        entered = self.membership(request.id)
+        if entered is None or entered.state is False or entered.id in self.contested:
             raise RoleDenied(
                 f"`{request.role}` would end as soon as it was entered",
                 failure="credentials",
@@ -441,10 +445,10 @@ class Asking(Mirroring):
                 self.settle()
 
     def _rederive(self, one: Membership, rolefile: Rolefile | None) -> None:
-        # What is only unknown does not end the membership, but it counts for nothing while it is.
+        # What is only unknown, or false for now, does not end the membership; but it counts for nothing while it is.
         shown = tuple(m for id in one.supports if (m := self.membership(id)) is not None)
         elections = tuple(e for id in one.supports if (e := self.election(id)) is not None)
-        office = frozenset(e.id for e in elections if self.records.state(e.office_record) is not False)
+        office = frozenset(e.id for e in elections if not self.records.is_final(e.office_record))
         scene = self.scene(one.place, one.holder)
         asked = Request(one.role, one.args, shown, elections, frozenset(self.bans), office)
         try:
@@ -457,8 +461,8 @@ class Asking(Mirroring):
             return
         # Unknown never grants: what is not known now must come to be known, star or no star.
         used = set(found.supports())
-        unknown = [m.record for m in shown if m.id in used and m.state is None]
-        unknown += [e.record for e in elections if e.id in used and self.records.state(e.record) is None]
+        unknown = [m.record for m in shown if m.id in used and m.state is not True]
+        unknown += [e.record for e in elections if e.id in used and self.records.state(e.record) is not True]
         links += [link for link in map(Link, unknown) if link not in links]
         self.records.relink(one.record, Op.AND, links)
         self.note(replace(one, statement=_entered_by(found), supports=tuple(found.supports())))

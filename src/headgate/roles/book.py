@@ -6,7 +6,7 @@ was done since can be undone, so that a batch that is not committed leaves no tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from headgate.decide.rolebook import same
@@ -15,6 +15,7 @@ from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.roles.facts import Interest
 from headgate.roles.records import Records
+from headgate.roles.strata import Role, strata
 
 K = TypeVar("K")
 Office: TypeAlias = tuple[str, str, str]
@@ -41,6 +42,7 @@ class Book:
         self._found: dict[Office, dict[int, Found]] = {}
         """Of a role that was looked at by an argument in a place, the memberships by that argument."""
         self.interest = Interest()
+        self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
         for membership in book.memberships.values():
             self.add(membership)
         for election in book.elections.values():
@@ -95,6 +97,12 @@ class Book:
                     found.setdefault(same(one.args[at]), {})[id] = None
             places[at] = found
         yield from places[at].get(same(argument), ())
+
+    def strata(self, rolefiles: Mapping[str, Rolefile]) -> dict[Role, int]:
+        """The order in which the roles of these rolefiles are settled; worked out when they are others."""
+        if self._strata[0] != rolefiles:
+            self._strata = dict(rolefiles), strata(rolefiles)
+        return self._strata[1]
 
 
 def _discard(index: dict[K, dict[str, None]], key: K, id: str) -> None:

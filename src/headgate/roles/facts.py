@@ -7,7 +7,7 @@ those facts that it can change: of group memberships, exactly those of whoever j
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -316,6 +316,11 @@ class Interest:
     def of(self, keys: Iterable[Key]) -> dict[str, None]:
         """The facts that depend on any of these."""
         return {text: None for key in keys for text in self._by_key.get(key, ())}
+
+    def stratum(self, text: str, order: Mapping[tuple[str, str], int]) -> int:
+        """The highest number of the roles that a fact looks at; -1 if it looks at none that has one."""
+        roles = ((str(key[1]), str(key[3])) for key in self._keys.get(text, ()) if key[0] == "role")
+        return max((order.get(role, -1) for role in roles), default=-1)
 
     def of_members(self, before: State, after: State) -> dict[str, None]:
         """The facts about whoever joined or left a group, directly or through others."""

@@ -52,6 +52,7 @@ class _Mark:
     rows: dict[int, None]
     gone: set[int]
     dropped: list[Reference]
+    deferred: dict[int, None] | None
 
 
 class Places(Table):
@@ -113,6 +114,11 @@ class Places(Table):
         if 0 <= place < len(self._magic) and self._magic[place] == ref & 0xFFFF_FFFF:
             return VALUES[self._state[place]]
         return False
+
+    def is_final(self, ref: Reference) -> bool:
+        """Is a record false for good, or no more?"""
+        place = self._place(ref)
+        return place < 0 or self._state[place] == DEAD
 
     def of_fact(self, fact: str) -> Reference | None:
         """The record of an interesting fact (OASIS 4.8.1); none if it is false for good."""
@@ -261,6 +267,7 @@ class Places(Table):
             dict(self._rows),
             set(self._gone),
             list(self._dropped),
+            None if self._deferred is None else dict(self._deferred),
         )
 
     def keep(self) -> None:
@@ -280,6 +287,7 @@ class Places(Table):
         self._version, self._count = mark.version, mark.count
         self._log, self._work, self._made = mark.log, mark.work, mark.made
         self._rows, self._gone, self._dropped = mark.rows, mark.gone, mark.dropped
+        self._deferred = mark.deferred
 
 
 BLANK: Final[tuple[object, ...]] = (0, 0, (), "", NEW, TRUE, OPS[Op.LEAF], 0, 0, 0, None)

@@ -2,15 +2,16 @@
 
 Guarantees: the state of a record always follows from its parents, and a change is through before the call returns.
 False is final for what was revoked, for a latched record, and for what cannot be true without such a one; true and
-unknown are not. A sweep drops only what nobody uses and nothing rests on, and costs what changed, not what there is.
-Several calls are undone by `mark` and `rollback`.
+unknown are not. Leaves that change together are set together (`set_all`); between `defer` and `latch` nothing latches,
+so that only what is false in the end is false for good, whatever came in between. A sweep drops only what nobody uses
+and nothing rests on, and costs what changed, not what there is. Several calls are undone by `mark` and `rollback`.
 Leaves out: what a fact means (`roles.facts`), and storage: `take` says what to write, and `Records` reads it again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -118,7 +119,7 @@ class Records(Places):
         self._put(self._left, place, left)
         self._put(self._parents, place, links)
         self._raise(place, rank)
-        return DEAD if dies or (left == 0 and op in _RUN_OUT) else truth(kind, counts)
+        return DEAD if dies or (left == 0 and op in _RUN_OUT) else self._follows(place)
 
     def _unlink(self, place: int) -> None:
         for link in self._parents[place]:
@@ -142,16 +143,24 @@ class Records(Places):
 
     def set(self, ref: Reference, state: bool | None) -> None:
         """What is known of a leaf has changed. One that is false for good, or no more, stays so."""
-        place = self._place(ref)
-        if place < 0 or self._state[place] == DEAD:
-            return
-        if self._kind[place] & ~LATCH != OPS[Op.LEAF]:
-            raise BadDefinition(f"the record `{reference_text(ref)}` follows from others", remedy="set those")
-        code = _CODES[state]
-        if code == FALSE and self._kind[place] & LATCH:
-            self.revoke(ref)
-        elif code != self._state[place]:
-            self._change(place, code)
+        self.set_all({ref: state})
+
+    def set_all(self, states: Mapping[Reference, bool | None]) -> None:
+        """What is known of leaves has changed, of all of them at once; then it spreads."""
+        places = {place: _CODES[state] for ref, state in states.items() if (place := self._place(ref)) >= 0}
+        alive = {place: code for place, code in places.items() if self._state[place] != DEAD}
+        for place in alive:
+            if self._kind[place] & ~LATCH != OPS[Op.LEAF]:
+                raise BadDefinition(
+                    f"the record `{reference_text(self._ref(place))}` follows from others", remedy="set those"
+                )
+        for place, code in alive.items():
+            if code == FALSE and self._kind[place] & LATCH:
+                self._forget(place)
+                self._turn(place, DEAD)
+            elif code != self._state[place]:
+                self._turn(place, code)
+        self._settle()
 
     def revoke(self, ref: Reference) -> None:
         """Make a record false for good, whatever it follows from."""
@@ -159,6 +168,22 @@ class Records(Places):
         if place >= 0 and self._state[place] != DEAD:
             self._forget(place)
             self._change(place, DEAD)
+
+    def defer(self) -> None:
+        """Put off latching: from here on what is false may be true again, unless it is revoked."""
+        if self._deferred is None:
+            self._deferred = {}
+
+    def latch(self) -> None:
+        """Make what is false, and was to latch, false for good; from here on records latch at once."""
+        waiting, self._deferred = self._deferred or {}, None
+        fallen = [
+            at for at in waiting if self._state[at] == FALSE and self._magic[at] > 0 and self._follows(at) == DEAD
+        ]
+        for place in fallen:
+            self._state[place] = DEAD
+        self._spread(fallen, [FALSE] * len(fallen))
+        self._settle()
 
     def below(self, ref: Reference) -> list[Reference]:
         """What would become false or unknown if a record were revoked, itself left out. Changes nothing."""

@@ -2,7 +2,8 @@
 
 Guarantees: one change works out each record that it reaches once, after all that the record rests on, from the numbers
 of its true, false and unknown inputs; nothing flickers, and nothing recurses. What is false for good never changes
-again. All that was done since a mark can be undone, at the cost of what was done.
+again. While latching is put off, the state of a record is a function of the leaves and of what was revoked, whatever
+order these were changed in. All that was done since a mark can be undone, at the cost of what was done.
 Leaves out: references, facts, what is reported and what is collected (`roles.records`).
 """
 
@@ -112,6 +113,8 @@ class Table:
         """Places that may be of no more use."""
         self._levels: dict[int, list[int]] = {}
         self._ranks: list[int] = []
+        self._deferred: dict[int, None] | None = None
+        """While latching is put off, the places that were to latch; they are false as long as their inputs say so."""
         self._journal: list[Callable[[], object]] | None = None
         """How to undo what was done since the mark, last first."""
 
@@ -153,6 +156,11 @@ class Table:
 
     def _change(self, place: int, new: int) -> None:
         """Give a record another state, and work out all that rests on it."""
+        self._turn(place, new)
+        self._settle()
+
+    def _turn(self, place: int, new: int) -> None:
+        """Give a record another state; those that rest on it wait to be worked out."""
         old = self._state[place]
         self._state[place] = new
         if new == DEAD:
@@ -161,11 +169,18 @@ class Table:
             self._note(partial(restore, self._state, [place], [old]))
             self._log.append(place)
             self._count_again(place, old)
-        self._settle()
+
+    def _follows(self, place: int) -> int:
+        """The state that follows from a record's inputs; while latching is put off, nothing is false for good by it."""
+        state = truth(self._kind[place], self._counts[place])
+        if state == DEAD and self._deferred is not None:
+            self._deferred[place] = None
+            return FALSE
+        return state
 
     def _settle(self) -> None:
         """Work out the records that wait, those of the lowest rank first: all their inputs are settled."""
-        levels, ranks, state, kind, counts = self._levels, self._ranks, self._state, self._kind, self._counts
+        levels, ranks, state = self._levels, self._ranks, self._state
         turned: list[int] = []
         befores: list[int] = []
         while ranks:
@@ -175,7 +190,7 @@ class Table:
                 old = state[place]
                 if old == DEAD:
                     continue
-                new = truth(kind[place], counts[place])
+                new = self._follows(place)
                 if new == old:
                     continue
                 state[place] = new

@@ -2,7 +2,8 @@
 
 Guarantees: pure but for the book, which a refusal leaves unusable. Requests of roles are worked out into `Settle`, so
 that the batch that is recorded says what became of them. A change of groups, relations, principals or the clock ends
-in the same batch whatever rested on it.
+in the same batch whatever rested on it; all that a batch changes is looked at together, so that nothing ends that held
+before and holds after.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def transition(
     settling: Asking | None = None
     try:
         settling = Asking(book, state, after, known_functions)
-        settling.now = now
+        settling.at(now)
         settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
         if stirring:
             settling.look_around()
@@ -108,6 +109,7 @@ def transition(
                 settling.tick(change.at)
             elif isinstance(change, _REQUESTS):
                 settling.do(change)
+        settling.conclude()
         facts = settling.facts()
     except BaseException:
         if settling is None or not settling.untouched:

@@ -14,6 +14,7 @@ from headgate.model.authority import NETWORK_ACTIONS, Certificate, NetworkAuthor
 from headgate.model.changes import (
     Batch,
     DeclarePrincipal,
+    DeclareType,
     RemovePrincipal,
     Revoke,
     SetCoordinator,
@@ -37,6 +38,8 @@ from headgate.model.errors import (
 from headgate.model.limits import MAX_BAG
 from headgate.model.rights import Action, Source
 from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.types import EventType
+from headgate.model.values import Kind
 from strategies.authority import (
     CCS,
     CCTV,
@@ -92,6 +95,16 @@ def test_a_chain_gives_an_entry_after_all_rules() -> None:
     assert entries(state, MET, Action.SUBSCRIBE) == ()  # the link is the holder's to show, not another's to have
 
 
+def test_whether_a_pattern_is_admitted_does_not_depend_on_what_others_own() -> None:
+    """An owner's pattern is, though only others have types below it; it reaches those of the owner alone (D5)."""
+    shown = present(SMITH, cert("x", PITO, SMITH, over("ccs.*")), cert("y", PITO, SMITH, over("nowhere.*")))
+    state = world(shown)
+    assert [rule.type for rule in chains(state)] == ["ccs.*", "nowhere.*"]
+    assert rights(state) == []
+    state = then(state, DeclareType(EventType("ccs.Copy", PITO, {"n": Kind.INT})))
+    assert [rule.type for rule in rights(state)] == ["ccs.*"]
+
+
 def test_what_is_shown_adds_to_what_was_shown() -> None:
     early = cert("c", PITO, SMITH, over(PLATE, SENDS))
     state = world(present(SMITH, early), present(SMITH, MET_HAS, SMITH_HAS))
@@ -118,7 +131,7 @@ def test_the_same_right_by_two_chains_is_one_entry() -> None:
         ((MET_HAS,), ChainInvalid),
         ((cert("x", MET, SMITH, over()),), ChainInvalid),
         ((cert("a", PITO, MET, over()), SMITH_HAS), ChainInvalid),
-        ((cert("x", PITO, SMITH, over("ccs.*")),), ChainInvalid),
+        ((cert("x", MET, SMITH, over("nowhere.*")),), ChainInvalid),
         ((cert("x", CCS, SMITH, over(PLATE)),), ChainInvalid),
         ((cert("x", PITO, SMITH, CONNECTS),), ChainInvalid),
         ((cert("x", PITO, SMITH, over(), until=5),), Expired),

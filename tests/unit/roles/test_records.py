@@ -45,6 +45,7 @@ class Naive:
     """Every record there ever was, worked out from scratch each time; nothing is collected."""
 
     nodes: dict[Reference, Node] = field(default_factory=dict)
+    deferred: bool = False
 
     def settle(self) -> dict[Reference, bool | None]:
         """The state of everything; what latches, latches."""
@@ -61,8 +62,9 @@ class Naive:
             links = () if node.dead else node.links
             given = [_negated(self._state(link.parent, known), link.negated) for link in links]
             found = node.leaf if node.op is Op.LEAF else kleene(node.op, given)
-            node.dead = node.dead or (node.auto and False in given) or (node.latch and found is False)
-            known[ref] = False if node.dead else found
+            falls = (node.auto and False in given) or (node.latch and found is False)
+            node.dead = node.dead or (falls and not self.deferred)
+            known[ref] = False if node.dead or falls else found
         return known[ref]
 
     def final(self, ref: Reference) -> bool:
@@ -174,6 +176,31 @@ class World:
         self.table.set(ref, state)
         if node is not None and not node.dead:
             node.leaf = state
+            node.dead = node.latch and state is False
+
+    def set_all(self, chosen: list[tuple[int, bool | None]]) -> None:
+        states = {self.pick(at): state for at, state in chosen}
+        follows = [ref for ref in states if (node := self.naive.nodes.get(ref)) and node.op is not Op.LEAF]
+        if any(not self.naive.final(ref) for ref in follows):
+            before = list(self.table.records())
+            with pytest.raises(BadDefinition):
+                self.table.set_all(states)
+            assert list(self.table.records()) == before
+            return
+        self.table.set_all(states)
+        for ref, state in states.items():
+            node = self.naive.nodes.get(ref)
+            if node is not None and not node.dead:
+                node.leaf = state
+                node.dead = node.latch and state is False  # nothing comes before a leaf that could make it true again
+
+    def defer(self) -> None:
+        self.table.defer()
+        self.naive.deferred = True
+
+    def latch(self) -> None:
+        self.table.latch()
+        self.naive.deferred = False
 
     def revoke(self, at: int) -> None:
         ref = self.pick(at)
@@ -246,7 +273,9 @@ class World:
         self.fell = set()
 
     def rebuild(self, shuffled: list[int], uses: bool) -> None:
-        """A restart: from the rows alone, in any order."""
+        """A restart: from the rows alone, in any order; latching is never put off beyond a version."""
+        self.latch()
+        self.check()
         self.take()
         rows = sorted(self.rows.values(), key=lambda one: shuffled[place_of(one.ref) % len(shuffled)])
         if not uses:  # then what is used several times counts as used once
@@ -312,13 +341,17 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(lambda *a: lambda w: w.combine(*a), st.sampled_from(OPS), both_ways, rarely, rarely, flags),
     st.builds(lambda *a: lambda w: w.set(*a), ats, st.sampled_from(STATES)),
     st.builds(lambda *a: lambda w: w.set(*a), ats, st.sampled_from(STATES)),
+    st.builds(
+        lambda some: lambda w: w.set_all(some),
+        st.lists(st.tuples(ats, st.sampled_from(STATES)), min_size=2, max_size=4),
+    ),
     st.builds(lambda at: lambda w: w.revoke(at), ats),
     st.builds(lambda at: lambda w: w.hold(at), ats),
     st.builds(lambda at: lambda w: w.hold(at), ats),
     st.builds(lambda at: lambda w: w.release(at), ats),
     st.builds(lambda *a: lambda w: w.relink(*a), ats, st.sampled_from(OPS), chosen),
     st.builds(lambda *a: lambda w: w.rebuild(*a), st.lists(ats, min_size=1, max_size=5), flags),
-    st.sampled_from([World.sweep, World.take, World.advance, World.mark, World.rollback]),
+    st.sampled_from([World.sweep, World.take, World.advance, World.mark, World.rollback, World.defer, World.latch]),
 )
 
 
@@ -424,6 +457,28 @@ def test_entering_a_delegated_role_and_what_takes_it_down() -> None:
         table.set(parents[ends], True)
         assert table.state(parents[ends]) is True
         assert (table.state(member), table.state(below)) == (False, False), "it must be entered again"
+
+
+def test_what_is_false_on_the_way_is_not_false_for_good() -> None:
+    table = Records()
+    a, b = table.leaf(True), table.leaf(False)
+    either = table.combine(Op.OR, [Link(a), Link(b)], latch=True)
+    below = table.combine(Op.AND, [Link(either)], own=True, latch=True)
+    table.set_all({a: False, b: True})
+    assert table.state(below) is True
+    table.defer()
+    table.set(b, False)
+    assert (table.state(either), table.state(below), table.is_final(below)) == (False, False, False)
+    table.set(a, True)
+    table.latch()
+    assert table.state(below) is True
+    table.defer()
+    table.set(a, False)
+    table.latch()
+    assert table.is_final(either)
+    assert table.is_final(below)
+    table.set(b, True)
+    assert table.state(below) is False
 
 
 def test_nothing_flickers_so_that_nothing_latches_by_mistake() -> None:
