@@ -64,6 +64,7 @@ from headgate.model.changes import (
     SetOpen,
     SetPeer,
     SetPolicyRule,
+    SetPrivate,
     SetProvider,
     SetRepresentative,
     SetRolefile,
@@ -147,7 +148,7 @@ class Touched:
                     self.regroups |= isinstance(change, RemoveGroup)
                 case SetOpen():
                     pass  # what is open is compared as a whole
-                case SetKey() | SetConnect() | Advertise() | Unadvertise() | Withdraw():
+                case SetKey() | SetConnect() | SetPrivate() | Advertise() | Unadvertise() | Withdraw():
                     pass  # few enough to be compared as a whole
                 case DeclareRelation(name) | RemoveRelation(name):
                     self.relations.setdefault(name, [])
@@ -248,6 +249,7 @@ def settings(state: State) -> Facts:
         "coordinator": state.coordinator,
         "network": state.network,
     }
+    set_to |= dict.fromkeys((f"{schema.PRIVATE}{name}" for name in state.private), "private")
     return {(name,): {"name": name, "value": value} for name, value in set_to.items() if value is not None}
 
 

@@ -197,6 +197,8 @@ def _added(kind: str, row: Stored, text: str) -> str:
             return f"the network is coordinated by {text}"
         case "setting" if row["name"] == "network":
             return f"the network is called `{text}`"
+        case "setting" if row["name"].startswith(schema.PRIVATE):
+            return f"the attribute `{row['name']}` of principals is private"
         case "setting":
             return "every principal may connect that no rule stops"
         case "advertisement":
@@ -235,6 +237,8 @@ def _removed(kind: str, row: Stored, text: str) -> str:
             return "this domain coordinates the network itself"
         case "setting" if row["name"] == "network":
             return f"the network has no name any more; it was `{text}`"
+        case "setting" if row["name"].startswith(schema.PRIVATE):
+            return f"the attribute `{row['name']}` of principals is no longer private"
         case "setting":
             return "only principals that a rule lets in may connect"
         case "advertisement":

@@ -43,7 +43,7 @@ _ENDINGS: Final = (".yaml", ".yml")
 _NAMED: Final = (
     "types", "principals", "groups", "relations", "predicates", "roles", "representatives", "peers",
 )  # fmt: skip
-_LISTED: Final = ("open", "providers", "issuing", "policy")
+_LISTED: Final = ("open", "private", "providers", "issuing", "policy")
 _ONCE: Final = ("connect", "coordinator", "network", "attested")
 
 
