@@ -422,6 +422,12 @@ class Standing:
             raise ChainInvalid(f"the identity statement `{brief(identity.id)}` is not good yet")
         if self.is_revoked(identity):
             raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
+        known = self.identities.get(identity.key)
+        if known is not None and known.principal != principal:  # taking its place would leave what that one brought
+            raise AlreadyExists(
+                f"another identity statement `{brief(identity.id)}` of `{brief(identity.issuer)}` is known",
+                remedy="issue it anew",
+            )
         if any(
             one.identity != identity and began(one.identity) > began(identity)
             for one in self._said(principal, identity)
