@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given
 
+from headgate.decide.bind import subjects
 from headgate.decide.views import entries, forced_value, named_type
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect
@@ -171,9 +172,12 @@ def test_an_accepted_event_is_what_one_grant_allows(story: Story) -> None:
         grants = [
             rule
             for rule in entries(state, draft.publisher, Action.PUBLISH)
-            if rule.effect is Effect.GRANT and named_type(state, rule, Action.PUBLISH, draft.type) is not None
+            if rule.effect is Effect.GRANT
+            and named_type(state, rule, Action.PUBLISH, draft.type) is not None
+            and (not rule.attested or draft.publisher in {one.principal for one in state.identities.values()})
         ]
         assert any(_is_what_is_left(event.values, draft.values, rule, attributes) for rule in grants)
+        assert draft.requires is None or not state.private & subjects(draft.requires)
 
 
 def _is_what_is_left(values, sent, rule, attributes) -> bool:

@@ -1,8 +1,9 @@
 """Whole random stories: types, principals, policy, certificates, requirements, subscriptions, and what then happens.
 
 Guarantees: values come from small pools, so that rules and filters often hit; types grow, end and come back; owners
-give rights by certificates, which are shown, revoked and run out. With a `prefix` every type, principal, group,
-relation, predicate, rule, certificate, subscription and stream carries it, so that many stories fit in one ledger.
+give rights by certificates, which are shown, revoked and run out; a provider attests identities, for which some rules
+ask publishers; attributes become private. With a `prefix` every type, principal, group, relation, predicate, rule,
+certificate, subscription and stream carries it, so that many stories fit in one ledger.
 With `roles` there are memberships, rules for roles, and event policy with representatives.
 The setup is always accepted. Leaves out: whether a later change is allowed or a draft accepted. Some are not, and
 whoever plays the story skips them.
@@ -18,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from headgate.model.authority import Certificate, RevocationList, TypeAuthority, Validity
+from headgate.model.authority import Certificate, Identity, Provider, RevocationList, TypeAuthority, Validity
 from headgate.model.changes import (
     AddMember,
     AddRow,
@@ -29,6 +30,7 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    Identify,
     Present,
     RemoveMember,
     RemovePrincipal,
@@ -39,6 +41,8 @@ from headgate.model.changes import (
     SetAttribute,
     SetEventPolicy,
     SetPolicyRule,
+    SetPrivate,
+    SetProvider,
     Subscribe,
     Tick,
     Unsubscribe,
@@ -203,6 +207,7 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
     wanted = [draw(_subscription(names)) for _ in range(draw(st.integers(1, 5)))]
     limited = [draw(_limit(names)) for _ in range(draw(st.sampled_from((0, 0, 0, 1))))]
     shown = [draw(_showing(names)) for _ in range(draw(st.integers(1, 3)))] if names.certificates else []
+    shown += [draw(_identified(names)) for _ in range(draw(st.integers(0, 2)))]
     opening = (
         *(AddRule(r) for r in (*rules, *generous)),
         *limited,
@@ -326,6 +331,7 @@ def _declarations(draw: st.DrawFn, names: Names) -> list[Change]:
     found += [DeclareGroup(g, g in names.open_groups) for g in names.groups]
     found += [DeclareRelation(r, r in names.open_relations) for r in names.relations]
     found += [registration(name, names.prefix) for name in names.predicates]
+    found.append(SetProvider(Provider(f"{names.prefix}idp", f"{names.prefix}idp")))
     for _ in range(draw(st.integers(0, 5)) if names.groups else 0):
         found.append(draw(_membership(names, AddMember)))
     for _ in range(draw(st.integers(0, 3)) if names.relations else 0):
@@ -435,6 +441,7 @@ def _authority(draw: st.DrawFn, names: Names) -> TypeAuthority:
     publish, subscribe = Action.PUBLISH, Action.SUBSCRIBE
     actions = draw(st.sampled_from(({subscribe}, {subscribe}, {publish}, {publish, subscribe})))
     one, other = draw(st.sampled_from(names.types)).name, draw(st.sampled_from(names.types)).name
+    often = st.sampled_from((True, True, True, False))  # a certificate that names what is closed is left out
     wide = f"{names.prefix}*" if names.prefix else "*"
     focus = names.focus(draw(st.sampled_from((one, one, other))))
     attributes = None
@@ -444,7 +451,8 @@ def _authority(draw: st.DrawFn, names: Names) -> TypeAuthority:
     if focus and draw(st.integers(0, 3)) == 0:
         name, kind = draw(st.sampled_from(focus))
         forced[name] = draw(_POOLED[draw(st.sampled_from((kind, kind, kind, *KINDS)))])
-    where = draw(_condition(names, focus, is_filter=False)) if draw(st.booleans()) else TRUE
+    nameable = replace(names, groups=names.open_groups, relations=names.open_relations) if draw(often) else names
+    where = draw(_condition(nameable, focus, is_filter=False)) if draw(st.booleans()) else TRUE
     pattern = draw(st.sampled_from((one, one, wide, f"{names.prefix}a.*")))
     return TypeAuthority(frozenset(actions), pattern, None, attributes, forced, where)
 
@@ -462,6 +470,27 @@ def _revocation(draw: st.DrawFn, names: Names) -> Change:
     at = EPOCH + timedelta(hours=draw(st.integers(0, 6)))
     gone = [c.id for c in names.certificates if c.issuer == one.issuer and draw(st.booleans())]
     return Revoke(RevocationList(one.issuer, draw(st.integers(1, 4)), at, frozenset(gone)), at)
+
+
+@st.composite
+def _identified(draw: st.DrawFn, names: Names) -> Change:
+    """Somebody shows an identity statement, with or without attributes and a policy rule."""
+    who, number = draw(st.sampled_from(names.principals)), draw(st.integers(0, 2))
+    attributes = {SUBJECTS[0]: draw(_POOLED[draw(st.sampled_from(KINDS))])} if draw(st.integers(0, 2)) == 0 else {}
+    rule = draw(st.sampled_from((None, None, None, None, *names.requirements)))
+    begins = EPOCH + timedelta(minutes=number)
+    validity = Validity(begins, begins + timedelta(hours=draw(st.integers(1, 6))))
+    said = Identity(f"{who}.{number}", f"{names.prefix}idp", who, attributes, validity, rule)
+    return Identify(who, said, EPOCH + timedelta(hours=draw(st.integers(0, 2)), minutes=number))
+
+
+@st.composite
+def _taken_back(draw: st.DrawFn, names: Names) -> Change:
+    """The provider revokes some of what it said."""
+    said = [f"{who}.{number}" for who in names.principals for number in range(3)]
+    at = EPOCH + timedelta(hours=draw(st.integers(0, 6)))
+    gone = frozenset(one for one in said if draw(st.booleans()))
+    return Revoke(RevocationList(f"{names.prefix}idp", draw(st.integers(1, 4)), at, gone), at)
 
 
 # -- conditions ---------------------------------------------------------------------------------------------------
@@ -700,6 +729,7 @@ def _rule(draw: st.DrawFn, names: Names) -> Rule:
         attributes,
         forced,
         effect,
+        attested=effect is Effect.GRANT and Action.PUBLISH in actions and draw(st.booleans()),
     )
     if not names.roles or draw(st.booleans()):
         return made
@@ -715,7 +745,8 @@ def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
     for number, principal in enumerate(names.principals):
         if draw(st.integers(0, 5)):
             may_publish, may_subscribe = frozenset({Action.PUBLISH}), frozenset({Action.SUBSCRIBE})
-            found.append(Rule(f"{names.prefix}y{number}", principal, may_publish, everything))
+            attested = draw(st.integers(0, 4)) == 0
+            found.append(Rule(f"{names.prefix}y{number}", principal, may_publish, everything, attested=attested))
             if names.roles and draw(st.integers(0, 2)):
                 continue  # let event policy have its say
             taken_as = draw(st.sampled_from((everything, everything, names.types[0].name, names.types[-1].name)))
@@ -773,7 +804,7 @@ def _looking_back(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
     who = draw(st.sampled_from(names.principals))
     since = draw(_beginning(names)) | {"history": True}
     wanted = Subscription(f"{names.prefix}h{draw(st.integers(0, 9))}", who, names.types[0].name, TRUE, **since)
-    narrowed = replace(rule, who=who, role=None, actions=frozenset({Action.SUBSCRIBE}))
+    narrowed = replace(rule, who=who, role=None, actions=frozenset({Action.SUBSCRIBE}), attested=False)
     if names.roles and draw(st.booleans()):
         return draw(policies.granted(names)), draw(policies.event_policy(names)), Subscribe(wanted)
     return AddRule(narrowed, draw(st.booleans())), Subscribe(wanted)
@@ -806,6 +837,9 @@ def _known(draft: Draft, names: Names, type_name: str) -> dict[str, object]:
 @st.composite
 def _change(draw: st.DrawFn, names: Names) -> Change:
     makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute", "grow", "retire", "limit"]
+    makers += ["identify", "identify", "take back"]
+    if not names.prefix:  # stories that share a ledger share the attributes of subjects
+        makers += ["private", "public"]
     if names.certificates:
         makers += ["show", "show", "show", "revoke", "tick"]
     if names.roles:
@@ -850,6 +884,12 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
             return draw(_showing(names))
         case "revoke":
             return draw(_revocation(names))
+        case "identify":
+            return draw(_identified(names))
+        case "take back":
+            return draw(_taken_back(names))
+        case "private" | "public" as said:
+            return SetPrivate(draw(st.sampled_from(SUBJECTS)), said == "private")
         case "tick":
             return Tick(EPOCH + timedelta(hours=draw(st.integers(0, 6))))
         case "remove":

@@ -13,8 +13,9 @@ from datetime import datetime
 from itertools import islice
 from typing import Final, assert_never
 
-from headgate.decide.bind import bind
-from headgate.decide.check import Scope, check, check_role
+from headgate.decide.bind import bind, subjects
+from headgate.decide.check import Scope, check, check_author, check_role
+from headgate.decide.check import named as named_in
 from headgate.decide.constraint_names import named
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.names import check_new_names
@@ -75,6 +76,7 @@ from headgate.model.changes import (
     SetOpen,
     SetPeer,
     SetPolicyRule,
+    SetPrivate,
     SetProvider,
     SetRepresentative,
     SetRolefile,
@@ -126,6 +128,7 @@ class _Work:
         self.groups = dict(state.groups)
         self.relations = dict(state.relations)
         self.open_names = set(state.open_names)
+        self.private = state.private
         self.predicates = dict(state.predicates)
         self.subscriptions = dict(state.subscriptions)
         self.rules = {rule.id: rule for rule in state.rules if rule.source is Source.RULE}
@@ -163,6 +166,7 @@ class _Work:
             groups=self.groups,
             relations=self.relations,
             open_names=frozenset(self.open_names),
+            private=self.private,
             predicates=self.predicates,
             subscriptions=self.subscriptions,
             keys=self.keys,
@@ -211,9 +215,13 @@ class _Work:
                 self._unused("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
                 del self.relations[name]
                 self.open_names.discard(name)
+                self.standing.close(self._may_be_named)
             case SetOpen(name, is_open):
                 self._administer("group or relation", name)
                 self._set_open(name, is_open)
+            case SetPrivate(name, is_private):
+                self._administer("subject attribute", name)
+                self._set_private(check_name("subject attribute", name), is_private)
             case Advertise(principal, type_name):
                 self._own("advertise", principal)
                 self.types[type_name]
@@ -359,7 +367,7 @@ class _Work:
             case SetNetwork(name):
                 stands.name_network(name)
             case Present(principal, certificates, at):
-                stands.present(self._principal(principal), certificates, at, self._may_own)
+                stands.present(self._principal(principal), certificates, at, self._may_own, self._may_be_named)
             case Revoke(new, at):
                 stands.revoke(new, at)
                 self._end_attested(at)
@@ -438,10 +446,10 @@ class _Work:
 
     def _own(self, what: str, principal: str) -> None:
         """Only a principal itself and the administrator act in its name."""
+        if not self.is_administrator and principal != self.author:  # the same whether there is one
+            raise GovernDenied(f"`{self.author}` cannot {what} as `{brief(principal)}`")
         if principal not in self.principals and principal != self.before.administrator:
             raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
-        if not self.is_administrator and principal != self.author:
-            raise GovernDenied(f"`{self.author}` cannot {what} as `{principal}`")
 
     def _unused(self, what: str, name: str, names: Callable[[Condition], bool]) -> None:
         """Refuse to end something that a condition or filter still names."""
@@ -478,6 +486,36 @@ class _Work:
             self._unfiltered("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
         if not is_open:
             self.open_names.discard(name)
+            self._unnamed(name, "group", "relation")
+
+    def _set_private(self, name: str, is_private: bool) -> None:
+        self.private = self.private | {name} if is_private else self.private - {name}
+        if is_private:
+            for one in self.subscriptions.values():
+                if one.requires is not None and name in subjects(one.requires):
+                    raise BadDefinition(
+                        f"the subscription `{one.id}` requires something of the attribute `{name}`",
+                        remedy="end it first",
+                    )
+            self._unnamed(name, "attribute")
+
+    def _unnamed(self, name: str, *kinds: str) -> None:
+        """Refuse to close something that the rule of somebody else names; what certificates name is shown anew."""
+        for rule in self.rules.values():
+            if rule.author == self.before.administrator:
+                continue
+            if any(what in kinds and one == name for what, one in named_in(rule.where, rule.role)):
+                raise BadDefinition(
+                    f"the rule `{rule.id}` of `{rule.author}` names `{name}`", remedy="remove the rule first"
+                )
+        self.standing.close(self._may_be_named)
+
+    def _may_be_named(self, condition: Condition) -> bool:
+        """May anyone name what a condition names?"""
+        return all(
+            name not in self.private if what == "attribute" else name in self.open_names
+            for what, name in named_in(condition)
+        )
 
     def _fresh(self, name: str) -> None:
         if name in self.principals or name in self.groups or name == self.before.administrator:
@@ -571,6 +609,7 @@ class _Work:
         del self.groups[name]
         self.standing.end_issuing(name)
         self.open_names.discard(name)
+        self.standing.close(self._may_be_named)
         self._end_rules(lambda rule: rule.who == name)
         self.groups = {group: members - {name} for group, members in self.groups.items()}
 
@@ -651,6 +690,7 @@ class _Work:
     def _add_rule(self, rule: Rule, first: bool) -> None:
         state = self._freeze()
         self._may_rule(state, rule)  # before anything is said about names
+        check_author(rule.where, rule.role, state, self.author)
         if rule.id.startswith(POLICY_RULE_IDS):
             raise BadDefinition(
                 f"`{brief(rule.id)}` is taken by the event policy", remedy=f"do not begin with `{POLICY_RULE_IDS}`"
@@ -709,14 +749,14 @@ class _Work:
     # -- subscriptions ----------------------------------------------------------------------------------------
 
     def _subscribe(self, new: Subscription) -> None:
+        if not self.is_administrator and new.principal != self.author:  # the same whether there is one
+            raise SubscribeDenied(f"`{self.author}` cannot subscribe as `{brief(new.principal)}`")
         if new.principal not in self.principals:
             raise UnknownName(f"no principal `{brief(new.principal)}`", remedy="declare it first")
-        if not self.is_administrator and new.principal != self.author:
-            raise SubscribeDenied(f"`{self.author}` cannot subscribe as `{new.principal}`")
         if new.id in self.subscriptions:
             raise BadDefinition(f"the subscription `{new.id}` already exists", remedy="choose another id")
         if new.requires is not None:
-            check_requirement(new.requires)
+            check_requirement(new.requires, self.private)
         for id in new.counted or ():
             self._check_counted(id, new.principal)
         kinds = self.types.attributes(new.type)

@@ -1,12 +1,14 @@
-"""Static checking of expressions before they are accepted (rules D2 and D9).
+"""Static checking of expressions before they are accepted (rules D2, D9 and D14).
 
 Guarantees: an expression that passes never meets a mixture of kinds at run time, names only what exists, and a filter
-names only groups and relations that are open. Every refusal is `bad-expression`.
+names only groups and relations that are open. Every refusal is `bad-expression`; but what a condition may not name
+because of who wrote it is `govern-denied`, unless it is a private attribute. Nobody but the administrator is told what
+there is that is not open, nor whether there is such a thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -30,8 +32,8 @@ from headgate.model.conditions import (
     atoms,
     operands,
 )
-from headgate.model.errors import BadDefinition, BadExpression
-from headgate.model.rolefiles import Asked, RoleRef
+from headgate.model.errors import BadDefinition, BadExpression, GovernDenied
+from headgate.model.rolefiles import Asked, RoleRef, Variable
 from headgate.model.state import State
 from headgate.model.values import Kind, brief, comparable, kind_of
 
@@ -62,6 +64,44 @@ def check_role(role: RoleRef) -> RoleRef:
                 remedy="write a name for it, and use it in `where`",
             )
     return role
+
+
+def check_author(condition: Condition, role: RoleRef | None, state: State, author: str) -> None:
+    """Refuse a condition that names what its author may not look at: closed names, and private attributes (D14)."""
+    if author == state.administrator:
+        return
+    for what, name in named(condition, role):
+        if what == "attribute" and name in state.private:
+            raise is_private(name)
+        if what != "attribute" and name not in state.open_names:
+            raise GovernDenied(
+                f"`{author}` may name no {what} `{brief(name)}` in a condition: there is none, or it is not open",
+                remedy="ask the administrator to open it",
+            )
+
+
+def named(condition: Condition, role: RoleRef | None = None) -> Iterator[tuple[str, str]]:
+    """The groups, relations and attributes of subjects that a condition names, each with what it is.
+
+    In a rule for a role, `$name` is an argument where the role has one of that name, and no attribute.
+    """
+    terms = () if role is None else (*role.args, role.instance)
+    bound = {term.name for term in terms if isinstance(term, Variable)}
+    for atom in atoms(condition):
+        match atom:
+            case InGroup(_, name):
+                yield "group", name
+            case Related(name, _):
+                yield "relation", name
+        found = (one.name for one in operands(atom) if isinstance(one, Subject))
+        yield from (("attribute", name) for name in found if name not in bound)
+
+
+def is_private(name: str) -> BadExpression:
+    """The refusal of an expression that names a private attribute."""
+    return BadExpression(
+        f"the attribute `${brief(name)}` is private", remedy="only the administrator writes conditions on it"
+    )
 
 
 def check(condition: Condition, scope: Scope) -> None:

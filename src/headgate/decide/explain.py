@@ -31,10 +31,10 @@ from headgate.decide.explanation import (
     ViewAt,
     Why,
 )
-from headgate.decide.parts import attributes_of, can_be_told, deciding
+from headgate.decide.parts import Part, attributes_of, can_be_told, deciding
 from headgate.decide.truth import World, truth
 from headgate.decide.views import Verdict, condition_for, named_type, verdicts, view
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, Subject
 from headgate.model.errors import GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Source, Subscription
@@ -182,7 +182,7 @@ def _answer(
     known = frozenset(s.name for s in attributes if s.visible)
     views = tuple(everything) if full else tuple(_told(v, known, books) for v in everything)
     shown = attributes if full else tuple(_kept_back(s, views) for s in attributes)
-    return Explanation(
+    answer = Explanation(
         question.principal,
         event.id,
         event.type,
@@ -200,6 +200,33 @@ def _answer(
         tuple(_unmet_by(question.principal, at, books.states(at.version))) if full else (),
         grounds.counted,
     )
+    return _without_private(answer, books.now.private_to(question.asker))
+
+
+def _without_private(answer: Explanation, private: frozenset[str]) -> Explanation:
+    """An answer that does not say which values private attributes had; what came of them it says (D14)."""
+    if not private:
+        return answer
+
+    def kept(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        return tuple(
+            replace(
+                part,
+                values=tuple((o, v) for o, v in part.values if not (isinstance(o, Subject) and o.name in private)),
+            )
+            for part in parts
+        )
+
+    def unmet(found: tuple[Unmet, ...]) -> tuple[Unmet, ...]:
+        return tuple(replace(one, parts=kept(one.parts)) for one in found)
+
+    views = (
+        replace(one, tried=tuple(replace(tried, parts=kept(tried.parts)) for tried in one.tried))
+        for one in answer.views
+    )
+    asked = answer.subscription
+    asked = None if asked is None else replace(asked, unmet=unmet(asked.unmet))
+    return replace(answer, views=tuple(views), subscription=asked, unmet=unmet(answer.unmet))
 
 
 def _unmet_by(principal: str, event: Event, state: State) -> Iterator[Unmet]:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Final, TypeAlias
 
 from headgate.decide.apply import apply
+from headgate.decide.bind import subjects
+from headgate.decide.check import check_author
 from headgate.decide.constraint_names import named
 from headgate.decide.reduction import exact as exact_authority
 from headgate.decide.standing import Standing
@@ -58,6 +60,7 @@ from headgate.model.changes import (
     SetOpen,
     SetPeer,
     SetPolicyRule,
+    SetPrivate,
     SetProvider,
     SetRepresentative,
     SetRolefile,
@@ -65,6 +68,7 @@ from headgate.model.changes import (
     Unsubscribe,
 )
 from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
+from headgate.model.errors import HeadgateError
 from headgate.model.rights import Rule, Source
 from headgate.model.rolefiles import EventPolicy, Holds, Representative, Rolefile
 from headgate.model.roles import Ending, Peer
@@ -150,6 +154,7 @@ def _policy(state: State, came: frozenset[str], wanted: State) -> tuple[object, 
         dict(state.groups),
         {name: set(_rows(rows)) for name, rows in state.relations.items()},
         state.open_names,
+        state.private,
         dict(state.predicates),
         {name: key for name, key in state.keys.items() if name != state.administrator and name not in came},
         state.connect_open,
@@ -281,6 +286,7 @@ class _Work:
         yield from (
             RemoveRule(rule.id) for rule in _own_rules(self.now, self.came, self.wanted) if rule.id not in stays
         )
+        yield from (RemoveRule(rule.id) for rule in self.now.rules if self._is_closed_to(rule))
         yield from (RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
         gone = (one for key, one in self.now.providers.items() if key not in self.wanted.providers and not one.own)
         yield from (RemoveProvider(one.key) for one in gone)
@@ -292,6 +298,8 @@ class _Work:
         yield from map(RemovePrincipal, self.principals_gone)
         yield from self._principals()
         yield from self._keys()
+        private = self.now.private, self.wanted.private
+        yield from (SetPrivate(name, name in private[1]) for name in sorted(private[0] ^ private[1]))
         yield from self._groups()
         yield from self._relations()
         yield from (one for one in self.wanted.predicates.values() if self.now.predicates.get(one.name) != one)
@@ -330,6 +338,16 @@ class _Work:
     def _may_stay(self, rule: Rule) -> bool:
         """Does a rule outlive what goes? One that speaks of a name that comes back as another sort does not."""
         return rule.who not in self.gone and not _names(rule.where, Predicate) & set(self.predicates_gone)
+
+    def _is_closed_to(self, rule: Rule) -> bool:
+        """Does the rule of a principal that came by itself name what only the administrator may name by then?"""
+        if rule.source is not Source.RULE or rule.author not in self.came:
+            return False
+        try:
+            check_author(rule.where, rule.role, self.wanted, rule.author)
+        except HeadgateError:
+            return True
+        return False
 
     # -- authority --------------------------------------------------------------------------------------------
 
@@ -404,7 +422,8 @@ class _Work:
         groups, relations = closed | set(self.groups_gone), closed | set(self.relations_gone)
         for one in self.now.subscriptions.values():
             if (
-                _names(one.where, InGroup) & groups
+                (one.requires is not None and subjects(one.requires) & self.wanted.private)
+                or _names(one.where, InGroup) & groups
                 or _names(one.where, Related) & relations
                 or _names(one.where, Predicate) & set(self.predicates_gone)
             ):

@@ -41,7 +41,7 @@ def admit(
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
     if draft.requires is not None:
-        check_requirement(draft.requires)
+        check_requirement(draft.requires, state.private_to(draft.publisher))
     sent = Event(
         draft.id,
         draft.publisher,

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from headgate.decide.bind import subjects
+from headgate.decide.check import is_private
 from headgate.decide.truth import World, truth
 from headgate.model.conditions import (
     Condition,
@@ -31,14 +33,16 @@ _NOTHING: Final = Event("", "", "", {}, datetime(1970, 1, 1, tzinfo=UTC))
 _NOWHERE: Final = State()
 
 
-def check_requirement(condition: Condition) -> None:
-    """Refuse a requirement or policy rule that looks at anything but `$attributes`."""
+def check_requirement(condition: Condition, private: frozenset[str] = frozenset()) -> None:
+    """Refuse a requirement or policy rule that looks at anything but `$attributes`, or at `private` ones."""
     remedy = "write it over attributes of the other side, such as `$clearance = 'secret'`"
     for atom in atoms(condition):
         if isinstance(atom, (InGroup, Related, Predicate)):
             raise BadExpression("a requirement names no group, relation or predicate", remedy=remedy)
         if not all(isinstance(one, (Subject, Constant)) for one in operands(atom)):
             raise BadExpression("a requirement looks at nothing of the event", remedy=remedy)
+    for name in sorted(subjects(condition) & private):
+        raise is_private(name)
 
 
 def match(rule: Condition | None, attributes: Mapping[str, Value]) -> bool | None:

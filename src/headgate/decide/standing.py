@@ -29,6 +29,7 @@ from headgate.model.authority import (
     Provider,
     RevocationList,
     Succession,
+    TypeAuthority,
 )
 from headgate.model.conditions import Condition, all_of
 from headgate.model.errors import (
@@ -157,13 +158,21 @@ class Standing:
     # -- certificates -----------------------------------------------------------------------------------------
 
     def present(
-        self, principal: str, certificates: tuple[Certificate, ...], at: datetime, owns: Callable[[str, str], bool]
+        self,
+        principal: str,
+        certificates: tuple[Certificate, ...],
+        at: datetime,
+        owns: Callable[[str, str], bool],
+        may_be_named: Callable[[Condition], bool] = lambda _: True,
     ) -> None:
         """Take up what a principal shows; refused if none of it completes a chain.
 
         `owns` tells whether a principal may be the owner of types by a name or pattern: a chain that begins at anyone
-        else gives nothing, and completes nothing.
+        else gives nothing, and completes nothing. A certificate of somebody else is left out if its conditions name
+        what not just anyone may name.
         """
+        left_out = [one for one in certificates if self._names_closed(one, may_be_named)]
+        certificates = tuple(one for one in certificates if one not in left_out)
         for one in certificates:
             known = self.certificates.get(one.key, one)
             if known is not one and exact_certificate(known) != exact_certificate(one):
@@ -175,7 +184,13 @@ class Standing:
         if len(bag) > MAX_BAG:
             raise TooMany(f"`{principal}` has shown more certificates than MAX_BAG ({MAX_BAG})", remedy="show fewer")
         found = [chain for chain in self._chains(principal, bag.values(), at) if self._gives(chain, owns)]
-        if shown and not any(link.key in shown for chain in found for link in chain.chain):
+        completes = any(link.key in shown for chain in found for link in chain.chain)
+        if left_out and not completes:
+            raise ChainInvalid(
+                f"the certificate `{brief(left_out[0].id)}` has a condition on what is not open here",
+                remedy="ask its issuer for one that names only open groups and relations, and no private attribute",
+            )
+        if shown and not completes:
             raise why_not(
                 tuple(bag.values()),
                 self.key_of(principal),
@@ -191,6 +206,16 @@ class Standing:
         self.certificates.update({one.key: one for one in stands})
         self.bags[principal] = tuple(one.key for one in stands)
         self.settle([principal], at)
+
+    def close(self, may_be_named: Callable[[Condition], bool]) -> None:
+        """Something may no longer be named by just anyone: whoever has shown a certificate that does shows all anew."""
+        keys = {one.key for one in self.certificates.values() if self._names_closed(one, may_be_named)}
+        self._show_anew({who for who, bag in self.bags.items() if keys.intersection(bag)})
+
+    def _names_closed(self, one: Certificate, may_be_named: Callable[[Condition], bool]) -> bool:
+        if self.same(one.issuer, self.key_of(self.administrator)):
+            return False
+        return not all(may_be_named(each.where) for each in one.authority if isinstance(each, TypeAuthority))
 
     def revoke(self, new: RevocationList, at: datetime) -> None:
         """Take up a revocation list."""
@@ -397,6 +422,12 @@ class Standing:
             raise ChainInvalid(f"the identity statement `{brief(identity.id)}` is not good yet")
         if self.is_revoked(identity):
             raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
+        known = self.identities.get(identity.key)
+        if known is not None and known.principal != principal:  # taking its place would leave what that one brought
+            raise AlreadyExists(
+                f"another identity statement `{brief(identity.id)}` of `{brief(identity.issuer)}` is known",
+                remedy="issue it anew",
+            )
         if any(
             one.identity != identity and began(one.identity) > began(identity)
             for one in self._said(principal, identity)

@@ -65,6 +65,7 @@ from headgate.model.changes import (
     SetOpen,
     SetPeer,
     SetPolicyRule,
+    SetPrivate,
     SetProvider,
     SetRepresentative,
     SetRolefile,
@@ -148,7 +149,7 @@ class Touched:
                     self.regroups |= isinstance(change, RemoveGroup)
                 case SetOpen():
                     pass  # what is open is compared as a whole
-                case SetKey() | SetConnect() | SetNames() | Advertise() | Unadvertise() | Withdraw():
+                case SetKey() | SetConnect() | SetNames() | SetPrivate() | Advertise() | Unadvertise() | Withdraw():
                     pass  # few enough to be compared as a whole
                 case DeclareRelation(name) | RemoveRelation(name):
                     self.relations.setdefault(name, [])
@@ -250,6 +251,7 @@ def settings(state: State) -> Facts:
         "network": state.network,
         "names": "any" if state.any_names else None,
     }
+    set_to |= dict.fromkeys((f"{schema.PRIVATE}{name}" for name in state.private), "private")
     return {(name,): {"name": name, "value": value} for name, value in set_to.items() if value is not None}
 
 

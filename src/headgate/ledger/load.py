@@ -92,6 +92,9 @@ def _beside(connection: Connection, state: State, version: int) -> State:
                     any_names=found.get("names") == "any",
                     coordinator=found.get("coordinator"),
                     network=found.get("network"),
+                    private=frozenset(
+                        name.removeprefix(schema.PRIVATE) for name in found if name.startswith(schema.PRIVATE)
+                    ),
                 )
             elif table is schema.statements:
                 state = _stands(state, rows)

@@ -169,6 +169,10 @@ statements: Final = _facts("statements", ("kind", "id"), Column("content", Text,
 bags: Final = _facts("bags", ("principal", "certificate"))
 
 
+PRIVATE: Final = "$"
+"""How the name of a setting begins that says of an attribute of subjects that it is private."""
+
+
 # -- roles ------------------------------------------------------------------------------------------------------
 
 # `rank` is the order of beginning: whatever changes of a membership or election, it keeps its place.

@@ -199,6 +199,8 @@ def _added(kind: str, row: Stored, text: str) -> str:
             return f"the network is called `{text}`"
         case "setting" if row["name"] == "names":
             return "new names may look like others, and mix scripts"
+        case "setting" if row["name"].startswith(schema.PRIVATE):
+            return f"the attribute `{row['name']}` of principals is private"
         case "setting":
             return "every principal may connect that no rule stops"
         case "advertisement":
@@ -239,6 +241,8 @@ def _removed(kind: str, row: Stored, text: str) -> str:
             return f"the network has no name any more; it was `{text}`"
         case "setting" if row["name"] == "names":
             return "new names may no longer look like others, nor mix scripts"
+        case "setting" if row["name"].startswith(schema.PRIVATE):
+            return f"the attribute `{row['name']}` of principals is no longer private"
         case "setting":
             return "only principals that a rule lets in may connect"
         case "advertisement":

@@ -98,6 +98,14 @@ class SetOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class SetPrivate:
+    """A subject attribute that nobody but the administrator may name from now on (`private`), or no longer (D11)."""
+
+    name: str
+    private: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveGroup:
     """A group ends, and with it the rules for it."""
 
@@ -542,6 +550,7 @@ Change: TypeAlias = (
     | DeclareRelation
     | RemoveRelation
     | SetOpen
+    | SetPrivate
     | AddMember
     | RemoveMember
     | AddRow

@@ -41,6 +41,8 @@ class State:
     groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
     relations: Mapping[str, frozenset[Row]] = field(default_factory=dict)
     open_names: frozenset[str] = frozenset()
+    private: frozenset[str] = frozenset()
+    """The subject attributes that only the administrator names in requirements and conditions (D11, D14)."""
     predicates: Mapping[str, RegisterPredicate] = field(default_factory=dict)
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +78,10 @@ class State:
     """The identity statements in force, by key."""
     issuing: Mapping[str, Issuing] = field(default_factory=dict)
     roles: RoleBook = field(default_factory=RoleBook)
+
+    def private_to(self, principal: str) -> frozenset[str]:
+        """The subject attributes that a principal may not name."""
+        return frozenset() if principal == self.administrator else self.private
 
     def key_of(self, principal: str) -> str:
         """The key of a principal; one that has none goes by its name."""

@@ -172,7 +172,7 @@ class Admission:
         wrong: dict[int, HeadgateError] = {}
         for code, rule in enumerate(() if required is None else required.rules):
             try:
-                check_requirement(rule)
+                check_requirement(rule, self.state.private_to(columns.publisher))
             except HeadgateError as error:
                 for row in np.flatnonzero(_codes(columns) == code).tolist():
                     refusals.setdefault(row, error)

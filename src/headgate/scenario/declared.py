@@ -26,6 +26,7 @@ from headgate.model.changes import (
     RegisterPredicate,
     SetKey,
     SetPolicyRule,
+    SetPrivate,
 )
 from headgate.model.errors import BadExpression, BadScenario, HeadgateError, NotSupportedYet
 from headgate.model.state import State
@@ -82,6 +83,8 @@ def declared(
 ) -> list[Placed]:
     """Everything that a policy declares, and last its rules."""
     changes: list[Placed] = [*_principals(top, administrator), *_groups(top), *_relations(top), *_types(top)]
+    private = top["private"].sequence() if "private" in top else ()
+    changes += [(SetPrivate(name.text(), True), name.place) for name in private]
     if "predicates" in top:
         changes += [(change, top["predicates"].place) for change in registered]
     attested = top["attested"].flag() if "attested" in top else False

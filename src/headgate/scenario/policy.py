@@ -45,7 +45,7 @@ _ENDINGS: Final = (".yaml", ".yml")
 _NAMED: Final = (
     "types", "principals", "groups", "relations", "predicates", "roles", "representatives", "peers",
 )  # fmt: skip
-_LISTED: Final = ("open", "providers", "issuing", "policy")
+_LISTED: Final = ("open", "private", "providers", "issuing", "policy")
 _ONCE: Final = ("connect", "coordinator", "names", "network", "attested")
 
 

@@ -349,3 +349,56 @@ def test_authority_is_told_in_words_and_applied_once(files: Path, run: Run) -> N
     assert run("plan", str(files), "--check").exit_code == 0
     (files / "trust.yaml").unlink()
     assert "this domain coordinates the network itself" in run("plan", str(files)).output
+
+
+ATTESTED = """\
+types: {shop.Sale: {owner: shop, attributes: {item: string}}}
+principals: {shop: {}, till: {}, van: {}, idp: {}}
+providers: [{name: shop-ids, as: idp}]
+connect: open
+policy:
+  - {id: sells, who: till, may: publish, type: shop.Sale}
+  - {id: drives, who: van, may: [publish, subscribe], type: shop.Sale, attested: true}
+  - {id: never, who: van, may: publish, type: shop.Sale, effect: forbid, where: "item = 'x'"}
+"""
+
+
+def test_publishers_that_could_do_without_an_identity_are_warned_of(files: Path, run: Run) -> None:
+    (files / "shop.yaml").write_text(ATTESTED)
+    for command in ("plan", "check"):
+        said = words(run(command, str(files)))
+        assert "`till` could publish without an identity statement" in said
+        assert "`van` could publish" not in said
+    assert "rule `drives` added: `van` may publish, subscribe `shop.Sale`, publishing only with an identity" in words(
+        run("plan", str(files))
+    )
+    found = json.loads(run("check", str(files), "--json").output)
+    assert [(one["concern"], one["names"]) for one in found["warnings"]] == [("unattested", ["till"])]
+
+
+def test_a_directory_asks_for_identities_in_all_its_rules(files: Path, run: Run) -> None:
+    (files / "shop.yaml").write_text(ATTESTED)
+    assert run("apply", str(files), "--yes").exit_code == 0
+    (files / "all.yaml").write_text("attested: true\n")
+    said = words(run("plan", str(files)))
+    assert "`till` - may no longer publish `shop.Sale`" in said
+    assert "could publish without" not in said
+    assert run("apply", str(files), "--yes").exit_code == 0
+    with Ledger.open(Paths(files.parent / "data").ledger) as ledger:
+        asked = {rule.id: rule.attested for rule in ledger.state().rules}
+    assert asked == {"sells": True, "drives": True, "never": False}
+    assert "nothing to change" in words(run("plan", str(files)))
+    (files / "more.yaml").write_text("attested: false\n")
+    assert "`attested` is given twice" in words(run("plan", str(files)))
+
+
+def test_attributes_are_private_by_the_files(files: Path, run: Run) -> None:
+    (files / "pay.yaml").write_text("private: [salary]\n")
+    assert "the attribute `$salary` of principals is private" in words(run("plan", str(files)))
+    assert run("apply", str(files), "--yes").exit_code == 0
+    with Ledger.open(Paths(files.parent / "data").ledger) as ledger:
+        assert ledger.state().private == {"salary"}
+        assert ledger.state(1).private == {"salary"}
+        assert ledger.state(0).private == frozenset()
+    (files / "pay.yaml").unlink()
+    assert "the attribute `$salary` of principals is no longer private" in words(run("plan", str(files)))

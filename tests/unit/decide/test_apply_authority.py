@@ -32,6 +32,7 @@ from headgate.model.changes import (
 )
 from headgate.model.conditions import AllOf, all_of
 from headgate.model.errors import (
+    AlreadyExists,
     BadExpression,
     ChainInvalid,
     Expired,
@@ -337,3 +338,11 @@ def test_an_end_counts_whatever_its_number() -> None:
 def test_an_administrator_is_nobody_to_be_attested() -> None:
     with pytest.raises(UnknownName):
         then(world(OURS), Identify(ADMINISTRATOR, Identity("i", PITO, ADMINISTRATOR, {}, Validity()), at(0)))
+
+
+def test_a_statement_about_somebody_else_does_not_take_the_place_of_one_by_its_id() -> None:
+    state = then(world(), SetProvider(Provider(CCS, "ccs")))
+    state = then(state, Identify(SMITH, Identity("i", CCS, SMITH, {"a": 1}, Validity()), at(0)))
+    with pytest.raises(AlreadyExists):
+        then(state, Identify(MET, Identity("i", CCS, MET, {}, Validity()), at(0)))
+    assert state.principals[SMITH] == {"a": 1}
