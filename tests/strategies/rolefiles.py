@@ -173,11 +173,12 @@ def declarations(draw: st.DrawFn) -> Declaration:
 
 @st.composite
 def statements(draw: st.DrawFn) -> Statement:
+    star = draw(st.booleans())
     return Statement(
         draw(own_roles),
         tuple(draw(st.lists(st.builds(Credential, references, st.booleans()), max_size=3))),
         tuple(draw(st.lists(st.builds(Elector, references, st.booleans(), st.booleans()), max_size=2))),
-        draw(st.none() | st.builds(Revoker, references, st.booleans())),
+        tuple(draw(st.lists(st.builds(Revoker, references, st.just(star)), max_size=2))),
         draw(constraints()),
     )
 

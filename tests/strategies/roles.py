@@ -79,6 +79,9 @@ _LINES: Final = (
     "Member(u) <- Candidate(u)*",
     "Candidate(u) <- Login.LoggedOn(u, h)* |>* Chair",
     "Candidate(u) <- Login.LoggedOn(u, h) |> Chair : not u in staff",
+    "Candidate(u) <- Login.LoggedOn(u, h)* |>* Login.LoggedOn(x) |>* Login.LoggedOn(y) : x < y and not u in nested",
+    "Candidate(u) <- Login.LoggedOn(u, h) |>* Chair |>* Login.LoggedOn(u)",
+    "Member(u) <- Login.LoggedOn(u, h) <|* Login.LoggedOn <|* Chair",
     "Speaker(u) <- Member(u)* : (Above(u, s))*",
     "Speaker(u) <- Login.LoggedOn(u, h) : (not u in staff)* or (Above(u, 'cat'))*",
     "Sole(u) <- Login.LoggedOn(u, h)* : (count(Member(_)) < 2)*",
@@ -239,7 +242,8 @@ class Walk:
     def _by_role(self, state: State) -> Change:
         whom = self.one((one.holder for one in state.roles.memberships.values()), "ann")
         asked = self.rng.choice([RevokeRole, RevokeRole, ReinstateRole])
-        return asked("Conf", "Candidate", (whom,), self.rng.choice(["ann", self.who()]), None, self.at())
+        which = self.rng.choice([(whom,), (whom,), (None,), ()])
+        return asked("Conf", "Candidate", which, self.rng.choice(["ann", self.who()]), None, self.at())
 
     def _peer(self, state: State) -> Change:
         rng, remote = self.rng, self.rng.randint(1, 3)

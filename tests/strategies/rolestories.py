@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from typing import Any, Final
 
 from headgate.decide.constraints import Scene
@@ -54,6 +55,7 @@ from headgate.model.rolefiles import (
     Rolefile,
     RoleRef,
     Starred,
+    Statement,
     Tests,
     Variable,
 )
@@ -593,18 +595,39 @@ class Model:
                 rules.append(lambda chosen=chosen: chosen.node.state)  # type: ignore[misc]
             if elector.starred:
                 rules.append(lambda chosen=chosen: chosen.office.state)  # type: ignore[misc]
-        revoker = made.statement.revoker
-        if revoker is not None and revoker.starred:
-            name = render_role(RoleRef(revoker.ref.role, (), revoker.ref.service, revoker.ref.instance))
-            rules.append(lambda: not self._is_barred(made, name))
+        if any(one.starred for one in made.statement.revokers):
+            rules.append(lambda: not self._is_barred(made))
         self.now, was = at or self.now, self.now
-        rules.append(self._stays(made.statement.constraint, made, False, True))
+        rules.append(self._stays(_on_entry(made.statement), made, False, True))
         self.now = was
         return self._node(lambda: conjunction([rule() for rule in rules]))
 
-    def _is_barred(self, made: Derived, name: str) -> bool:
-        wanted = (made.service, made.instance, made.role, made.args, name)
-        return any((b.service, b.instance, b.role, b.args, b.revoker) == wanted for b in self.state.roles.bans)
+    def _is_barred(self, made: Derived) -> bool:
+        """Is there a revocation for each clause, by as many principals, whose offices are as is asked of them?"""
+        wanted = (made.service, made.instance, made.role)
+        bans = [
+            ban
+            for ban in self.state.roles.bans
+            if (ban.service, ban.instance, ban.role) == wanted
+            and all(want is None or equal(want, arg) for want, arg in zip(ban.args, made.args, strict=True))
+        ]
+        refs = [one.ref for one in made.statement.revokers]
+        names = [render_role(RoleRef(ref.role, (), ref.service, ref.instance)) for ref in refs]
+        for some in permutations(bans, len(refs)):
+            if [ban.revoker for ban in some] != names or len({ban.by for ban in some}) < len(some):
+                continue
+            if len(refs) == 1:
+                return True
+            head = zip(made.statement.head.args, made.args, strict=True)
+            offices = [ban.office.args for ban in some if ban.office is not None]
+            said = [pair for ref, of in zip(refs, offices, strict=True) for pair in zip(ref.args, of, strict=False)]
+            env: dict[str, Any] = {}
+            pairs = [*head, *((term, known.value) for term, known in said)]
+            if all(equal(env.setdefault(term.name, value), value) for term, value in pairs) and all(
+                truth(part, env, World()) is True for part in _conjuncts(made.statement) if _of_revokers(part)
+            ):
+                return True
+        return False
 
     def _stays(self, c: Constraint, made: Derived, starred: bool, positive: bool) -> Rule:
         """A starred atom is looked at again; any other stays what it was, against the membership if not known."""
@@ -645,6 +668,22 @@ def _parts(one: object) -> Iterator[object]:
     yield one
     for part in one if isinstance(one, tuple) else [getattr(one, name) for name in getattr(one, "__match_args__", ())]:
         yield from _parts(part)
+
+
+def _conjuncts(statement: Statement) -> tuple[Constraint, ...]:
+    return statement.constraint.args if isinstance(statement.constraint, Both) else (statement.constraint,)
+
+
+def _of_revokers(part: Constraint) -> bool:
+    return "Variable(name='x')" in repr(part)
+
+
+def _on_entry(statement: Statement) -> Constraint:
+    """In these stories `x` and `y` of a statement with a quorum stand for those who revoke."""
+    if len(statement.revokers) < 2:
+        return statement.constraint
+    kept = [one for one in _conjuncts(statement) if not _of_revokers(one)]
+    return kept[0] if len(kept) == 1 else Both(tuple(kept))
 
 
 def _stands(node: Node) -> Rule:

@@ -8,7 +8,7 @@ Leaves out: what a role gives, which is policy.
 from __future__ import annotations
 
 import json as json_
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,8 +23,10 @@ from headgate.cli.role_sight import Way, arguments_of, judged, role_words
 from headgate.cli.shown import check_text, say
 from headgate.cli.statements import STANDARD, hand_out, read_one, validity_of
 from headgate.gateway import role_wire as rw
+from headgate.lang.rolefile import parse_role
 from headgate.model.arguments import load_argument
-from headgate.model.errors import BadStatement, HeadgateError
+from headgate.model.errors import BadExpression, BadStatement, HeadgateError
+from headgate.model.rolefiles import Argument, Given, Variable
 from headgate.model.values import brief, render_timestamp
 from headgate.trust import role_statements as statements
 from headgate.trust.bags import said_kind
@@ -344,7 +346,10 @@ def pass_(
 def revoke(
     what: Annotated[
         list[str],
-        typer.Argument(metavar="ID|FILE|SERVICE ROLE [ARGS]...", help="An election or its certificate; or a role."),
+        typer.Argument(
+            metavar="ID|FILE|SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
+            help="An election or its certificate; or a role, in which `_` stands for any argument.",
+        ),
     ],
     with_: WithOption = None,
     instance: InstanceOption = "",
@@ -357,8 +362,8 @@ def revoke(
 ) -> None:
     """Take back an election, by its id or certificate; or revoke a role that a rolefile lets yours revoke.
 
-    A role that was revoked by role cannot be entered again until it is reinstated. The administrator may end any
-    membership or election by its id.
+    A role that was revoked by role cannot be entered again until it is reinstated. Where a rolefile asks for several
+    who revoke, nothing ends until the others have. The administrator may end any membership or election by its id.
 
     For example:
 
@@ -368,17 +373,24 @@ def revoke(
 
     `headgate role revoke Meeting Candidate bob --as rmn`
 
+    `headgate role revoke "Hospital.Override('dan', _)" --as chief`
+
     Exit status: 0 revoked, 1 if you may not, 2 if that could not be found out.
     """
     check_text(instance, *what, *(with_ or ()))
     way = Way(node, who, key, broker, certificate, domain)
-    if len(what) > 1:
-        service, role, *args = what
+    named = _role_named(what, instance)
+    if named is not None:
+        service, place, role, args = named
         with judged(), way.client() as client:
             using = None if with_ is None else _shown(with_)
-            version = client.roles.revoke_role(service, role, arguments_of(args), using=using, instance=instance)
-        words = role_words(service, instance, role, arguments_of(args))
-        say(("revoked", "bold green"), f" {words} by version {version}, until it is reinstated")
+            version = client.roles.revoke_role(service, role, args, using=using, instance=place)
+            pending = any(
+                one.pending and (one.service, one.instance, one.role) == (service, place, role)
+                for one in client.roles.overview().revoked
+            )
+        then = "once others have as well" if pending else "until it is reinstated"
+        say(("revoked", "bold green"), f" {role_words(service, place, role, args)} by version {version}, {then}")
         return
     if with_ is not None or instance:
         raise typer.BadParameter("--with and --instance go with SERVICE and ROLE")
@@ -389,9 +401,13 @@ def revoke(
 
 
 def reinstate(
-    service: ServiceArgument,
-    role: RoleArgument,
-    args: GivenArgument = None,
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
+            help="A role with the arguments it was revoked with, of which `_` is open.",
+        ),
+    ],
     with_: WithOption = None,
     instance: InstanceOption = "",
     who: WhoOption = None,
@@ -406,13 +422,18 @@ def reinstate(
     For example:
 
     `headgate role reinstate Meeting Candidate bob --as rmn`
+
+    `headgate role reinstate "Hospital.Override('dan', _)" --as chief`
     """
-    check_text(service, role, instance, *(args or ()), *(with_ or ()))
-    given = arguments_of(args or ())
+    check_text(instance, *what, *(with_ or ()))
+    named = _role_named(what, instance)
+    if named is None:
+        raise typer.BadParameter("name a service and a role, or write them as `Service.Role('a', _)`")
+    service, place, role, given = named
     with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
         using = None if with_ is None else _shown(with_)
-        version = client.roles.reinstate(service, role, given, using=using, instance=instance)
-    say(("reinstated", "bold green"), f" {role_words(service, instance, role, given)} by version {version}")
+        version = client.roles.reinstate(service, role, given, using=using, instance=place)
+    say(("reinstated", "bold green"), f" {role_words(service, place, role, given)} by version {version}")
 
 
 # -- what is shown and what is told ---------------------------------------------------------------------------
@@ -425,6 +446,28 @@ def _end(for_: str | None, until: str | None) -> datetime | None:
 def _shown(given: Iterable[str]) -> list[str]:
     """What is shown: ids as they are, and the certificates of files."""
     return [read_one(Path(one)).text if Path(one).is_file() else one for one in given]
+
+
+def _role_named(what: Sequence[str], instance: str) -> tuple[str, str, str, list[Argument | None]] | None:
+    """The service, instance, role and arguments that are named, in words or as rolefiles write them."""
+    if len(what) > 1:
+        return what[0], instance, what[1], arguments_of(what[2:])
+    if Path(what[0]).is_file():
+        return None
+    try:
+        ref = parse_role(what[0])
+    except BadExpression:
+        if "(" in what[0]:
+            raise
+        return None
+    if ref.service is None:
+        if ref.args:
+            raise typer.BadParameter(f"`{what[0]}` has no service: write it as `Service.{what[0]}`")
+        return None
+    if any(isinstance(term, Variable) and term.name != "_" for term in ref.args):
+        raise typer.BadParameter("text stands in quotes, as in `'dan'`, and what may be anything is `_`")
+    place = ref.instance.value if isinstance(ref.instance, Given) else instance
+    return ref.service, str(place), ref.role, [one.value if isinstance(one, Given) else None for one in ref.args]
 
 
 def _election(given: str) -> tuple[str | None, str | None]:

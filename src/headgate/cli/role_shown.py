@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -20,10 +20,13 @@ from headgate.gateway import role_wire as rw
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.ledger import Ledger
 from headgate.model.errors import NotFound
-from headgate.model.roles import Election, Membership, RoleBook, reference_text
+from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief, render_timestamp
+from headgate.roles.revocation import covers, pending_in
 from headgate.roles.types import describe
+
+_PENDING: Final = "; not in effect until others have as well"
 
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
@@ -78,11 +81,12 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A credential, and its ends; one that is no more as it was at last."""
+    """A credential, and its ends; one that is no more as it was at last. `revoked` is what was revoked by role."""
 
     credential: Held | Elected
     ended: tuple[End, ...] = ()
     in_force: bool = True
+    revoked: tuple[str, ...] = ()
 
 
 def list_(
@@ -165,7 +169,8 @@ def _told(told: rw.RolesAnswer) -> Seen:
         one.service: {role: [f"{a.name}: {a.type}" for a in args] for role, args in one.roles.items()}
         for one in told.services
     }
-    return Seen(tuple(map(_held_told, told.held)), tuple(map(_elected_told, told.elections)), roles)
+    revoked = tuple(map(_revoked_told, told.revoked))
+    return Seen(tuple(map(_held_told, told.held)), tuple(map(_elected_told, told.elections)), roles, revoked)
 
 
 def _held_told(one: rw.MembershipAnswer) -> Held:
@@ -184,9 +189,29 @@ def _kept(state: State, holder: str | None) -> Seen:
     book = state.roles
     held = [one for one in book.memberships.values() if holder in (None, one.holder)]
     elections = [one for one in book.elections.values() if holder in (None, one.elector)]
-    revoked = sorted(f"{role_words(b.service, b.instance, b.role, b.args)}, by {b.revoker}" for b in book.bans)
     roles = {service: _roles_of(book, service) for service in book.rolefiles}
-    return Seen(tuple(map(_held_kept, held)), tuple(map(_elected_kept, elections)), roles, tuple(revoked))
+    return Seen(tuple(map(_held_kept, held)), tuple(map(_elected_kept, elections)), roles, _revoked(book, book.bans))
+
+
+def _revoked(book: RoleBook, bans: Iterable[Ban]) -> tuple[str, ...]:
+    """What was revoked by role, by whom, and whether that is in effect."""
+    is_pending = pending_in(book)
+    return tuple(
+        sorted(
+            _revoked_words(role_words(one.service, one.instance, one.role, one.args), one.revoker, one.by)
+            + (_PENDING if is_pending(one) else "")
+            for one in bans
+        )
+    )
+
+
+def _revoked_words(role: str, revoker: str, by: str) -> str:
+    return f"{role}, by {by} as {revoker}" if by else f"{role}, by {revoker}"
+
+
+def _revoked_told(one: rw.RoleRevokedAnswer) -> str:
+    words = role_words(one.service, one.instance, one.role, rw.arguments_of(one.args))
+    return f"{words}, by you as {one.revoker}{_PENDING if one.pending else ''}"
 
 
 def _held_kept(one: Membership) -> Held:
@@ -268,7 +293,8 @@ def _show_asked(way: Way, name: str, *, json: bool) -> None:
         service = client.roles.rolefile(name) if not held and not elected and _is_service(told, name) else None
     if service is not None:
         roles = {role: [f"{a.name}: {a.type}" for a in args] for role, args in service.roles.items()}
-        _show_service(name, roles, service.statements, None, json=json)
+        revoked = tuple(_revoked_told(one) for one in told.revoked if one.service == name)
+        _show_service(name, roles, service.statements, None, revoked, json=json)
         return
     found: list[Held | Elected] = [*held, *elected]
     if not found:
@@ -293,7 +319,8 @@ def _show_read(way: Way, opened: Domain, name: str, *, json: bool) -> None:
         raise NotFound(f"no membership, election or service `{brief(name)}`", remedy=remedy)
     roles = _roles_of(book, name) if name in book.rolefiles else {}
     text = render_rolefile(book.rolefiles[name]) if name in book.rolefiles else None
-    _show_service(name, roles, text, len(held), json=json)
+    revoked = _revoked(book, [one for one in book.bans if one.service == name])
+    _show_service(name, roles, text, len(held), revoked, json=json)
 
 
 def _story(ledger: Ledger, state: State, id: str) -> Story | None:
@@ -301,11 +328,22 @@ def _story(ledger: Ledger, state: State, id: str) -> Story | None:
     ends = tuple(End(version, reason) for version, reason in ledger.endings(id))
     now = _credential(state, id)
     if now is not None:
-        return Story(now, ends)
+        return Story(now, ends, revoked=_revocations_of(state, state, id))
     if not ends:
         return None
-    last = _credential(ledger.state(ends[-1].version - 1), id)
-    return None if last is None else Story(last, ends, in_force=False)
+    before = ledger.state(ends[-1].version - 1)
+    last = _credential(before, id)
+    return None if last is None else Story(last, ends, in_force=False, revoked=_revocations_of(before, state, id))
+
+
+def _revocations_of(before: State, now: State, id: str) -> tuple[str, ...]:
+    """The revocations by role that now stand against what a membership is, or was."""
+    one = before.roles.memberships.get(id)
+    if one is None:
+        return ()
+    office = one.service, one.instance, one.role
+    about = [ban for ban in now.roles.bans if (ban.service, ban.instance, ban.role) == office]
+    return _revoked(now.roles, [ban for ban in about if covers(ban.args, one.args)])
 
 
 def _credential(state: State, id: str) -> Held | Elected | None:
@@ -315,16 +353,24 @@ def _credential(state: State, id: str) -> Held | Elected | None:
 
 
 def _show_service(
-    name: str, roles: dict[str, list[str]], statements: str | None, held: int | None, *, json: bool
+    name: str,
+    roles: dict[str, list[str]],
+    statements: str | None,
+    held: int | None,
+    revoked: Sequence[str],
+    *,
+    json: bool,
 ) -> None:
     if json:
-        print_json({"service": name, "roles": roles, "statements": statements, "held": held})
+        print_json({"service": name, "roles": roles, "statements": statements, "held": held, "revoked": revoked})
         return
     say(("service     ", ""), (name, "bold"))
     if held is not None:
         say(f"held        {held:,} membership{'' if held == 1 else 's'}")
     for number, line in enumerate(_role_lines(roles)):
         say(f"{'' if number else 'roles':12}{line}")
+    for number, line in enumerate(revoked):
+        say(f"{'' if number else 'revoked':12}{line}")
     if statements is not None:
         say()
         say(statements.rstrip("\n"))
@@ -373,6 +419,8 @@ def _rows(story: Story) -> Iterator[tuple[str, Any]]:
     if one.until is not None:
         yield "until", render_timestamp(one.until)
     yield "record", one.record
+    for line in story.revoked:
+        yield "revoked", line
     for end in story.ended:
         yield "ended", f"by version {end.version}: {end.reason}"
 

@@ -206,13 +206,17 @@ class Roles:
     async def revoke_role(
         self, service: str, role: str, args: Args = (), *, using: Sequence[str] | None = None, instance: str = ""
     ) -> int:
-        """Revoke a role instance by the role after `|>`; it cannot be entered again until it is reinstated."""
+        """Revoke a role by the role after `|>`; it cannot be entered again until it is reinstated.
+
+        An argument that is None, or left out at the end, may be anything: all that fits is revoked. Where a statement
+        asks for several to revoke together, nothing ends until the others have.
+        """
         return await self._by_role("revoke", service, role, args, using, instance)
 
     async def reinstate(
         self, service: str, role: str, args: Args = (), *, using: Sequence[str] | None = None, instance: str = ""
     ) -> int:
-        """Let a role instance be entered again."""
+        """Let a role be entered again that was revoked with the same arguments."""
         return await self._by_role("reinstate", service, role, args, using, instance)
 
     async def _by_role(

@@ -155,11 +155,15 @@ class Roles:
     def revoke_role(
         self, service: str, role: str, args: Args = (), *, using: Sequence[str] | None = None, instance: str = ""
     ) -> int:
-        """Revoke a role instance by the role after `|>`; it cannot be entered again until it is reinstated."""
+        """Revoke a role by the role after `|>`; it cannot be entered again until it is reinstated.
+
+        An argument that is None, or left out at the end, may be anything: all that fits is revoked. Where a statement
+        asks for several to revoke together, nothing ends until the others have.
+        """
         return self._run(self._inner.revoke_role(service, role, args, using=using, instance=instance))
 
     def reinstate(
         self, service: str, role: str, args: Args = (), *, using: Sequence[str] | None = None, instance: str = ""
     ) -> int:
-        """Let a role instance be entered again."""
+        """Let a role be entered again that was revoked with the same arguments."""
         return self._run(self._inner.reinstate(service, role, args, using=using, instance=instance))

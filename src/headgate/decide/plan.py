@@ -505,8 +505,9 @@ def _asked_by(rolefile: Rolefile) -> list[str]:
     """The other services that a rolefile names."""
     found = dict.fromkeys(one.service for one in rolefile.imports)
     for statement in rolefile.statements:
-        parts = (*statement.credentials, *statement.electors, *((statement.revoker,) if statement.revoker else ()))
-        found.update(dict.fromkeys(part.ref.service for part in parts if part.ref.service is not None))
+        refs = [one.ref for one in statement.credentials]
+        refs += [*(one.ref for one in statement.electors), *(one.ref for one in statement.revokers)]
+        found.update(dict.fromkeys(ref.service for ref in refs if ref.service is not None))
     return list(found)
 
 

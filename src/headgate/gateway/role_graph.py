@@ -22,6 +22,7 @@ from headgate.model.roles import Election, Ending, Membership, Record, Reference
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.facts import Mirrored, NotRevoked, When, fact_of
+from headgate.roles.revocation import in_words
 from headgate.roles.transition import transition
 
 MAX_NODES: Final = 5_000
@@ -187,7 +188,8 @@ class _Drawing:
             case When(_, _, leaf):
                 return render_constraint(leaf)
             case NotRevoked(service, instance, role, args, revoker):
-                return f"{render_membership(service, instance, role, args)} is not revoked by {revoker}"
+                revokers = in_words(revoker).replace("`", "")
+                return f"{render_membership(service, instance, role, args)} is not revoked by {revokers}"
             case Mirrored(peer):
                 return f"what {peer} says"
 

@@ -161,7 +161,7 @@ class RoleService:
         self,
         asker: Asker,
         place: Service,
-        wish: tuple[str, tuple[Argument, ...]],
+        wish: tuple[str, tuple[Argument | None, ...]],
         to: str,
         *,
         appointment: bool = False,
@@ -299,13 +299,13 @@ class RoleService:
     # -- revocation by role -----------------------------------------------------------------------------------
 
     def revoke_role(
-        self, asker: Asker, place: Service, wish: tuple[str, tuple[Argument, ...]], shown: Sequence[str] | None
+        self, asker: Asker, place: Service, wish: tuple[str, tuple[Argument | None, ...]], shown: Sequence[str] | None
     ) -> int:
-        """Revoke a role instance by the role after `|>`; it cannot be entered again until it is reinstated."""
+        """Revoke what fits by the role after `|>`; it cannot be entered again until it is reinstated."""
         return self._by_role(RevokeRole, "revokes", asker, place, wish, shown)
 
     def reinstate(
-        self, asker: Asker, place: Service, wish: tuple[str, tuple[Argument, ...]], shown: Sequence[str] | None
+        self, asker: Asker, place: Service, wish: tuple[str, tuple[Argument | None, ...]], shown: Sequence[str] | None
     ) -> int:
         """Let a role instance be entered again."""
         return self._by_role(ReinstateRole, "reinstates", asker, place, wish, shown)
@@ -316,7 +316,7 @@ class RoleService:
         does: str,
         asker: Asker,
         place: Service,
-        wish: tuple[str, tuple[Argument, ...]],
+        wish: tuple[str, tuple[Argument | None, ...]],
         shown: Sequence[str] | None,
     ) -> int:
         state, now = self._begin(asker)

@@ -23,9 +23,10 @@ from headgate.model.rolefiles import Argument, Rolefile, RoleRef, Statement
 from headgate.model.roles import Election, Membership, Reference, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.arguments import conform_arguments
+from headgate.roles.arguments import conform_arguments, pattern_of
 from headgate.roles.book import role_names
 from headgate.roles.entry import Request, derive, elected_roles
+from headgate.roles.revocation import lifted, revocable
 
 Asked: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 Functions: TypeAlias = Mapping[str, RoleFunction]
@@ -165,18 +166,14 @@ class Trial:
 
     def _by_role(self, one: RevokeRole | ReinstateRole, rolefile: Rolefile) -> None:
         shown, _ = self._shown(one)
-        args = conform_arguments(rolefile, one.role, one.args, self._functions)
-        scene = self._scene(one, rolefile)
-        for statement, bound in self._about(rolefile, one.role, args, scene):
-            revoker = statement.revoker
-            if revoker is not None and self._fits_any(scene.own(revoker.ref), shown, bound):
-                return
-        raise RoleDenied(
-            f"`{one.principal}` has shown nothing by which it revokes or reinstates "
-            f"`{render_membership(one.service, one.instance, one.role, args)}`",
-            failure="credentials",
-            remedy="show a membership of the role after `|>`",
-        )
+        args = pattern_of(rolefile, one, self._functions)
+        statements = [each for each in rolefile.statements if each.revokers and each.head.role == one.role]
+        mine = revocable(statements, one, args, shown, self._scene(one, rolefile))
+        if isinstance(one, ReinstateRole):
+            lifted(mine, self._book.bans, statements, one.principal, self._kept_by)
+
+    def _kept_by(self, principal: str) -> Iterator[Membership]:
+        yield from (self._book.memberships[id] for id in self._book.held.get(principal, ()))
 
     def _about(
         self, rolefile: Rolefile, role: str, args: tuple[Argument, ...] | None, scene: Scene

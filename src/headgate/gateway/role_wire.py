@@ -86,7 +86,7 @@ class GrantRequest(Request):
 
 
 class RevokeRoleRequest(Request, rename={"with_": "with"}):
-    """Revokes or reinstates a role instance, by what one shows."""
+    """Revokes or reinstates role instances, by what one shows; an argument that is null or left out may be any."""
 
     role: Name
     args: Arguments = field(default_factory=list)
@@ -208,12 +208,24 @@ class ServiceAnswer(Answer, omit_defaults=False):
     roles: dict[str, list[ArgumentAnswer]]
 
 
+class RoleRevokedAnswer(Answer, omit_defaults=False):
+    """What one has revoked by role; where that takes a quorum, it is `pending` until the others have."""
+
+    service: str
+    role: str
+    args: list[Any]
+    instance: str
+    revoker: str
+    pending: bool
+
+
 class RolesAnswer(Answer, omit_defaults=False):
-    """What one holds, what one may take back, and where there are roles."""
+    """What one holds, what one may take back or reinstate, and where there are roles."""
 
     held: list[MembershipAnswer]
     elections: list[ElectionAnswer]
     services: list[ServiceAnswer]
+    revoked: list[RoleRevokedAnswer] = field(default_factory=list)
 
 
 class RolefileAnswer(Answer):

@@ -36,6 +36,7 @@ from headgate.model.roles import Election, Membership, Service, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.arguments import conform_arguments
+from headgate.roles.revocation import pending_in
 from headgate.roles.types import conform_argument, describe
 
 log = Log("roles")
@@ -80,7 +81,20 @@ async def mine(request: Request, caller: Caller, body: None) -> Response:  # noq
         if who == one.elector or who in one.revokers
     ]
     services = await gateway.run_blocking(_services, state)
-    return answer(rw.RolesAnswer(held, elections, services))
+    revoked = await gateway.run_blocking(_revoked, state, who)
+    return answer(rw.RolesAnswer(held, elections, services, revoked))
+
+
+def _revoked(state: State, who: str) -> list[rw.RoleRevokedAnswer]:
+    """What a principal has revoked by role, in an order that is always the same."""
+    book = state.roles
+    mine, is_pending = sorted((one for one in book.bans if one.by == who), key=repr), pending_in(book)
+    return [
+        rw.RoleRevokedAnswer(
+            one.service, one.role, rw.arguments_told(one.args), one.instance, one.revoker, is_pending(one)
+        )
+        for one in mine
+    ]
 
 
 def _services(state: State) -> list[rw.ServiceAnswer]:
@@ -230,7 +244,7 @@ async def pass_on(request: Request, caller: Caller, body: rw.PassRequest) -> Res
 async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Revoke a role instance by role."""
     gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
+    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
     version = await gateway.run_blocking(gateway.roles.revoke_role, asker, place, wish, body.with_)
     return answer(rw.ChangedAnswer(version))
 
@@ -238,7 +252,7 @@ async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleReque
 async def reinstate(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Let a role instance be entered again."""
     gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
+    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
     version = await gateway.run_blocking(gateway.roles.reinstate, asker, place, wish, body.with_)
     return answer(rw.ChangedAnswer(version))
 
@@ -249,6 +263,11 @@ def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Arg
     if any(one is None for one in found):
         raise BadRequest("every argument is wanted here", remedy="leave none open")
     return role, found
+
+
+def _instances_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument | None, ...]]:
+    """A role with its arguments; what is null may be anything."""
+    return role, rw.arguments_of(args)
 
 
 def _utc(time: datetime | None) -> datetime | None:

@@ -124,12 +124,12 @@ def render_statement(statement: Statement) -> str:
     """`Member(u) <- Login.LoggedOn(u, h)* <|* Chair |>* Chair : (u in staff)*`."""
     _at_most(len(statement.credentials), MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
     _at_most(len(statement.electors), MAX_CREDENTIALS, "MAX_CREDENTIALS", "electors")
+    _at_most(len(statement.revokers), MAX_CREDENTIALS, "MAX_CREDENTIALS", "revokers")
     parts = [render_role(statement.head), "<-"]
     parts += _joined(render_role(one.ref) + _star(one.starred) for one in statement.credentials)
     for one in statement.electors:
         parts.append(f"<|{_star(one.wish)} {render_role(one.ref)}{_star(one.starred)}")
-    if statement.revoker is not None:
-        parts.append(f"|>{_star(statement.revoker.starred)} {render_role(statement.revoker.ref)}")
+    parts += [f"|>{_star(one.starred)} {render_role(one.ref)}" for one in statement.revokers]
     return " ".join(parts + _after_colon(statement.constraint))
 
 
@@ -161,10 +161,11 @@ def render_role(ref: RoleRef) -> str:
     return f"{service}{_plain('role', ref.role)}{_arguments(ref.args)}"
 
 
-def render_membership(service: str, instance: str, role: str, args: Iterable[Argument]) -> str:
-    """`Conf.Member('dm')`, `Doc['thesis'].Author`; the instance `''` is left out."""
+def render_membership(service: str, instance: str, role: str, args: Iterable[Argument | None]) -> str:
+    """`Conf.Member('dm')`, `Doc['thesis'].Author`; the instance `''` is left out, and an open argument is `_`."""
     place = Given(instance) if instance else None
-    return render_role(RoleRef(role, tuple(map(Given, args)), service, place))
+    terms = tuple(Variable("_") if arg is None else Given(arg) for arg in args)
+    return render_role(RoleRef(role, terms, service, place))
 
 
 def render_argument(value: Argument) -> str:

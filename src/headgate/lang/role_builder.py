@@ -184,10 +184,14 @@ class _Builder(Transformer[Token, Any]):
         revokers = [(at, clause) for at, clause in clauses if isinstance(clause, Revoker)]
         if len(electors) > MAX_CREDENTIALS:
             _at_most(clauses[-1][0], len(electors), MAX_CREDENTIALS, "MAX_CREDENTIALS", "electors")
-        if revokers[1:]:
-            raise refusal(revokers[1][0], "a statement has one `|>` at most", "name one revoker's role")
-        revoker = revokers[0][1] if revokers else None
-        return Statement(head, credentials or (), electors, revoker, _constraint(rest[-1]))
+        if len(revokers) > MAX_CREDENTIALS:
+            _at_most(clauses[-1][0], len(revokers), MAX_CREDENTIALS, "MAX_CREDENTIALS", "revokers")
+        if len({clause.starred for _, clause in revokers}) > 1:
+            at = next(at for at, clause in revokers if clause.starred is not revokers[0][1].starred)
+            remedy = "they revoke together: write the star on all of them, or on none"
+            raise refusal(at, "one `|>` has a star, and another has none", remedy)
+        asked = tuple(clause for _, clause in revokers)
+        return Statement(head, credentials or (), electors, asked, _constraint(rest[-1]))
 
     def head(self, name: Token, arguments: _Arguments | None) -> RoleRef:
         return RoleRef(str(name), arguments.terms if arguments else ())

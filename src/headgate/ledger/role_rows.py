@@ -206,15 +206,20 @@ def record_of(row: Stored) -> Record:
 
 def ban_columns(one: Ban) -> Columns:
     """A role instance that was revoked by role."""
-    text = dump([one.service, one.instance, one.role, [dump_argument(arg) for arg in one.args], one.revoker])
+    said: list[object] = [one.service, one.instance, one.role, [dump_argument(arg) for arg in one.args], one.revoker]
+    if one.by or one.office is not None:  # ledgers of formats before 5 do not say
+        said += [one.by, None if one.office is None else _role_json(one.office)]
+    text = dump(said)
     return {"digest": digest_of(text), "content": text}
 
 
 def ban_of(row: Stored) -> Ban:
     """The inverse of `ban_columns`."""
     with decoding("ban", row["digest"]):
-        service, instance, role, args, revoker = json.loads(row["content"])
-        return Ban(service, instance, role, tuple(map(load_argument, args)), revoker)
+        service, instance, role, args, revoker, *given = json.loads(row["content"])
+        by, office = given or ("", None)
+        known = None if office is None else _json_role(office)
+        return Ban(service, instance, role, tuple(map(load_argument, args)), revoker, by, known)
 
 
 def peer_columns(one: Peer) -> Columns:

@@ -16,6 +16,7 @@ from headgate.ledger import role_rows
 from headgate.ledger.codec import Stored
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import Argument, Given, RoleRef, Variable
+from headgate.model.roles import Ban
 from headgate.model.values import brief
 
 ROLE_KINDS: Final = frozenset({"membership", "election", "ban", "peer", "rolefile", "event policy", "representative"})
@@ -28,7 +29,7 @@ def role_name(kind: str, row: Stored) -> str:
             return str(row["id"])
         case "ban":
             one = role_rows.ban_of(row)
-            return f"{_held(one.service, one.instance, one.role, one.args)} by {one.revoker}"
+            return f"{_held(one.service, one.instance, one.role, one.args)} by {_revoker(one)}"
         case "rolefile":
             return str(row["service"])
         case "representative":
@@ -50,7 +51,8 @@ def role_text(kind: str, row: Stored) -> str:
             return _election(row)
         case "ban":
             ban = role_rows.ban_of(row)
-            return f"`{_held(ban.service, ban.instance, ban.role, ban.args)}`, by role `{ban.revoker}`"
+            by = f"by `{ban.by}` as `{ban.revoker}`" if ban.by else f"by role `{ban.revoker}`"
+            return f"`{_held(ban.service, ban.instance, ban.role, ban.args)}`, {by}"
         case "peer":
             peer = role_rows.peer_of(row)
             where = f" at {_line(peer.url)}" if peer.url else ""
@@ -153,7 +155,11 @@ def _election(row: Stored) -> str:
     return said
 
 
-def _held(service: str, instance: str, role: str, args: tuple[Argument, ...]) -> str:
+def _revoker(one: Ban) -> str:
+    return f"{one.revoker} ({one.by})" if one.by else one.revoker
+
+
+def _held(service: str, instance: str, role: str, args: tuple[Argument | None, ...]) -> str:
     try:
         return _line(render_membership(service, instance, role, args))
     except BadDefinition:  # a name that no rolefile can write

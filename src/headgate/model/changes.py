@@ -423,11 +423,14 @@ class PassRevocation:
 
 @dataclass(frozen=True, slots=True)
 class RevokeRole:
-    """A role instance is revoked by someone in the revoker's role (OASIS 3.3.2), and cannot be entered again."""
+    """Role instances are revoked by someone in the revoker's role (OASIS 3.3.2), and cannot be entered again.
+
+    An argument of None, or one that is left out at the end, stands for any.
+    """
 
     service: str
     role: str
-    args: tuple[Argument, ...]
+    args: tuple[Argument | None, ...]
     principal: str
     using: tuple[str, ...] | None
     at: datetime
@@ -436,11 +439,11 @@ class RevokeRole:
 
 @dataclass(frozen=True, slots=True)
 class ReinstateRole:
-    """A role instance that was revoked by role may be entered again."""
+    """What was revoked by role, with these very arguments, may be entered again."""
 
     service: str
     role: str
-    args: tuple[Argument, ...]
+    args: tuple[Argument | None, ...]
     principal: str
     using: tuple[str, ...] | None
     at: datetime

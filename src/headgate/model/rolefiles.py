@@ -305,11 +305,15 @@ class Statement:
     head: RoleRef
     credentials: tuple[Credential, ...] = ()
     electors: tuple[Elector, ...] = ()
-    revoker: Revoker | None = None
+    revokers: tuple[Revoker, ...] = ()
+    """Several are a quorum: it is revoked once a different principal has revoked it for each."""
     constraint: Constraint = ALWAYS
     line: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
+        if len({one.starred for one in self.revokers}) > 1:
+            message = f"one `|>` of `{self.head.role}` has a star, and another has none"
+            raise BadDefinition(message, remedy="they revoke together: write the star on all of them, or on none")
         if self.head.service is not None or self.head.instance is not None:
             raise BadDefinition(f"`{self.head.role}` is entered at its own service", remedy="leave the service out")
 

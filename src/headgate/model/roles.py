@@ -138,14 +138,22 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A role instance that was revoked by role, so that it cannot be entered again until reinstated (OASIS 4.11)."""
+    """A role instance that was revoked by role, so that it cannot be entered again until reinstated (OASIS 4.11).
+
+    Where a statement asks for a quorum, that is so once its other revocations are there (`roles.revocation`).
+    """
 
     service: str
     instance: str
     role: str
-    args: tuple[Argument, ...]
+    args: tuple[Argument | None, ...]
+    """None stands for any: all instances that fit are revoked."""
     revoker: str
     """The revoker's role, as the statement names it: `Chair`, `Hr.Manager`."""
+    by: str = ""
+    """Who revoked it; not known of ledgers that come from before quorums."""
+    office: RoleRef | None = None
+    """What the revoker was: a role with its service, instance and arguments."""
 
 
 @dataclass(frozen=True, slots=True)

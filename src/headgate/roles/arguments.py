@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from headgate.decide.constraint_names import in_relations
 from headgate.decide.constraints import RoleFunction, is_monitored
+from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import Argument, Both, Constraint, Credential, Holds, Rolefile, Starred, Statement
@@ -32,6 +33,15 @@ def conform_arguments(
         raise RoleDenied(f"`{brief(role)}` has {len(types)} arguments, not {len(args)}", failure="misuse")
     pairs = zip(types, args, strict=True)
     return tuple(None if arg is None else conform_argument(type, arg, parsers=functions) for type, arg in pairs)
+
+
+def pattern_of(
+    rolefile: Rolefile, request: RevokeRole | ReinstateRole, functions: Mapping[str, RoleFunction]
+) -> tuple[Argument | None, ...]:
+    """The arguments of a role that are revoked or reinstated; those that are left out at the end are open."""
+    size = max((len(one.head.args) for one in rolefile.statements if one.head.role == request.role), default=0)
+    given = (*request.args, *(None,) * (size - len(request.args)))
+    return conform_arguments(rolefile, request.role, given, functions)
 
 
 def refuse_errors(

@@ -9,7 +9,7 @@ Leaves out: who may ask (`gateway`), and certificates (`trust`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -34,16 +34,28 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import BadDefinition, NotFound, RoleDenied, UnknownName
 from headgate.model.limits import MAX_ELECTIONS, MAX_SHOWN
-from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Term, Variable
+from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Statement
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.roles.arguments import conform_arguments, refuse_errors, settle_rolefile
+from headgate.roles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile
 from headgate.roles.book import role_names
-from headgate.roles.entry import Derived, Request, derive, elected_roles, office_of, shares_office
-from headgate.roles.facts import NotRevoked, text_of
+from headgate.roles.entry import Derived, Request, derive, elected_roles, shares_office
+from headgate.roles.facts import NotRevoked, fact_of, revocation_key
 from headgate.roles.formula import membership_rule
 from headgate.roles.mirroring import Mirroring
+from headgate.roles.revocation import (
+    counts_alone,
+    covers,
+    is_complete,
+    lifted,
+    office_name,
+    office_of,
+    on_entry,
+    revocable,
+    rule_of,
+    settled_by,
+)
 
 
 class Asking(Mirroring):
@@ -209,9 +221,11 @@ class Asking(Mirroring):
                 links.append(Link(election.record))
             if elector.starred:
                 links.append(Link(election.office_record))
-        if statement.revoker is not None and statement.revoker.starred:
-            links.append(self.fact(self._not_revoked(found, statement.revoker.ref)))
-        rule = membership_rule(statement.constraint, found.bound, scene, self.records, self.fact)
+        if any(one.starred for one in statement.revokers):
+            links.append(
+                self.fact(NotRevoked(found.service, found.instance, found.role, found.args, rule_of(statement)))
+            )
+        rule = membership_rule(on_entry(statement), found.bound, scene, self.records, self.fact)
         if rule is False:  # it was true a moment ago: a function that answers otherwise when asked again
             raise RoleDenied(
                 f"what `{found.role}` rests on does not hold any more", failure="revocation", remedy="try again"
@@ -219,9 +233,6 @@ class Asking(Mirroring):
         if isinstance(rule, Link):
             links.append(rule)
         return list(dict.fromkeys(links))
-
-    def _not_revoked(self, found: Derived, revoker: RoleRef) -> NotRevoked:
-        return NotRevoked(found.service, found.instance, found.role, found.args, _office_name(revoker))
 
     def _elect(self, request: ElectRole) -> None:
         self.fresh(request.id)
@@ -303,7 +314,7 @@ class Asking(Mirroring):
                     made = fit(scene.own(elector.ref), one, bound)
                     if made is not None:
                         office = one
-                        settled.append(tuple(_known(term, made) for term in head))
+                        settled.append(tuple(settled_by(term, made) for term in head))
                         break
         if office is None:
             return None
@@ -361,64 +372,43 @@ class Asking(Mirroring):
         self._look_again_at_bans(request)
 
     def _reinstate(self, request: ReinstateRole) -> None:
-        lifted = self._revocable(request)
-        self.bans.difference_update(lifted)
-        # A revoker whom no statement names any more cannot take back what it did: whoever may revoke now can.
-        names = self._revokers(request.service, request.role)
-        args = lifted[0].args
-        self.bans -= {one for one in self._bans_of(request, args) if one.revoker not in names}
+        statements = self._revoked_by(request)
+        self.bans -= lifted(self._revocable(request), self.bans, statements, request.principal, self.kept_by)
         self._look_again_at_bans(request)
 
-    def _bans_of(self, request: RevokeRole | ReinstateRole, args: tuple[Argument, ...]) -> Iterator[Ban]:
-        wanted = tuple(map(same, args))
-        for one in self.bans:
-            place = one.service, one.instance, one.role
-            if place == (request.service, request.instance, request.role) and tuple(map(same, one.args)) == wanted:
-                yield one
-
     def _look_again_at_bans(self, request: RevokeRole | ReinstateRole) -> None:
-        args = self._conformed(request.service, request.role, request.args)
-        for revoker in self._revokers(request.service, request.role):
-            fact = NotRevoked(request.service, request.instance, request.role, args, revoker)
-            ref = self.records.of_fact(text_of(fact))
-            if ref is not None:
+        place = request.service, request.instance
+        args = self._pattern(request)
+        for text in list(self.book.interest.of([revocation_key(place, request.role, args)])):
+            ref, fact = self.records.of_fact(text), fact_of(text)
+            if ref is not None and isinstance(fact, NotRevoked) and covers(args, fact.args):
                 self.records.set(ref, self.holds(fact))
 
-    def _revokers(self, service: str, role: str) -> dict[str, None]:
-        statements = self._rolefile(service).statements
-        return {
-            _office_name(one.revoker.ref): None
-            for one in statements
-            if one.revoker is not None and one.head.role == role
-        }
+    def _revoked_by(self, request: RevokeRole | ReinstateRole) -> list[Statement]:
+        """The statements by which a role may be revoked."""
+        statements = self._rolefile(request.service).statements
+        return [one for one in statements if one.revokers and one.head.role == request.role]
 
-    def _revocable(self, request: RevokeRole | ReinstateRole) -> list[Ban]:
-        """What a client may revoke, or reinstate, of a role instance with what it shows."""
+    def _pattern(self, request: RevokeRole | ReinstateRole) -> tuple[Argument | None, ...]:
+        return pattern_of(self._rolefile(request.service), request, self.functions)
+
+    def _revocable(self, request: RevokeRole | ReinstateRole) -> dict[Ban, bool]:
+        """What a client may revoke, or reinstate, with what it shows; and whether that is enough for a statement."""
         self.holder(request.principal)
         shown, _ = self._shown(request.principal, request.using)
-        args = self._conformed(request.service, request.role, request.args)
         scene = self.scene((request.service, request.instance), request.principal)
-        found: dict[Ban, None] = {}
-        for statement in self._rolefile(request.service).statements:
-            if statement.revoker is None or statement.head.role != request.role:
+        return revocable(self._revoked_by(request), request, self._pattern(request), shown, scene)
+
+    def _drop_incomplete(self, service: str, old: Rolefile | None, new: Rolefile | None) -> None:
+        """Of a quorum that another rolefile no longer asks for, what was not complete comes to nothing."""
+        for ban in [one for one in self.bans if one.service == service]:
+            before = [one for one in (old or Rolefile()).statements if one.revokers and one.head.role == ban.role]
+            named = {office_name(one.ref) for statement in (new or Rolefile()).statements for one in statement.revokers}
+            if counts_alone(ban, before) or ban.revoker in named:
                 continue
-            if len(statement.head.args) != len(args):
-                continue
-            bound = unify(zip(map(scene.settled, statement.head.args), args, strict=True), {})
-            if bound is None:
-                continue
-            revoker = scene.own(statement.revoker.ref)
-            if any(fit(revoker, one, bound) is not None for one in shown):
-                name = _office_name(statement.revoker.ref)
-                found[Ban(request.service, request.instance, request.role, args, name)] = None
-        if not found:
-            name = render_membership(request.service, request.instance, request.role, args)
-            raise RoleDenied(
-                f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
-                failure="credentials",
-                remedy="show a membership of the role after `|>`",
-            )
-        return list(found)
+            bans = [one for one in self.bans if (one.service, one.instance, one.role) == (*_place(ban), ban.role)]
+            if not any(is_complete(one, _place(ban), ban.args, bans) for one in before):
+                self.bans.discard(ban)
 
     # -- rolefiles --------------------------------------------------------------------------------------------
 
@@ -427,6 +417,7 @@ class Asking(Mirroring):
         check_name("service", service)
         if service in self.peers:
             raise BadDefinition(f"`{service}` is a service of another domain", remedy="choose another name")
+        old = self.rolefiles.get(service)
         if rolefile is None:
             if service not in self.rolefiles:
                 raise UnknownName(f"no service `{brief(service)}`")
@@ -435,6 +426,7 @@ class Asking(Mirroring):
             rolefile = settle_rolefile(rolefile, self.state, self.rolefiles, self.functions)
             refuse_errors(rolefile, service, self.state, self.rolefiles, self.functions)
             self.rolefiles[service] = rolefile
+        self._drop_incomplete(service, old, rolefile)
         kept = {render_statement(one) for one in (rolefile or Rolefile()).statements}
         entered = [one for one in self.state.roles.memberships.values() if one.service == service and one.statement]
         entered += [one for one in self.begun.values() if one.service == service and one.statement]
@@ -521,12 +513,5 @@ def _is_main(ref: RoleRef) -> bool:
     return ref.instance in (None, Given(""))
 
 
-def _office_name(ref: RoleRef) -> str:
-    """A revoker's role by name, without its arguments."""
-    return render_role(replace(ref, args=()))
-
-
-def _known(term: Term, bound: Mapping[str, Argument]) -> Argument | None:
-    if isinstance(term, Given):
-        return term.value
-    return bound.get(term.name) if isinstance(term, Variable) else None
+def _place(ban: Ban) -> Service:
+    return ban.service, ban.instance

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 
+from headgate.decide.constraint_names import variables
 from headgate.model.rolefiles import Rolefile, RoleRef, Statement, Variable
 from headgate.roles.event_checking import check_event_policy
 from headgate.roles.findings import Finding, error, ordered, warning
@@ -18,6 +19,7 @@ from headgate.roles.names import Names, called, check_bound, check_names, counte
 from headgate.roles.precedence import ambiguities
 from headgate.roles.reach import is_own, needed, never_apply
 from headgate.roles.renaming import canonical
+from headgate.roles.revocation import of_revokers, on_entry, only_compares, revoker_variables
 from headgate.roles.types import REMEDIES, Signature, signatures
 
 __all__ = ["Finding", "check_event_policy", "check_rolefile"]
@@ -45,7 +47,8 @@ def check_rolefile(
     findings += (error(clash.code, clash.line, clash.message, REMEDIES[clash.code]) for clash in found.clashes)
     for statement in rolefile.statements:
         findings += check_names(statement.constraint, statement.line, names)
-        findings += check_bound(statement.constraint, _bound(statement), statement.line, names.gives_rows)
+        findings += check_bound(on_entry(statement), _bound(statement), statement.line, names.gives_rows)
+        findings += _of_revokers(statement)
         findings += _stars_of_functions(statement, entry_only)
         findings += _idle_stars(statement)
     findings += _undefined(rolefile, service, known, roles)
@@ -74,6 +77,18 @@ def _bound(statement: Statement) -> frozenset[str]:
     return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
 
 
+def _of_revokers(statement: Statement) -> Iterator[Finding]:
+    """What is asked of those who revoke together is looked at whenever one of them does, and knows nothing else."""
+    said_of = of_revokers(statement)
+    if not only_compares(said_of):
+        message = f"`{said(said_of)}` is asked of those who revoke together, and does more than compare"
+        yield error("revokers", statement.line, message, "compare their arguments, without a star: `x != y`")
+    known = revoker_variables(statement) | {term.name for term in statement.head.args if isinstance(term, Variable)}
+    for name in sorted(variables(said_of) - known):
+        message = f"nothing gives `{name}` a value in `{said(said_of)}` when `{statement.head.role}` is revoked"
+        yield error("unbound", statement.line, message, "name it in the head, or in what stands after `|>`")
+
+
 def _stars_of_functions(statement: Statement, entry_only: Collection[str]) -> Iterator[Finding]:
     for leaf, starred in leaves(statement.constraint):
         for name in called(leaf) if starred else ():
@@ -84,8 +99,8 @@ def _stars_of_functions(statement: Statement, entry_only: Collection[str]) -> It
 
 def _idle_stars(statement: Statement) -> Iterator[Finding]:
     """Revocations that remove nobody for want of a star."""
-    role, revoker = statement.head.role, statement.revoker
-    if revoker is not None and not revoker.starred:
+    role = statement.head.role
+    for revoker in statement.revokers[:1] if not all(one.starred for one in statement.revokers) else ():
         message = f"`|> {said(revoker.ref)}` has no star: revoking `{role}` bars who is not in it, and removes nobody"
         yield warning("idle-revoker", statement.line, message, f"write `|>* {said(revoker.ref)}` to remove at once")
     for one in statement.electors:
@@ -97,7 +112,7 @@ def _idle_stars(statement: Statement) -> Iterator[Finding]:
 
 def _not_followed(rolefile: Rolefile, service: str) -> Iterator[Finding]:
     """Roles that can be revoked by role, and are used where their loss is not followed (OASIS 3.4.2)."""
-    ejected = {one.head.role for one in rolefile.statements if one.revoker is not None and one.revoker.starred}
+    ejected = {one.head.role for one in rolefile.statements if any(each.starred for each in one.revokers)}
     for statement in rolefile.statements:
         for one in statement.credentials:
             if not one.starred and is_own(one.ref, service) and one.ref.role in ejected:
@@ -134,8 +149,7 @@ def is_defined(ref: RoleRef, known: Callable[[str], Rolefile | None]) -> bool:
 
 def _references(statement: Statement) -> Iterator[RoleRef]:
     yield from needed(statement)
-    if statement.revoker is not None:
-        yield statement.revoker.ref
+    yield from (one.ref for one in statement.revokers)
     yield from counted(statement.constraint)
 
 

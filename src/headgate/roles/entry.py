@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
+from headgate.decide.constraint_names import counted_variables, variables
 from headgate.decide.constraints import Bindings, Scene, solutions
 from headgate.decide.rolebook import alike, fit, same, unify
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS
-from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Statement, Variable
+from headgate.model.rolefiles import Argument, Elector, Given, Rolefile, RoleRef, Statement, Variable
 from headgate.model.roles import Ban, Election, Membership
+from headgate.roles.revocation import Revoked, office_of, on_entry, variables_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,7 @@ class _Derivation:
         for election in request.elections:
             if (election.service, election.instance) == (scene.service, scene.instance):
                 self.elections.setdefault(election.role, []).append(election)
-        self.banned = {
-            (one.role, *map(same, one.args))
-            for one in request.bans
-            if (one.service, one.instance) == (scene.service, scene.instance)
-        }
+        self.revoked = Revoked(rolefile, (scene.service, scene.instance), request.bans)
         for number, statement in enumerate(self.statements):
             for name in {self._kind(one.ref) for one in statement.credentials}:
                 self.users.setdefault(name, []).append(number)
@@ -201,7 +199,7 @@ class _Derivation:
         listed = [tuple(self.listed.get(self._kind(ref), ())) for ref in refs]
         for credentials, after in self._credentials(refs, listed, bound, seen):
             for elections, then in self._elections(statement, (), after):
-                for made in solutions(statement.constraint, then, self.scene):
+                for made in solutions(on_entry(statement), then, self.scene):
                     args = self._head(statement, made)
                     if args is None or not self._elected(elections, args) or self._is_banned(statement, args):
                         continue
@@ -299,7 +297,7 @@ class _Derivation:
         return tuple(args)
 
     def _is_banned(self, statement: Statement, args: tuple[Argument, ...]) -> bool:
-        return statement.revoker is not None and (statement.head.role, *map(same, args)) in self.banned
+        return bool(statement.revokers) and (statement.head.role, args) in self.revoked
 
 
 def _meant(ref: RoleRef, one: Candidate, bound: Bindings) -> Bindings | None:
@@ -334,11 +332,19 @@ def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None
     return unify([(Given("") if ref.instance is None else ref.instance, instance), *held], bound)
 
 
+def _only_in(elector: Elector, statement: Statement) -> frozenset[str]:
+    """The variables of an elector's clause that stand nowhere else in its statement, and so ask for nothing."""
+    others = [one.ref for one in statement.electors if one is not elector]
+    elsewhere = variables_in([statement.head, *(one.ref for one in statement.credentials), *others])
+    told = variables(statement.constraint) | counted_variables(statement.constraint)
+    return variables_in([elector.ref]) - elsewhere - told
+
+
 def shares_office(one: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
     """Is a membership one in which the same election could have been made: of the elector's role, and of its arguments?
 
-    Those are what the elector's clause binds: only what it leaves out, or calls `_`, may differ. Where no statement
-    asks for that office any more, all of them are the same.
+    Those are what the elector's clause binds: what it leaves out, or calls by a name that the statement uses for
+    nothing else, may differ. Where no statement asks for that office any more, all of them are the same.
     """
     asked = False
     for statement in () if rolefile is None else rolefile.statements:
@@ -352,11 +358,7 @@ def shares_office(one: Membership, election: Election, rolefile: Rolefile | None
             made = in_office(ref, election.office, bound or {})
             if made is not None:
                 asked = True
-                if fit(ref, one, made) is not None:
+                alone = _only_in(elector, statement)
+                if fit(ref, one, {name: value for name, value in made.items() if name not in alone}) is not None:
                     return True
     return not asked and office_of(one) == election.office
-
-
-def office_of(one: Membership) -> RoleRef:
-    """What the holder of a membership is, as a reference."""
-    return RoleRef(one.role, tuple(Given(arg) for arg in one.args), one.service, Given(one.instance))

@@ -61,13 +61,19 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class NotRevoked:
-    """A role instance has not been revoked by whoever holds the revoker's role (OASIS 4.11)."""
+    """A role instance has not been revoked by those who may (OASIS 4.11)."""
 
     service: str
     instance: str
     role: str
     args: tuple[Argument, ...]
     revoker: str
+    """Who may, as `roles.revocation` has it: a role, or the clauses of a quorum."""
+
+    @property
+    def office(self) -> tuple[str, str, str]:
+        """The service, the instance and the role."""
+        return self.service, self.instance, self.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +177,9 @@ def depends_on(fact: Fact) -> frozenset[Key]:
 
     A name may come to mean a role, a relation or a function, so a fact that has one depends on all three.
     """
+    if isinstance(fact, NotRevoked):
+        place = fact.service, fact.instance
+        return frozenset({revocation_key(place, fact.role), revocation_key(place, fact.role, fact.args)})
     if not isinstance(fact, When) or member_of(fact) is not None:
         return frozenset()
     return frozenset(_keys(fact))
@@ -245,6 +254,12 @@ def name_key(name: str) -> Key:
 def role_key(place: Service, role: str) -> Key:
     """What depends on who holds a role, whoever it is, depends on this."""
     return ("role", *place, role)
+
+
+def revocation_key(place: Service, role: str, args: tuple[Argument | None, ...] | None = None) -> Key:
+    """What depends on revocations of a role depends on this; or on those of one instance, where no argument is open."""
+    key = ("revocation", *place, role)
+    return key if args is None or None in args else (*key, *map(same, args))
 
 
 def holder_keys(one: Membership) -> set[Key]:

@@ -256,8 +256,8 @@ class Inference:
             self._role(credential.ref)
         for elector in statement.electors:
             self._role(elector.ref)
-        if statement.revoker is not None:
-            self._role(statement.revoker.ref)
+        for revoker in statement.revokers:
+            self._role(revoker.ref)
         self._constraint(statement.constraint)
 
     def _constraint(self, c: Constraint) -> None:

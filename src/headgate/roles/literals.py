@@ -71,7 +71,7 @@ class _Reading:
                 head=self._role(statement.head),
                 credentials=tuple(replace(one, ref=self._role(one.ref)) for one in statement.credentials),
                 electors=tuple(replace(one, ref=self._role(one.ref)) for one in statement.electors),
-                revoker=statement.revoker and replace(statement.revoker, ref=self._role(statement.revoker.ref)),
+                revokers=tuple(replace(one, ref=self._role(one.ref)) for one in statement.revokers),
                 constraint=self._constraint(statement.constraint),
             )
         except HeadgateError as error:

@@ -37,7 +37,9 @@ class Mirroring(Settling):
         if old is not None and (old.key, old.service) != (peer.key, peer.service):
             self.remove_peer(peer.name)
             old = None
-        self.peers[peer.name] = peer if old is None else replace(peer, heard=old.heard, number=old.number)
+        if old is not None:
+            peer = replace(peer, heard=old.heard if peer.heard is None else peer.heard, number=old.number)
+        self.peers[peer.name] = peer
 
     def remove_peer(self, name: str) -> None:
         """End all that rests on another domain's service."""

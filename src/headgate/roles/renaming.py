@@ -94,13 +94,12 @@ def in_constraint(c: Constraint, to: Renamed) -> Constraint:
 
 def in_statement(statement: Statement, to: Renamed) -> Statement:
     """A statement with other variables."""
-    revoker = statement.revoker
     return replace(
         statement,
         head=in_role(statement.head, to),
         credentials=tuple(replace(one, ref=in_role(one.ref, to)) for one in statement.credentials),
         electors=tuple(replace(one, ref=in_role(one.ref, to)) for one in statement.electors),
-        revoker=replace(revoker, ref=in_role(revoker.ref, to)) if revoker is not None else None,
+        revokers=tuple(replace(one, ref=in_role(one.ref, to)) for one in statement.revokers),
         constraint=in_constraint(statement.constraint, to),
     )
 

@@ -16,7 +16,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene, is_monitored, truth
-from headgate.decide.rolebook import alike
 from headgate.lang.render_roles import render_constraint, render_membership
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
 from headgate.model.limits import MAX_ENTRY_STEPS, MAX_FACT_TURNS, MAX_HELD
@@ -56,6 +55,7 @@ from headgate.roles.facts import (
     text_of,
 )
 from headgate.roles.places import Changes
+from headgate.roles.revocation import in_words, is_revoked_by
 
 _FIRST = frozenset({"it was revoked", "its holder left", "its holder is no more", "its time is over"})
 """Reasons to end that are worth passing on."""
@@ -197,7 +197,8 @@ class Settling:
             case When(service, instance, leaf):
                 return truth(leaf, {}, self._view((service, instance)))
             case NotRevoked():
-                return not any(_is_of(ban, fact) for ban in self.bans)
+                bans = [ban for ban in self.bans if (ban.service, ban.instance, ban.role) == fact.office]
+                return not is_revoked_by(fact.revoker, fact.office[:2], fact.args, bans)
             case Mirrored():
                 return None
 
@@ -509,19 +510,11 @@ def _began(one: Membership | Election) -> tuple[int, int]:
     return _age(one.record)
 
 
-def _is_of(ban: Ban, fact: NotRevoked) -> bool:
-    return (
-        (ban.service, ban.instance, ban.role, ban.revoker) == (fact.service, fact.instance, fact.role, fact.revoker)
-        and len(ban.args) == len(fact.args)
-        and all(map(alike, ban.args, fact.args))
-    )
-
-
 def _said(fact: Fact, negated: bool) -> str:
     match fact:
         case When(_, _, leaf):
             return f"`{render_constraint(leaf)}` {'holds now' if negated else 'no longer holds'}"
         case NotRevoked(service, instance, role, args, revoker):
-            return f"`{render_membership(service, instance, role, args)}` was revoked by `{revoker}`"
+            return f"`{render_membership(service, instance, role, args)}` was revoked by {in_words(revoker)}"
         case Mirrored(peer):
             return f"`{peer}` revoked it"

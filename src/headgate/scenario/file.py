@@ -28,6 +28,7 @@ from headgate.scenario.declared import (
 )
 from headgate.scenario.expect import read_expect
 from headgate.scenario.fitting import check_fit
+from headgate.scenario.peers import read_peers
 from headgate.scenario.register import Register
 from headgate.scenario.roles import ROLE_KEYS, read_roles, warnings
 from headgate.scenario.rules import RuleIds
@@ -35,7 +36,7 @@ from headgate.scenario.steps import read_steps
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 from headgate.scenario.yamlfile import Node, load_yaml
 
-_KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "certificates", "identities", "steps", "expect")
+_KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect")
 
 
 def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
@@ -78,4 +79,4 @@ def _first(
     changes += [*declared(top, registered, ids, ADMINISTRATOR), *given(top, keys)]
     if "coordinator" not in top and root != keys.own:
         changes.append((SetCoordinator(root), top["certificates" if "certificates" in top else "principals"].place))
-    return [*changes, *read_roles(top)]
+    return [*changes, *read_peers(top), *read_roles(top)]

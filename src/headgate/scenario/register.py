@@ -28,6 +28,8 @@ class Register:
     lists: dict[str, RevocationList] = field(default_factory=dict)
     untils: set[datetime] = field(default_factory=set)
     """When memberships and elections end that steps have said an end of."""
+    silent: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
+    """Since when services of other domains are silent, and until when that is borne."""
 
     def knows(self, id: str) -> bool:
         """Is it the id of a statement?"""
@@ -90,6 +92,7 @@ class Register:
         spans += [one.validity for one in self.identities.values()]
         yield from (span.until for span in spans if span.until is not None)
         yield from self.untils
+        yield from (borne for _, borne in self.silent.values())
         for each in self.certificates.values():
             if each.freshness is not None and each.issuer in self.lists:
                 yield self.lists[each.issuer].issued + timedelta(seconds=each.freshness)

@@ -14,24 +14,36 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from headgate.lang.render_roles import render_membership
-from headgate.lang.rolefile import parse_argument, parse_role
-from headgate.model.changes import ElectRole, EndCredential, EnterRole, GrantRole, ReinstateRole, RevokeRole
+from headgate.lang.rolefile import parse_argument, parse_role, parse_rolefile
+from headgate.model.changes import (
+    ElectRole,
+    EndCredential,
+    EnterRole,
+    GrantRole,
+    MirrorRole,
+    PassRevocation,
+    ReinstateRole,
+    RevokeRole,
+)
 from headgate.model.errors import HeadgateError
-from headgate.model.rolefiles import Argument, Asked, Given, RoleRef, Term, Variable
+from headgate.model.rolefiles import Argument, Asked, Given, Rolefile, RoleRef, Term, Variable
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.book import role_names
 from headgate.roles.types import infer
 from headgate.scenario.authority import read_time
+from headgate.scenario.peers import PeerSteps
 from headgate.scenario.register import Register
 from headgate.scenario.roles import parsed
-from headgate.scenario.story import Claim, HoldingClaim, RoleStep, StateClaim
+from headgate.scenario.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
 from headgate.scenario.yamlfile import Node
 
 GRANT_KEYS: Final = ("id", "service", "role", "args", "to", "instance", "until", "appointment")
 ENTER_KEYS: Final = ("id", "service", "role", "args", "as", "with", "instance", "origin")
 ELECT_KEYS: Final = ("id", "service", "role", "args", "as", "with", "to", "until", "revoke_on_exit", "instance")
 REVOKE_KEYS: Final = ("id", "service", "role", "args", "by", "with", "instance")
+OPEN: Final = "_"
+"""An argument of a role that is revoked, whatever it is."""
 REINSTATE_KEYS: Final = ("service", "role", "args", "as", "with", "instance")
 CLAIM_KEYS: Final = ("holds", "lacks", "state")
 
@@ -49,7 +61,10 @@ class RoleSteps:
     state: State
     register: Register
     principal: Callable[[Node], str]
+    peers: PeerSteps
     denying: bool = False
+    rolefiles: dict[str, Rolefile] = field(default_factory=dict)
+    """The rolefiles as far as the story has come."""
     credentials: set[str] = field(default_factory=set)
     """The ids of memberships and elections that steps declare."""
     _named: list[tuple[Node, str]] = field(default_factory=list)
@@ -57,9 +72,35 @@ class RoleSteps:
     _said: set[str] = field(default_factory=set)
     """Text that was given as an argument."""
     _nameless: int = 0
-    _granted: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    _sizes: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    """How many arguments the roles have that are ever defined, or given."""
+
+    def __post_init__(self) -> None:
+        for service, rolefile in self.state.roles.rolefiles.items():
+            self.learn(service, rolefile)
+
+    def learn(self, service: str, rolefile: Rolefile | None) -> None:
+        """From now on a service has another rolefile."""
+        if rolefile is None:
+            self.rolefiles.pop(service, None)
+            return
+        self.rolefiles[service] = rolefile
+        for one in rolefile.statements:
+            self._sizes.setdefault((service, one.head.role), set()).add(len(one.head.args))
+        for each in rolefile.declarations:
+            self._sizes.setdefault((service, each.role), set()).add(len(each.parameters))
 
     # -- steps ------------------------------------------------------------------------------------------------
+
+    def change(self, node: Node) -> tuple[RolefileText, ...]:
+        """Other rolefiles."""
+        found: list[RolefileText] = []
+        for service, inner in node.mapping().items():
+            text = None if inner.data is None else inner.text()
+            if not self.denying:
+                self.learn(service, None if text is None else parsed(inner, parse_rolefile))
+            found.append(RolefileText(inner.place, service, text))
+        return tuple(found)
 
     def grant(self, node: Node) -> RoleStep:
         """A service gives a role for its own reasons."""
@@ -68,7 +109,9 @@ class RoleSteps:
         service, role = fields["service"].name(), fields["role"].text()
         args = self._whole(fields, service, role)
         if not self.denying:
-            self._granted.setdefault((service, role), set()).add(len(args))
+            self._sizes.setdefault((service, role), set()).add(len(args))
+        if service in self.peers:
+            return self._mirror(node, fields, id, args)
         request = GrantRole(
             id,
             service,
@@ -80,6 +123,16 @@ class RoleSteps:
             self._until(fields),
         )
         return RoleStep(node.place, request, f"grant `{id}`", id=id)
+
+    def _mirror(self, node: Node, fields: Mapping[str, Node], id: str, args: tuple[Argument, ...]) -> RoleStep:
+        """A service of another domain gives a role, which is known here by its word."""
+        for key in fields.keys() & {"until", "appointment"}:
+            fields[key].refuse(f"`{key}` is for services of this domain", "leave it out, and revoke the role")
+        asked = MirrorRole(
+            *(id, fields["service"].text(), fields["role"].text(), args, self.principal(fields["to"])),
+            *(0, True, self.register.clock, _instance(fields)),
+        )
+        return RoleStep(node.place, self.peers.grant(asked, keep=not self.denying), f"grant `{id}`", id=id)
 
     def enter(self, node: Node) -> RoleStep:
         """A client asks to enter a role."""
@@ -119,7 +172,14 @@ class RoleSteps:
         )
         return RoleStep(node.place, request, f"elect `{id}`", who, id)
 
-    def revoke(self, node: Node) -> RoleStep:
+    def pass_on(self, node: Node) -> RoleStep:
+        """The right to revoke an election goes to another in the elector's role, too."""
+        fields = node.fields(("id", "as", "to"), required=("id", "as", "to"))
+        id, who, to = fields["id"].name(), self.principal(fields["as"]), self.principal(fields["to"])
+        self._name(fields["id"])
+        return RoleStep(node.place, PassRevocation(id, who, to), f"pass `{id}`", who, id)
+
+    def revoke(self, node: Node) -> RoleStep | OtherStep:
         """A membership or an election ends; or a role is revoked by whoever holds the revoker's role."""
         fields = node.fields(REVOKE_KEYS)
         if not fields:
@@ -134,6 +194,8 @@ class RoleSteps:
         id = fields["id"].name()
         self._name(fields["id"])
         by = self.principal(fields["by"]) if "by" in fields else None
+        if by is None and id in self.peers.given:
+            return self.peers.revoke(node, id, keep=not self.denying)
         return RoleStep(node.place, EndCredential(id, by), f"revoke `{id}`", by, id)
 
     def reinstate(self, node: Node) -> RoleStep:
@@ -145,7 +207,7 @@ class RoleSteps:
         fields = node.fields(keys, ("service", "role", who))
         principal = self.principal(fields[who])
         service, role = self._known_role(fields)
-        args = self._whole(fields, service, role)
+        args = tuple(None if arg == OPEN else arg for arg in self._wanted(fields, service, role) or ())
         request = made(service, role, args, principal, self._using(fields), self.register.clock, _instance(fields))
         word = "reinstate" if who == "as" else "revoke"
         return RoleStep(
@@ -205,7 +267,7 @@ class RoleSteps:
         """Whom a rule is for, if that is said by role; a service without a rolefile has whatever roles it gives."""
         role = node.mapping().get("role")
         ref = None if role is None or self.denying else parsed(role, parse_role)
-        if role is not None and ref is not None and ref.service in self.state.roles.rolefiles:
+        if role is not None and ref is not None and ref.service in self.rolefiles:
             self._meant.append((role, ref))
 
     def finish(self) -> None:
@@ -221,11 +283,7 @@ class RoleSteps:
 
     def _check_meant(self, node: Node, ref: RoleRef) -> None:
         service = str(ref.service)
-        sizes = set(self._granted.get((service, ref.role), ()))
-        rolefile = self.state.roles.rolefiles.get(service)
-        if rolefile is not None:
-            sizes |= {len(one.head.args) for one in rolefile.statements if one.head.role == ref.role}
-            sizes |= {len(one.parameters) for one in rolefile.declarations if one.role == ref.role}
+        sizes = self._sizes.get((service, ref.role), set())
         if not sizes:
             node.refuse(
                 f"nothing gives the role `{brief(ref.role)}` of `{brief(service)}`",
@@ -265,7 +323,7 @@ class RoleSteps:
         service, role = fields["service"].text(), fields["role"].text()
         if self.denying:
             return service, role
-        rolefile = self.state.roles.rolefiles.get(service)
+        rolefile = self.rolefiles.get(service)
         if rolefile is None:
             fields["service"].refuse(f"no service `{brief(service)}` has a rolefile", "write one in `roles`")
         if role not in role_names(rolefile):
@@ -292,13 +350,13 @@ class RoleSteps:
         else:
             nodes = list(node.sequence()) if isinstance(node.data, tuple) else [node]
         self._said.update(one.data for one in nodes if one is not None and isinstance(one.data, str))
-        rolefile = self.state.roles.rolefiles.get(service)
+        rolefile = self.rolefiles.get(service)
         types = () if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role, ())
         typed = [place < len(types) and types[place] is not None for place in range(len(nodes))]
         return tuple(None if one is None else _argument(one, known) for one, known in zip(nodes, typed, strict=True))
 
     def _in_order(self, node: Node, service: str, role: str) -> list[Node | None]:
-        rolefile = self.state.roles.rolefiles.get(service)
+        rolefile = self.rolefiles.get(service)
         declared = next((one for one in rolefile.declarations if one.role == role), None) if rolefile else None
         if declared is None:
             node.refuse(f"no `def` says what the arguments of `{brief(role)}` are called", "write them as a list")

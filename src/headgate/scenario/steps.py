@@ -29,6 +29,7 @@ from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief
 from headgate.scenario.authority import OURSELVES, read_time
 from headgate.scenario.declared import read_type
+from headgate.scenario.peers import PeerSteps
 from headgate.scenario.register import Register
 from headgate.scenario.role_steps import CLAIM_KEYS, RoleSteps
 from headgate.scenario.rules import RuleIds, read_rules, where
@@ -101,7 +102,8 @@ class _Steps:
         self.ids = ids
         self.register = register
         self.names = Names(state.types)
-        self.roles = RoleSteps(state, register, self._principal)
+        self.peers = PeerSteps(state, register)
+        self.roles = RoleSteps(state, register, self._principal, self.peers)
         self.unsubscribed: list[tuple[Node, str]] = []
         self.denying = False
         self.readers: Mapping[str, Callable[[Node], Step]] = {
@@ -119,6 +121,9 @@ class _Steps:
             "elect": self.roles.elect,
             "revoke": self.revoke,
             "reinstate": self.roles.reinstate,
+            "pass": self.roles.pass_on,
+            "silent": lambda node: self.peers.silent(node, keep=not self.denying),
+            "heard": lambda node: self.peers.heard(node, keep=not self.denying),
             "hear": self.hear,
             "advance": self.advance,
             "crash": self.crash,
@@ -185,7 +190,7 @@ class _Steps:
         return PublishStep(node.place, draft, stream, at, where(fields["requires"]) if "requires" in fields else None)
 
     def change(self, node: Node) -> ChangeStep:
-        fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations"))
+        fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations", "roles"))
         by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
         by = ADMINISTRATOR if by == OURSELVES else by
         removed = tuple(self._rule_id(one) for one in fields["remove"].sequence()) if "remove" in fields else ()
@@ -196,10 +201,11 @@ class _Steps:
             changes += self._attributes(fields["attributes"])
         if "relations" in fields:
             changes += self._relations(fields["relations"])
+        roles = self.roles.change(fields["roles"]) if "roles" in fields else ()
         added = read_rules(fields["add"], self.ids) if "add" in fields else []
         for rule, one in zip(added, fields["add"].sequence() if "add" in fields else (), strict=True):
             self._check_rule(rule, one)
-        return ChangeStep(node.place, by, removed, tuple(changes), tuple(added))
+        return ChangeStep(node.place, by, removed, tuple(changes), tuple(added), roles)
 
     def declare(self, node: Node) -> OtherStep:
         """Types that are declared, or grow."""

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, assert_never
 from headgate.decide.check import check_role
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
-from headgate.lang.rolefile import parse_role
+from headgate.lang.rolefile import parse_role, parse_rolefile
 from headgate.model.changes import (
     AddRule,
     Batch,
@@ -23,6 +23,7 @@ from headgate.model.changes import (
     EndCredential,
     RemoveRule,
     RoleRequest,
+    SetRolefile,
     Subscribe,
     Unsubscribe,
 )
@@ -126,14 +127,31 @@ class UnsubscribeStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RolefileText:
+    """Another rolefile of a service, as written; without a text the service ends."""
+
+    place: Place
+    service: str
+    text: str | None
+
+    def change(self) -> SetRolefile:
+        """The change that sets it, or why it cannot be."""
+        try:
+            return SetRolefile(self.service, None if self.text is None else parse_rolefile(self.text))
+        except HeadgateError as error:
+            raise error.at(f"rolefile of `{self.service}`") from None
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeStep:
-    """A change of policy: rules removed, then `changes`, then rules added."""
+    """A change of policy: rules removed, then `changes`, then other rolefiles, then rules added."""
 
     place: Place
     by: str
     remove: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     add: tuple[RuleText, ...] = ()
+    roles: tuple[RolefileText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,15 +314,16 @@ def batch_of(step: CommitStep, state: State) -> Batch:
         case UnsubscribeStep(_, id):
             old = state.subscriptions.get(id)
             return Batch(state.administrator if old is None else old.principal, (Unsubscribe(id),))
-        case ChangeStep(_, by, remove, changes, add):
+        case ChangeStep(_, by, remove, changes, add, roles):
             in_force = {rule.id for rule in state.rules}
             removed = tuple(RemoveRule(id) for id in dict.fromkeys(remove) if id in in_force)
-            return Batch(by, (*removed, *changes, *(rule.change() for rule in add)))
+            rolefiles = tuple(one.change() for one in roles)
+            return Batch(by, (*removed, *changes, *rolefiles, *(rule.change() for rule in add)))
         case OtherStep(_, by, changes):
             return Batch(by, changes)
         case ConnectStep(_, _, _, changes):
             return Batch(state.administrator, changes)  # the domain takes up what it has verified
-        case RoleStep(_, EndCredential(id, None)) if not _is_held(state, id):
+        case RoleStep(_, EndCredential(id)) if not _is_held(state, id):
             return Batch(state.administrator)  # what has fallen already is revoked all the same
         case RoleStep(_, request):
             return Batch(state.administrator, (request,))  # so are those that its services have looked at

@@ -176,7 +176,7 @@ MEMBER = Statement(
     RoleRef("Member", (U,)),
     (Credential(LOGGED_ON, True), Credential(RoleRef("Author", (), "Doc", Given("thesis")))),
     (Elector(CHAIR, wish=True, starred=True),),
-    Revoker(CHAIR, True),
+    (Revoker(CHAIR, True),),
     Both((Starred(IN_STAFF), Negated(Starred(Holds("finalised", (Asked("instance"),)))))),
 )
 
@@ -189,7 +189,7 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ("""Member(u) ← Login.LoggedOn(u, h) * ∧ Doc['thesis'].Author() ▷* Chair ◁ * Chair *
          : u in staff* ∧ ¬finalised(@instance)*""", MEMBER),
     ("A <- <| Chair ⊲* Chair ⊳ Chair", Statement(
-        RoleRef("A"), (), (Elector(CHAIR), Elector(CHAIR, wish=True)), Revoker(CHAIR))),
+        RoleRef("A"), (), (Elector(CHAIR), Elector(CHAIR, wish=True)), (Revoker(CHAIR),))),
     ("A <- : finalised()", Statement(RoleRef("A"), constraint=FINAL)),
     ("A({rw}, -3, 1.5, true, _, @client) <- Doc[x].B(@origin)", Statement(
         RoleRef("A", (Given(frozenset("rw")), Given(-3), Given(1.5), Given(True), Variable("_"), Asked("client"))),
@@ -293,7 +293,7 @@ REFUSALS: list[tuple[str, str, str, str | None]] = [
     ("A <- B and C", "line 1, column 8", "`and` stands between credentials", "write `&`"),
     ("A <- B, C", "line 1, column 7", "unexpected `,`", "write `&` between credentials"),
     ("A <- B |>* C*", "line 1, column 13", "unexpected `*`", "directly after `|>`"),
-    ("A <- B |> C |> D", "line 1, column 13", "one `|>` at most", "one revoker"),
+    ("A <- B |> C |>* D", "line 1, column 13", "one `|>` has a star, and another has none", "on all of them"),
     ("A <- \u201cx\u201d", "line 1, column 6", "unexpected `\u201c`", "straight quotes"),
     ("A('x", "line 1, column 3", "unexpected `'`", "close the quotes"),
     ("A <- B : 'it's' = x", "line 1, column 14", "unexpected `s`", "twice"),

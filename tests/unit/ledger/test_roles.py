@@ -117,6 +117,9 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
     ban = Ban("S", "i", "R", (True, "é"), "Hr.Chair")
     assert repr(role_rows.ban_of(role_rows.ban_columns(ban))) == repr(ban)
     assert role_rows.ban_columns(ban) != role_rows.ban_columns(replace(ban, args=(1, "é")))
+    assert role_rows.ban_columns(ban)["content"] == '["S","i","R",[true,"\\u00e9"],"Hr.Chair"]'  # as it always was
+    given = replace(ban, args=(None, 2), by="jo", office=RoleRef("Chair", (Given(1),), "Hr", Given("")))
+    assert role_rows.ban_of(role_rows.ban_columns(given)) == given
     peer = Peer("Ward", "did:key:z", "W", 5, "https://w", START, 7)
     assert role_rows.peer_of(role_rows.peer_columns(peer)) == peer
 
@@ -245,7 +248,7 @@ def test_bans_revokers_and_watches_are_kept(ledger: Ledger, path: Path, commit: 
     commit(WatchRecords("did:key:other", (record,)))
     assert ledger.record_state(record) is True
     banned = commit(RevokeRole("Conf", "Guest", ("bob",), "ann", None, START))
-    assert "revoked: `Conf.Guest('bob')`, by role `Chair`" in said(ledger, banned)
+    assert "revoked: `Conf.Guest('bob')`, by `ann` as `Chair`" in said(ledger, banned)
     with Ledger.open(path) as again:
         assert again.state() == ledger.state()
         assert again.state().roles.elections["e"].revokers == ("cat",)

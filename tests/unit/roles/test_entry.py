@@ -140,7 +140,7 @@ def results(statement: Statement, listed: list[Candidate], request: Request, ask
                 if not all(elected(e, one, statement, args, request, env) for e, one in offices):
                     continue
                 banned = any(b.role == statement.head.role and tuple(b.args) == args for b in request.bans)
-                if truth(statement.constraint, env, world()) is True and not (statement.revoker and banned):
+                if truth(statement.constraint, env, world()) is True and not (statement.revokers and banned):
                     found.append(args)
             if found:
                 yield credentials, elections, found
@@ -331,9 +331,9 @@ def statements(draw: st.DrawFn) -> Statement:
         Variable(draw(st.sampled_from(known))) if known and not free and draw(st.integers(0, 4)) else draw(_open(free))
         for _ in range(size)
     )
-    revoker = Revoker(RoleRef("Boss", (), "L")) if draw(st.integers(0, 3)) == 0 else None
+    revokers = (Revoker(RoleRef("Boss", (), "L")),) if draw(st.integers(0, 3)) == 0 else ()
     constraint = parts[0] if len(parts) == 1 else Both(tuple(parts))
-    return Statement(RoleRef(role, head), credentials, electors, revoker, constraint)
+    return Statement(RoleRef(role, head), credentials, electors, revokers, constraint)
 
 
 def _open(free: bool) -> st.SearchStrategy[Term]:
