@@ -135,7 +135,9 @@ class World:
             with pytest.raises(AlreadyExists):
                 self.table.leaf(state, fact)
             return
-        self.made(self.table.leaf(state, fact, latch=latch), Node(Op.LEAF, (), state, latch))
+        self.made(
+            self.table.leaf(state, fact, latch=latch), Node(Op.LEAF, (), state, latch, dead=latch and state is False)
+        )
 
     def combine(self, op: Op, chosen: list[tuple[int, bool]], latch: bool, auto: bool, own: bool) -> None:
         links = tuple(dict.fromkeys(Link(self.pick(at), negated) for at, negated in chosen))
