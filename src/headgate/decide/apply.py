@@ -408,13 +408,13 @@ class _Work:
         for one in attested:
             if self.standing.same(one.identity.issuer, identity.issuer) and one.identity.key != identity.key:
                 del self.standing.identities[one.identity.key]
-        for name in given | made.applied:
+        for name in sorted(given | made.applied):
             self._set_attribute(principal, name, self._attested(principal, name))
 
     def _end_attested(self, at: datetime | None) -> None:
         """The attributes of statements that no longer stand go; what another statement says of them comes."""
         for one in self.standing.ended(at):
-            for name in one.applied:
+            for name in sorted(one.applied):
                 self._set_attribute(one.principal, name, self._attested(one.principal, name))
 
     def _attested(self, principal: str, name: str) -> Value:

@@ -213,7 +213,7 @@ def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
             if principal in before.withdrawals:
                 made.end(schema.withdrawals, (principal,))
             made.begin(schema.withdrawals, {"principal": principal})
-    for principal in before.withdrawals.keys() - after.withdrawals.keys():
+    for principal in sorted(before.withdrawals.keys() - after.withdrawals.keys()):
         made.end(schema.withdrawals, (principal,))
     for name in _changed(before.predicates, after.predicates, touched.predicates):
         made.compare(schema.predicates, _predicate(before, name), _predicate(after, name))
@@ -342,7 +342,7 @@ def _rules(made: Delta, before: State, after: State, ranks: Ranks) -> None:
     stay = set(kept)
     if ids[start : start + len(kept)] != kept or [rule for rule in old if rule in stay] != kept:
         kept, start, stay = [], 0, set()
-    for ended in old.keys() - stay:
+    for ended in (id for id in old if id not in stay):
         made.end(schema.rules, (ended,))
     for position, rule in enumerate(now):
         if rule.id not in stay:

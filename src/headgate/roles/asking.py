@@ -101,6 +101,7 @@ class Asking(Mirroring):
                 self.watch(request)
             case _:
                 assert_never(request)
+        self.settled = True
 
     def _grant(self, request: GrantRole) -> None:
         self.fresh(request.id)

@@ -264,6 +264,7 @@ class Settling:
         for watch in [one for one in self.watches if one.watcher in gone] if gone else ():
             self.watches.discard(watch)
             self.records.release(watch.record)
+            self.settled = True
         self.pending.update(self.book.interest.of_members(before, after))
 
     @property

@@ -188,7 +188,7 @@ class RoleSteps:
             )
         if "id" not in fields:
             return self._by_role(node, "by", RevokeRole)
-        for key in fields.keys() - {"id", "by", "with"}:
+        for key in sorted(fields.keys() - {"id", "by", "with"}):
             fields[key].refuse(f"`id` and `{key}` cannot both be given", "name a credential, or a role")
         self._using(fields)  # being in office is looked up, shown or not
         id = fields["id"].name()

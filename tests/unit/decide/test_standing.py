@@ -97,8 +97,8 @@ def test_a_chain_gives_an_entry_after_all_rules() -> None:
 
 def test_whether_a_pattern_is_admitted_does_not_depend_on_what_others_own() -> None:
     """An owner's pattern is, though only others have types below it; it reaches those of the owner alone (D5)."""
-    shown = present(SMITH, cert("x", PITO, SMITH, over("ccs.*")), cert("y", PITO, SMITH, over("nowhere.*")))
-    state = world(shown)
+    state = world(present(SMITH, cert("x", PITO, SMITH, over("ccs.*"))))
+    state = then(state, present(SMITH, cert("y", PITO, SMITH, over("nowhere.*"))))
     assert [rule.type for rule in chains(state)] == ["ccs.*", "nowhere.*"]
     assert rights(state) == []
     state = then(state, DeclareType(EventType("ccs.Copy", PITO, {"n": Kind.INT})))
