@@ -257,7 +257,8 @@ async def unadvertise(request: Request, caller: Caller, body: None) -> Response:
 
 
 async def _advertised(gateway: Gateway, request: Request, caller: Caller, name: str) -> wire.AdvertisementAnswer:
-    holds = gateway.publisher.holds(caller, name, origin_of(request, gateway.config.gateway.proxies))
+    origin = origin_of(request, gateway.config.gateway.proxies)
+    holds = await gateway.run_blocking(gateway.publisher.holds, caller, name, origin)
     return wire.AdvertisementAnswer(name, await gateway.quench.wanted(caller.principal, name), holds)
 
 
