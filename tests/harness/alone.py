@@ -245,6 +245,11 @@ class Alone:
             key.public.did, mine, told.nonce, prove(key, challenge, mine, binding or self.binding)
         )
 
+    @property
+    def metrics_token(self) -> str:
+        """With which the figures of the gateways are read."""
+        return self.files.metrics_token.read_text().strip()
+
     def token(self, principal: str, gateway: int = 0) -> str:
         """A session of a principal."""
         with self.http(gateway=gateway) as http:

@@ -274,10 +274,13 @@ def test_versions_show_the_starting_points_of_both_streams(node: Node) -> None:
 def test_health_and_metrics(node: Node) -> None:
     with node.client("desk", [0]) as desk:
         desk.publish("press.Story", {"title": "counted"})
+    bearer = f"Authorization: Bearer {node.files.metrics_token.read_text().strip()}"
     for url in node.urls:
         health = json.loads(curl(node, f"{url}/health").stdout)
         assert health == {"status": "ok", "reasons": []}
-        families = {one.name: one for one in text_string_to_metric_families(curl(node, f"{url}/metrics").stdout)}
+        families = {
+            one.name: one for one in text_string_to_metric_families(curl(node, "-H", bearer, f"{url}/metrics").stdout)
+        }
         assert len(families) > 10
         assert all(name.startswith(("headgate_", "process_", "python_")) for name in families)
         names = {value for one in families.values() for sample in one.samples for value in sample.labels.values()}

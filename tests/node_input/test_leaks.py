@@ -212,7 +212,15 @@ def test_what_needs_no_session_names_nobody(shop: Alone, bobs: dict[str, Any]) -
         for path in ("/health", "/metrics", "/v1", "/openapi.json", "/nowhere/bob", "/v1/subscriptions/bobs-own"):
             text = http.get(path).text
             assert not [name for name in names if name in text], (path, text)
-        assert http.get("/metrics").text.count("\n") > 20
+        assert http.get("/metrics").status_code == 401
+        anna, administrator = (shop.token(who) for who in ("anna", "administrator"))
+        answers = [http.get("/metrics", headers={"authorization": f"Bearer {one}"}) for one in (anna, administrator)]
+        assert [one.status_code for one in answers] == [403, 200]
+        assert answers[0].json()["code"] == "govern-denied"
+    with shop.http(shop.metrics_token) as http:
+        text = http.get("/metrics").text
+        assert text.count("\n") > 20
+        assert not [name for name in names if name in text], text
 
 
 def test_the_log_names_nobody(shop: Alone, bobs: dict[str, Any]) -> None:

@@ -87,6 +87,11 @@ class Served:
         headers = {"authorization": f"Bearer {self.token(who)}", **more.pop("headers", {})}
         return self.http.request(method, path, json=body, headers=headers, **more)
 
+    def metrics(self) -> str:
+        """The figures of the gateway, read with the node's token for them."""
+        token = self.gateway.files.metrics_token.read_text().strip()
+        return self.http.get("/metrics", headers={"authorization": f"Bearer {token}"}).raise_for_status().text
+
     def subscribe(self, who: str, id: str, type: str = SALE, **more: Any) -> dict[str, Any]:
         found = self.ask(who, "PUT", f"/v1/subscriptions/{id}", {"type": type, **more})
         assert found.status_code == 201, found.text

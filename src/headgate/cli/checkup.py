@@ -25,6 +25,7 @@ from headgate.model.errors import HeadgateError
 from headgate.pipeline.session import JAVA_NEEDED, check_java
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
+from headgate.trust.scraping import load_token
 from headgate.trust.tls import expires, server_context
 
 SLOW_SYNC: Final = 0.020
@@ -161,6 +162,15 @@ def secrets(files: Files, settings: Config | None, now: datetime) -> Iterator[Ch
         yield Check("administrator's key", Finding.SKIP, "not on this machine, where it need not be")
     else:
         yield attempt("administrator's key", lambda: PrivateKey.load(files.admin_key).public.did)
+    if files.metrics_token.exists():
+        yield attempt("metrics token", lambda: load_token(files.metrics_token), str(files.metrics_token))
+    else:
+        yield Check(
+            "metrics token",
+            Finding.SKIP,
+            "there is none; `/metrics` is for principals that audit every type",
+            f"`(umask 077; openssl rand -hex 32 > {files.metrics_token})` makes one",
+        )
     if settings is not None and not settings.gateway.tls:
         yield Check("certificate", Finding.SKIP, "`gateway.tls` is off")
         return

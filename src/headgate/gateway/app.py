@@ -37,7 +37,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation("GET", "/health", "health", "How the node is", handlers.health,
               answers={200: wire.HealthAnswer, 503: wire.HealthAnswer}, session=False),
     Operation("GET", "/metrics", "metrics", "Figures for Prometheus", handlers.metrics,
-              answers={200: {"type": "string"}}, session=False, media="text/plain"),
+              answers={200: {"type": "string"}}, errors=(401, 403), session=False, media="text/plain"),
     Operation("POST", "/v1/challenges", "challenge", "Ask for a challenge", handlers.challenge,
               wire.ChallengeRequest, {201: wire.ChallengeAnswer}, (401, 415), session=False),
     Operation("POST", "/v1/sessions", "connect", "Answer a challenge and connect", handlers.connect,

@@ -308,6 +308,11 @@ class Files:
         return self.keys / "positions.key"
 
     @property
+    def metrics_token(self) -> Path:
+        """The token with which figures are read; without it, only who audits everything is told them."""
+        return self.keys / "metrics.token"
+
+    @property
     def role_keys(self) -> Path:
         """Where the rolling keys of the role services are kept, made when they are first needed."""
         return self.keys / "roles"

@@ -20,9 +20,8 @@ from typing import Any, Self
 from headgate.decide.ask import Books
 from headgate.decide.constraints import RoleFunction
 from headgate.decide.publish import admit, publish_entries
-from headgate.decide.rates import Rates, asks_rate
+from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction
-from headgate.gateway.recount import recount
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate
 from headgate.model.errors import (
@@ -74,7 +73,6 @@ class Domain:
         self.log = log
         self.store = store
         self._tokens: dict[str, int] = {}
-        self._rates: dict[str, Rates] = {}
         self._acknowledging = threading.Lock()
         ledger.functions = self.functions
 
@@ -183,7 +181,6 @@ class Domain:
                 continue
             except Fenced:
                 self._tokens.pop(stream, None)
-                self._rates.pop(stream, None)  # another has written meanwhile
         raise StaleVersion(f"the policy keeps changing under `{stream}`", remedy="send the events again")
 
     def _publish(self, drafts: Sequence[Draft], stream: str, now: datetime) -> list[Accepted]:
@@ -191,13 +188,13 @@ class Domain:
         known = self.predicates(state)
         rules: dict[tuple[str, str], tuple[Rule, ...]] = {}
         answers: list[Event | HeadgateError] = []
-        rated = asks_rate(state)
+        rates = self.log.counted(now) if asks_rate(state) else None
         counted: Counter[tuple[str, str]] = Counter()
         for draft in drafts:
             who = draft.publisher, draft.type
             if who not in rules:
                 rules[who] = publish_entries(state, *who) if draft.type in state.types else ()
-            rate = self._rate(stream, *who, now) + counted[who] + 1 if rated else None
+            rate = None if rates is None else rates.before(*who, now) + counted[who] + 1
             try:
                 answers.append(admit(state, draft, now=now, predicates=known, rules=rules[who], rate=rate))
                 counted[who] += 1
@@ -207,10 +204,10 @@ class Domain:
         if accepted:
             self._own(stream, state.version)
             blob = encode(accepted, layouts(state.types))
-            first = self.log.append(stream, self._tokens[stream], state.version, micros(now), len(accepted), blob)
+            counts = None if rates is None else tuple((*who, number) for who, number in counted.items())
+            token = self._tokens[stream]
+            first = self.log.append(stream, token, state.version, micros(now), len(accepted), blob, counts=counts)
             places = count(first)
-            for (publisher, name), number in counted.items() if stream in self._rates else ():
-                self._rates[stream].add(publisher, name, now, number)
         return [
             Accepted(None, answer)
             if isinstance(answer, HeadgateError)
@@ -218,17 +215,9 @@ class Domain:
             for answer in answers
         ]
 
-    def _rate(self, stream: str, publisher: str, type_name: str, now: datetime) -> int:
-        """How many events a publisher has had accepted of late, as the log has them or they were written since."""
-        if stream not in self._rates:
-            self._rates[stream] = recount(self.log, stream, now)
-        return self._rates[stream].before(publisher, type_name, now)
-
     def _own(self, stream: str, version: int) -> None:
         """Be the writer of a stream."""
         if stream not in self._tokens:
-            if stream not in self.log.tails():
-                self._rates[stream] = Rates()  # nothing was written before, so that all of it is counted
             now = micros(utc_now())  # leases are about this machine's time, whatever time the events are given
             self._tokens[stream] = self.log.take(check_name("stream", stream), version, now=now, dead=is_dead)
             self.acknowledge(version)

@@ -2,9 +2,10 @@
 
 Guarantees: never more connections than `limits.connections`, handshakes under way included, and of one address never
 more strangers than `limits.unauthenticated_per_address`; what is past either is closed before anything is spent on it.
-A connection that does not finish its TLS handshake in HANDSHAKE_SECONDS or the head of a request in HEAD_SECONDS, sends
-a head of more than MAX_HEAD_BYTES, or a body slower than BODY_RATE, is closed. What is written to it goes through
-`outgoing`.
+Strangers who say nothing do not keep others of their address out: the one that came first of those that have kept us
+waiting for QUIET_SECONDS makes room. A connection that does not finish its TLS handshake in HANDSHAKE_SECONDS or the
+head of a request in HEAD_SECONDS, sends a head of more than MAX_HEAD_BYTES, in however many reads, or a body slower
+than BODY_RATE, is closed. What is written to it goes through `outgoing`.
 Leaves out: what is done for those who are known, which is the application's to bound.
 """
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from headgate.gateway import wire
+from headgate.gateway.hardening import HEADERS
 from headgate.gateway.outgoing import LEAVE_SECONDS, WRITE_SECONDS, Outgoing, as_transport, limit_unsent
 from headgate.gateway.problems import told
 
@@ -45,11 +46,16 @@ BODY_SECONDS: Final = 30.0
 BODY_RATE: Final = 1_024
 """Bytes a second below which a body is given up."""
 
+QUIET_SECONDS: Final = 1.0
+"""How long a stranger may keep us waiting for a request when its address has as many connections as it may have."""
+
 BACKLOG: Final = 2_048
 """Connections that the kernel keeps waiting."""
 
 ACCEPT_PAUSE: Final = 0.1
 """Seconds to wait when the machine cannot take another connection."""
+_LINE_BYTES: Final = 4
+"""Of a line of the head: its colon, a space and its end."""
 _RECORD_HEAD: Final = 5
 _HANDSHAKE: Final = 22
 """What a TLS record begins with, and the first byte of one that is part of a handshake."""
@@ -63,6 +69,7 @@ def _refusal(line: bytes, refused: wire.Problem) -> bytes:
         b"content-type: " + wire.PROBLEM.encode(),
         b"content-length: " + str(len(body)).encode(),
         b"connection: close",
+        *(name + b": " + value for name, value in HEADERS),
     )
     return b"\r\n".join((*head, b"", body))
 
@@ -74,23 +81,43 @@ _TOO_LARGE: Final = _refusal(
 _NOT_HTTP: Final = _refusal(b"400 Bad Request", told(400, "bad-request", "this is not an HTTP request"))
 
 
+Strangers = dict[str, dict["Visit", None]]
+"""The connections of strangers, by address, in the order in which they came."""
+
+
 class Visit:
     """A connection of a stranger, counted until its client is known or gone."""
 
-    __slots__ = ("_address", "_strangers")
+    __slots__ = ("_address", "_strangers", "end", "quiet_since")
 
-    def __init__(self, address: str, strangers: Counter[str]) -> None:
+    def __init__(self, address: str, strangers: Strangers, now: float) -> None:
         self._address = address
-        self._strangers: Counter[str] | None = strangers
-        strangers[address] += 1
+        self._strangers: Strangers | None = strangers
+        self.quiet_since: float | None = now
+        """Since when it is waited for a request, if it is."""
+        self.end: Callable[[], object] = _nothing
+        """Closes it, whatever it is doing."""
+        strangers.setdefault(address, {})[self] = None
 
     def known(self) -> None:
         """It counts no longer; once is as good as twice."""
         strangers, self._strangers = self._strangers, None
         if strangers is not None:
-            strangers[self._address] -= 1
-            if strangers[self._address] <= 0:
+            del strangers[self._address][self]
+            if not strangers[self._address]:
                 del strangers[self._address]
+
+    def is_quiet(self, now: float) -> bool:
+        """Has it kept us waiting?"""
+        return self.quiet_since is not None and now - self.quiet_since >= QUIET_SECONDS
+
+
+def _nothing() -> None:
+    pass
+
+
+class _HeadTooLarge(Exception):
+    """Stops the parser."""
 
 
 class Connection(HttpToolsProtocol):
@@ -115,12 +142,15 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, state, _loop)
         self._timer: asyncio.TimerHandle | None = None
         self._received = 0
+        self._head = 0
         self._reading_head = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         self._outgoing = Outgoing(transport, self.loop, self._patience)
         super().connection_made(as_transport(self._outgoing))
+        if self._visit is not None:
+            self._visit.end = self.abort
         self._await_head()
 
     def abort(self) -> None:
@@ -149,15 +179,36 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        """Refuse what is not HTTP, as everything is refused."""
-        self.transport.write(_NOT_HTTP)
+        """Refuse what is not HTTP, or has too large a head, as everything is refused."""
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.abort()  # what is being answered cannot be answered otherwise
+            return
+        self.transport.write(_TOO_LARGE if self._head > MAX_HEAD_BYTES else _NOT_HTTP)
         self.transport.close()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         super().on_message_begin()
+        self._head = 0
         if not self._reading_head:
             self._await_head()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the path."""
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of the head, or after the body."""
+        self._grow(len(name) + len(value) + _LINE_BYTES)
+        super().on_header(name, value)
+
+    def _grow(self, more: int) -> None:
+        """Count the head of a request as it is read, however much of it came at once."""
+        self._head += more
+        if self._head > MAX_HEAD_BYTES:
+            self._stop_waiting()
+            raise _HeadTooLarge
 
     def on_headers_complete(self) -> None:
         """The head is there; the body may take longer."""
@@ -170,11 +221,22 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is there."""
         self._stop_waiting()
+        self._note_quiet(None)
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """It is answered, and the next one may come."""
+        self._note_quiet(self.loop.time())
+        super().on_response_complete()
+
+    def _note_quiet(self, since: float | None) -> None:
+        if self._visit is not None:
+            self._visit.quiet_since = since
 
     def handle_websocket_upgrade(self) -> None:
         """From here on it is a WebSocket, whose own protocol has its own limits."""
         self._stop_waiting()
+        self._note_quiet(None)
         super().handle_websocket_upgrade()
 
     def _await_head(self) -> None:
@@ -205,11 +267,12 @@ class Turned:
 
     full: int = 0
     strangers: int = 0
+    silent: int = 0
     failed: int = 0
 
     def counts(self) -> tuple[tuple[str, int], ...]:
         """Each reason with its number."""
-        return ("full", self.full), ("strangers", self.strangers), ("failed", self.failed)
+        return ("full", self.full), ("strangers", self.strangers), ("silent", self.silent), ("failed", self.failed)
 
 
 @dataclass(slots=True)
@@ -224,7 +287,7 @@ class Door:
     most_strangers: int
     patience: float = WRITE_SECONDS
     turned: Turned = field(default_factory=Turned)
-    _strangers: Counter[str] = field(default_factory=Counter)
+    _strangers: Strangers = field(default_factory=dict)
     _shaking: set[asyncio.Task[None]] = field(default_factory=set)
     _accepting: asyncio.Task[None] | None = None
 
@@ -263,13 +326,28 @@ class Door:
             if self.connected() + len(self._shaking) >= self.most:
                 self.turned.full += 1
                 came.close()
-            elif self._strangers[host] >= self.most_strangers:
+            elif not self._has_room(host, loop.time()):
                 self.turned.strangers += 1
                 came.close()
             else:
-                task = loop.create_task(self._shake(came, Visit(host, self._strangers)))
+                visit = Visit(host, self._strangers, loop.time())
+                task = loop.create_task(self._shake(came, visit))
+                visit.end = task.cancel
                 self._shaking.add(task)
                 task.add_done_callback(self._shaking.discard)
+
+    def _has_room(self, host: str, now: float) -> bool:
+        """May another stranger come from there? If there are many, the first who says nothing has to go."""
+        there = self._strangers.get(host, {})
+        if len(there) < self.most_strangers:
+            return True
+        quiet = next((one for one in there if one.is_quiet(now)), None)
+        if quiet is None:
+            return False
+        self.turned.silent += 1
+        quiet.known()
+        quiet.end()
+        return True
 
     async def _shake(self, came: socket.socket, visit: Visit) -> None:
         """Hand a connection over to its protocol, after the TLS handshake if there is to be one."""

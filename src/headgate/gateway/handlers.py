@@ -21,7 +21,7 @@ from headgate.decide.bind import names_meta
 from headgate.decide.restrict import restrict, restrict_publish
 from headgate.decide.views import entries
 from headgate.gateway import wire
-from headgate.gateway.auth import Caller
+from headgate.gateway.auth import Caller, authenticated, token_of
 from headgate.gateway.authority import Presented
 from headgate.gateway.batches import changes_of, condition_of, type_of
 from headgate.gateway.names import ledger_id, local_id
@@ -45,6 +45,7 @@ from headgate.model.conditions import TRUE
 from headgate.model.errors import (
     AlreadyExists,
     BadRequest,
+    GovernDenied,
     HeadgateError,
     NotFound,
     SubscribeDenied,
@@ -55,6 +56,7 @@ from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
 from headgate.model.types import EventType, check_type_name
 from headgate.model.values import brief, render_timestamp
+from headgate.trust.scraping import is_token
 
 MAX_VERSIONS: Final = 1_000
 """Versions listed in one answer."""
@@ -257,7 +259,8 @@ async def unadvertise(request: Request, caller: Caller, body: None) -> Response:
 
 
 async def _advertised(gateway: Gateway, request: Request, caller: Caller, name: str) -> wire.AdvertisementAnswer:
-    holds = gateway.publisher.holds(caller, name, origin_of(request, gateway.config.gateway.proxies))
+    origin = origin_of(request, gateway.config.gateway.proxies)
+    holds = await gateway.run_blocking(gateway.publisher.holds, caller, name, origin)
     return wire.AdvertisementAnswer(name, await gateway.quench.wanted(caller.principal, name), holds)
 
 
@@ -520,7 +523,15 @@ async def health(request: Request, body: None) -> Response:  # noqa: ARG001
 
 
 async def metrics(request: Request, body: None) -> Response:  # noqa: ARG001
-    """Figures for Prometheus."""
+    """Figures for Prometheus, for whoever has the node's own token for them, or governs or audits everything."""
     gateway = gateway_of(request)
+    if not await gateway.run_blocking(is_token, gateway.files.metrics_token, token_of(request)):
+        await gateway.catch_up()
+        caller = await authenticated(request)
+        if not is_told_everything(gateway.follower.state, caller.principal):
+            raise GovernDenied(
+                f"`{caller.principal}` may not know the figures of the node",
+                remedy="use the token in `keys/metrics.token`, or ask for the right to audit every type",
+            )
     content = await gateway.run_blocking(gateway.render_metrics)
     return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")

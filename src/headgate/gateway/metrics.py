@@ -3,12 +3,14 @@
 Guarantees: no principal, subscription, event or path is a label; labels are refusal codes, route templates, statuses,
 methods, streams, the issuers of the settings and the peers of the ledger, and there are never more than MAX_LABELS of
 one kind, the rest being counted as `other`.
-Counters are of one process and begin at zero with it; gauges are what the files say when they are asked for.
+Counters are of one process and begin at zero with it, or with what the files say has come about until then (`Total`);
+gauges are what the files say when they are asked for.
 Leaves out: what is well and what is not (`health`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Final, get_args
 
@@ -45,6 +47,23 @@ class Labels:
         return value
 
 
+class Total:
+    """A counter of what is counted elsewhere, and told as a sum."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._last: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def reach(self, total: float, of: str = "", label: str | None = None) -> None:
+        """It is so much by now of something; less than before means that it began anew."""
+        with self._lock:
+            last = self._last.get(of, 0)
+            self._last[of] = total
+        counter = self._counter if label is None else self._counter.labels(label)
+        counter.inc(total - last if total >= last else total)
+
+
 class Metrics:
     """The figures of one process. Counting may be done from any thread."""
 
@@ -72,8 +91,13 @@ class Metrics:
         self._opened = Counter("headgate_sessions_opened", "Sessions begun.", registry=made)
         self._refused = Counter("headgate_sessions_refused", "Sessions refused, by code.", ["code"], registry=made)
         self._denials = Counter("headgate_denials", "Requests refused, by code.", ["code"], registry=made)
-        self._turned = Gauge(
-            "headgate_connections_turned_away", "Connections closed at the door, by reason.", ["reason"], registry=made
+        self._turned = Total(
+            Counter(
+                "headgate_connections_turned_away",
+                "Connections closed at the door, by reason.",
+                ["reason"],
+                registry=made,
+            )
         )
         self._statements = Counter(
             "headgate_statements_refused", "Signed statements refused, by reason.", ["reason"], registry=made
@@ -94,9 +118,14 @@ class Metrics:
                 ("bound_seconds", "For how long the silence of a service of another domain is borne."),
                 ("records", "Records of a service of another domain that something here rests on."),
                 ("records_unknown", "Those of them of which nothing is known now."),
-                ("messages_lost", "Messages of a service of another domain that were lost, and made up for."),
-                ("messages_duplicated", "Messages of a service of another domain that came again."),
-                ("messages_late", "Messages of a service of another domain from before it began anew."),
+            )
+        }
+        self._peer_messages = {
+            name: Total(Counter(f"headgate_peer_messages_{name}", words, ["peer"], registry=made))
+            for name, words in (
+                ("lost", "Messages of a service of another domain that were lost, and made up for."),
+                ("duplicated", "Messages of a service of another domain that came again."),
+                ("late", "Messages of a service of another domain from before it began anew."),
             )
         }
         self.sockets = Gauge("headgate_sockets", "WebSockets that are open.", registry=made)
@@ -116,10 +145,12 @@ class Metrics:
         self._holders = Gauge(
             "headgate_retention_holders", "Subscriptions that keep data past its limit.", registry=made
         )
-        self._lost = Gauge(
-            "headgate_retention_lost_events", "Events removed before an absent subscriber saw them.", registry=made
+        self._lost = Total(
+            Counter(
+                "headgate_retention_lost_events", "Events removed before an absent subscriber saw them.", registry=made
+            )
         )
-        self._trimmed = Gauge("headgate_retention_trimmed_bytes", "Bytes removed by retention.", registry=made)
+        self._trimmed = Total(Counter("headgate_retention_trimmed_bytes", "Bytes removed by retention.", registry=made))
         self._status = Gauge("headgate_health", "1 for the state that the node is in.", ["status"], registry=made)
         self._codes, self._routes, self._streams = Labels(), Labels(), Labels()
         self._reasons, self._issuers, self._peer_names = Labels(), Labels(), Labels()
@@ -185,7 +216,7 @@ class Metrics:
 
     def turned_away(self, reason: str, total: int) -> None:
         """So many connections have been closed at the door until now."""
-        self._turned.labels(reason).set(total)
+        self._turned.reach(total, reason, reason)
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -202,8 +233,8 @@ class Metrics:
         self._bytes.labels("deliveries").set(facts.deliveries_bytes)
         self._free.set(facts.free_bytes)
         self._holders.set(facts.chores.holders)
-        self._lost.set(facts.chores.lost_events)
-        self._trimmed.set(facts.chores.trimmed_bytes)
+        self._lost.reach(facts.chores.lost_events)
+        self._trimmed.reach(facts.chores.trimmed_bytes)
         self._standing.set(facts.certificates)
         for name, seconds in facts.silent.items():
             self._silent.labels(self._issuers.of(name)).set(-1 if seconds is None else seconds)
@@ -219,12 +250,13 @@ class Metrics:
                 "bound_seconds": one.bound,
                 "records": one.records,
                 "records_unknown": one.unknown,
-                "messages_lost": one.counts.lost,
-                "messages_duplicated": one.counts.duplicated,
-                "messages_late": one.counts.late,
             }
+            peer = self._peer_names.of(one.name)
             for name, figure in figures.items():
-                self._peers[name].labels(self._peer_names.of(one.name)).set(figure)
+                self._peers[name].labels(peer).set(figure)
+            counts = {"lost": one.counts.lost, "duplicated": one.counts.duplicated, "late": one.counts.late}
+            for name, total in counts.items():
+                self._peer_messages[name].reach(total, one.name, peer)
 
     def render(self) -> bytes:
         """Everything, as Prometheus reads it (`CONTENT_TYPE`)."""

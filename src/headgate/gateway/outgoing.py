@@ -70,11 +70,12 @@ class Outgoing:
             self._leave = self._loop.call_later(LEAVE_SECONDS, self.abort)
 
     def abort(self) -> None:
-        """Close at once, and forget what was not sent."""
+        """Close at once, and forget what was not sent; if everything was, the client sees a proper end."""
         self.lost()
-        opened = self._transport.get_extra_info("socket")
-        with suppress(OSError, AttributeError):  # it is closed already
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if self._transport.get_write_buffer_size():
+            opened = self._transport.get_extra_info("socket")
+            with suppress(OSError, AttributeError):  # it is closed already
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     def lost(self) -> None:

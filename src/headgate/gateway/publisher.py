@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from headgate.decide.dynamic import holds_now
+from headgate.decide.rates import asks_rate
 from headgate.decide.requirements import check_requirement
 from headgate.gateway import wire
 from headgate.gateway.auth import Caller
@@ -100,7 +101,7 @@ class Publisher:
         state, now = self._writer.state, self._writer.now()
         if type_name not in state.types:
             return None
-        rate = self._writer.rate(caller.principal, type_name, now) + 1
+        rate = self._writer.rate(caller.principal, type_name, now) + 1 if asks_rate(state) else None
         return holds_now(state, caller.principal, type_name, now=now, origin=origin, rate=rate)
 
     def _bounded(self, size: int) -> None:

@@ -26,6 +26,7 @@ import uvloop
 
 from headgate.gateway.config import Config, Files
 from headgate.gateway.doors import Connection, Door, Visit
+from headgate.gateway.hardening import Hardened
 from headgate.gateway.logs import Access, Application, Log, fault, loop_faults, start_logging
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.processes import (
@@ -139,9 +140,9 @@ def server(
     metrics: Metrics,
     closing: Callable[[], None] = lambda: None,
 ) -> Server:
-    """A server for an application, with the limits of the settings."""
+    """A server for an application, with the limits of the settings, and headers that close what is not needed."""
     config = uvicorn.Config(
-        cast("Any", app),
+        cast("Any", Hardened(app, tls=tls is not None)),
         loop="uvloop",
         http=Connection,
         ws=Socket,

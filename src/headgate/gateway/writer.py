@@ -2,7 +2,9 @@
 
 Guarantees (D6, D7): what is answered as accepted is durable and was admitted at the version it is stamped with. An
 event that a publisher sends again within the window, to whichever gateway, is stored once. Requests that wait together
-are written in one transaction. What a policy rule says of requirements is found out before a request waits for the
+are written in one transaction. `@rate` counts what all gateways of the domain have stored, this one's own requests of
+the same write included; what another stores meanwhile is seen when it is written, and then it is decided again
+(`pipeline.counts`). What a policy rule says of requirements is found out before a request waits for the
 writer (`asking`). What is small is decided when it comes, and again when it is its turn if policy has
 changed in between; the times of a stream go forward as the clock does, and no event is given a time at which
 something that its version still holds has ended. The stream is held by a lease; the fencing
@@ -18,6 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -25,7 +28,6 @@ from headgate.decide.rates import Rates
 from headgate.gateway.asking import Asking, Unasked
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
-from headgate.gateway.recount import recount
 from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.submissions import Outcome, Submission
 from headgate.model.changes import Advertise, Batch
@@ -42,7 +44,7 @@ from headgate.model.errors import (
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.pipeline.admission import Admission
-from headgate.pipeline.appends import Append, Repeats
+from headgate.pipeline.appends import Append, Counted, Repeats
 from headgate.pipeline.holders import holder_of_this_process, is_dead
 from headgate.pipeline.log import EventLog
 from headgate.pipeline.recent import hash_keys
@@ -87,8 +89,6 @@ class Writer:
         self._held_until = 0.0
         self._written = 0  # the newest time of an append
         self._admission: Admission | None = None
-        self._rates = Rates()
-        self._counts = False
         self._asking = Asking()
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
@@ -228,7 +228,7 @@ class Writer:
         if self._standing.due(admission.state, now):  # nothing is decided by what has ended, not for a moment
             self._standing.settle()
             return
-        counting = _Counting(self._rates, now)
+        counting = _Counting(self._log.counted(now) if admission.asks_rate else Rates(), now)
         for at, one in left.items():
             if one.is_ready(admission.state, self._written):
                 continue
@@ -249,7 +249,7 @@ class Writer:
             if append is None:
                 answers[at] = one.outcome()
             else:
-                appends[at] = append
+                appends[at] = replace(append, counts=_counts(one)) if admission.asks_rate else append
         if not appends:
             return
         stored = self._log.append_many(self.stream, token, list(appends.values()))
@@ -257,18 +257,12 @@ class Writer:
         for at, answer in zip(appends, stored, strict=True):
             if isinstance(answer, int):
                 answers[at] = left[at].outcome()
-                self._count(left[at], admission, now)
             elif isinstance(answer, Repeats):
                 left[at].compare(answer.candidates, self._log)
             elif isinstance(answer, StaleVersion):
                 self._follower.refresh()
             else:
                 answers[at] = answer
-
-    def _count(self, one: Submission, admission: Admission, now: datetime) -> None:
-        """Events were stored: they count for what is published next, whenever a rule asks for it."""
-        for name, count in one.counts() if admission.asks_rate else ():
-            self._rates.add(one.publisher, name, now, count)
 
     def _look_back(self, one: Submission, now: int) -> None:
         """Find what is denied now and was stored before, when the publisher had the right and got no answer."""
@@ -284,9 +278,6 @@ class Writer:
         state = self._follower.state
         if self._admission is None or self._admission.state is not state:
             self._admission = Admission(state, self.domain.predicates(state))
-            if self._admission.asks_rate and not self._counts:
-                self._rates = recount(self._log, self.stream, self._clock())
-            self._counts = self._admission.asks_rate
         return self._admission
 
     def _advertise(
@@ -330,8 +321,8 @@ class Writer:
         return self._clock()
 
     def rate(self, publisher: str, type_name: str, now: datetime) -> int:
-        """How many events of a type a publisher has had accepted here of late."""
-        return self._rates.before(publisher, type_name, now)
+        """How many events of a type a publisher has had accepted of late in the domain."""
+        return self._log.rate(publisher, type_name, now)
 
     # -- the lease --------------------------------------------------------------------------------------------
 
@@ -377,16 +368,21 @@ class _Counting:
 
     def before(self, publisher: str, type_name: str) -> int:
         """How many events there were before the next one."""
-        return self._rates.before(publisher, type_name, self._now) + self._more[publisher, type_name]
+        return self._rates.lately(publisher, type_name, self._now) + self._more[publisher, type_name]
 
     def add(self, one: Submission, admission: Admission) -> None:
         """What a request had accepted counts for those after it."""
-        for name, count in one.counts() if admission.asks_rate else ():
-            self._more[one.publisher, name] += count
+        for publisher, name, count in _counts(one) if admission.asks_rate else ():
+            self._more[publisher, name] += count
+
+
+def _counts(one: Submission) -> tuple[Counted, ...]:
+    """How many events of each type a request had accepted."""
+    return tuple((one.publisher, name, count) for name, count in one.counts())
 
 
 def _late() -> StaleVersion:
-    return StaleVersion("the policy keeps changing under this request", remedy="send it again")
+    return StaleVersion("the policy, or the rate, keeps changing under this request", remedy="send it again")
 
 
 def _too_busy() -> TooBusy:

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from headgate.pipeline.recent import MAX_RECENT_KEYS, Keys, RecentKeys
 
 OLD_IN_A_ROW = 1_000
 """After so many appends older than the window, one after another, the search for the window's beginning ends."""
+
+
+Counted: TypeAlias = tuple[str, str, int]
+"""A publisher, a type, and how many events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ class Repeats(HeadgateError):
 class Append:
     """Events decided at one version. With `keys`, one an event, those appended in `window` microseconds are held back.
 
-    `accept` holds the candidates that the writer has compared and found to be other events.
+    `accept` holds the candidates that the writer has compared and found to be other events. `counts` says how many
+    there are of each publisher and type, if they were decided by how many there were before (`counts.Counts`).
     """
 
     version: int
@@ -59,6 +65,7 @@ class Append:
     keys: Keys | None = None
     window: int = 0
     accept: frozenset[Repeat] = frozenset()
+    counts: tuple[Counted, ...] | None = None
 
     def refusal(self) -> BadDefinition | None:
         """What is wrong with it, if anything."""

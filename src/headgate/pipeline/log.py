@@ -3,7 +3,8 @@
 Guarantees (D7): an append is durable before it returns, numbered without gaps, written only by the holder of the
 stream's newest fencing token, and stamped with the newest version recorded for its stream, which must be the one the
 writer decided at. Starting points never go back. While a lease runs, no other holder takes the stream. Events whose
-keys were appended lately, by whatever process, are held back for the writer to compare.
+keys were appended lately, by whatever process, are held back for the writer to compare. Events that were decided by how
+many there were before are appended only if there are no more by then (`counts`).
 Leaves out: what a lease protects. It keeps writers from fighting; the fencing token is what makes an append safe, so a
 lease that lapsed and was not taken may still append.
 """
@@ -14,12 +15,15 @@ import secrets
 import sqlite3
 import zlib
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from headgate.decide.rates import Rates
 from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
 from headgate.model.values import moment
-from headgate.pipeline.appends import Append, Repeat, Repeats, Window
+from headgate.pipeline.appends import Append, Counted, Repeat, Repeats, Window
+from headgate.pipeline.counts import Counts
 from headgate.pipeline.files import Connection, failures, shrink, transaction
 from headgate.pipeline.holders import never
 from headgate.pipeline.logfile import BYTES, Lease, LogFile, Size, StreamTail
@@ -43,6 +47,7 @@ class EventLog(LogFile):
     def __init__(self, path: Path, connection: Connection) -> None:
         super().__init__(path, connection)
         self._window = Window(path, salt=secrets.randbits(63))
+        self._counts = Counts(self._checked)
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -124,9 +129,10 @@ class EventLog(LogFile):
         keys: Keys | None = None,
         window: int = 0,
         accept: frozenset[Repeat] = frozenset(),
+        counts: tuple[Counted, ...] | None = None,
     ) -> int:
         """Store `count` events decided at `version`; returns the first sequence number."""
-        (answer,) = self.append_many(stream, token, [Append(version, time, count, blob, keys, window, accept)])
+        (answer,) = self.append_many(stream, token, [Append(version, time, count, blob, keys, window, accept, counts)])
         if not isinstance(answer, int):
             raise answer
         return answer
@@ -138,14 +144,27 @@ class EventLog(LogFile):
         with self._db.lock:
             with failures(self.path):
                 self._window.catch_up(self._db, appends)  # the long part, before other processes have to wait
+            kept: list[tuple[int, Append]] = []
             try:
                 with transaction(self._db, self.path) as db:
-                    answers = self._append(db, stream, token, appends)
+                    answers = self._append(db, stream, token, appends, kept)
             except BaseException:
                 self._window.settle(kept=False)
                 raise
             self._window.settle(kept=True)
+            if any(one.counts is not None for one in appends):
+                self._counts.took(kept)
             return answers
+
+    def counted(self, now: datetime) -> Rates:
+        """How often publishers have published of late, in all streams, for appends that carry their own counts."""
+        with self._db.lock, failures(self.path):
+            return self._counts.begin(self._db, now)
+
+    def rate(self, publisher: str, type_name: str, now: datetime) -> int:
+        """How many events a publisher has had accepted of late, for whoever decides nothing by it."""
+        with self._db.lock, failures(self.path):
+            return self._counts.rate(self._db, publisher, type_name, now)
 
     def repeats(self, append: Append) -> Repeats | None:
         """The earlier appends that may hold events of one that is not written."""
@@ -153,15 +172,27 @@ class EventLog(LogFile):
             self._window.catch_up(self._db, [append])
             return self._window.repeats(self._db, append)
 
-    def _append(self, db: sqlite3.Connection, stream: str, token: int, appends: Sequence[Append]) -> list[Answer]:
+    def _append(
+        self,
+        db: sqlite3.Connection,
+        stream: str,
+        token: int,
+        appends: Sequence[Append],
+        kept: list[tuple[int, Append]],
+    ) -> list[Answer]:
         begin, newest = self._held(db, stream, token)
         self._window.catch_up(db, appends)
+        if counted := [one.time for one in appends if one.counts is not None]:
+            self._counts.catch_up(db, max(counted))
         answers: list[Answer] = []
         last, size = begin, 0
         for one in appends:
             if one.version != newest:
                 stale = StaleVersion(f"`{stream}` is at version {newest}, not {one.version}", remedy="decide again")
                 answers.append(stale)
+                continue
+            if self._counts.has_news_for(one):
+                answers.append(StaleVersion("the rate has changed, by what others appended", remedy="decide again"))
                 continue
             refusal = one.refusal() or self._window.repeats(db, one)
             if refusal is not None:
@@ -176,6 +207,7 @@ class EventLog(LogFile):
             )
             assert done.lastrowid is not None
             self._window.add(one, done.lastrowid)
+            kept.append((done.lastrowid, one))
             size += len(one.blob) + len(keys or b"")
             answers.append(first)
         if last > begin:

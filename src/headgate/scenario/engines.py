@@ -49,7 +49,7 @@ class DecideWorld:
         self.events: list[Event] = []
         self.subscriptions: list[Subscription] = []
         self.tails: dict[str, int] = {}
-        self.rates: dict[str, Rates] = {}
+        self.rates = Rates()
         self.book: Book | None = None
         self.now = EPOCH
 
@@ -71,10 +71,9 @@ class DecideWorld:
     def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
         state = self.states[-1]
-        rates = self.rates.setdefault(stream, Rates())  # a stream is written by one gateway, and each counts its own
-        rate = rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
+        rate = self.rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
         event = admit(state, draft, now=at, predicates=self.functions, rate=rate)
-        rates.add(draft.publisher, draft.type, at)
+        self.rates.add(draft.publisher, draft.type, at)
         self.tails[stream] = self.tails.get(stream, 0) + 1
         self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
         return self.events[-1]

@@ -103,6 +103,7 @@ def expose(path: Path) -> None:
         (lambda f: f.broker_key, expose, "broker's key"),
         (lambda f: f.position_key, remove, "position key"),
         (lambda f: f.position_key, expose, "position key"),
+        (lambda f: f.metrics_token, expose, "metrics token"),
         (lambda f: f.admin_key, expose, "administrator's key"),
         (lambda f: f.tls_certificate, remove, "certificate"),
         (lambda f: f.tls_certificate, damage, "certificate"),

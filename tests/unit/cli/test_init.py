@@ -69,7 +69,7 @@ def test_only_the_owner_can_look_inside(tmp_path: Path) -> None:
     found = modes(made.files.directory)
     assert found["."] == found["keys"] == found["tls"] == found["data"] == 0o700
     secrets = [path for path in found if path.startswith("keys/") or path.endswith(".key")]
-    assert len(secrets) == 6
+    assert len(secrets) == 7
     assert {found[path] for path in secrets} == {0o600}
 
 

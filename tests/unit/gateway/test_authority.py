@@ -132,7 +132,7 @@ def test_one_bad_statement_refuses_all_with_its_reason_and_place(shop: Served, r
         if code == "bad-statement":
             assert found.json()["place"] == "statement 2"
     assert state(shop).version == before
-    text = shop.http.get("/metrics").text
+    text = shop.metrics()
     assert 'headgate_statements_refused_total{reason="bad-signature"} 1.0' in text
 
 

@@ -49,8 +49,10 @@ def test_events_of_late_are_counted_even_by_a_domain_that_is_opened_again(domain
     with Domain.open(directory) as again:
         with pytest.raises(PublishDenied):
             again.publish(draft("e5", speed=1), now=NOON + timedelta(seconds=59))
-        assert again.publish(draft("e6", speed=1), stream="other", now=NOON).rate == 1
-        assert again.publish(draft("e7", speed=1), now=NOON + timedelta(seconds=60)).rate == 1
+        with pytest.raises(PublishDenied):
+            again.publish(draft("e6", speed=1), stream="other", now=NOON + timedelta(seconds=59))
+        assert again.publish(draft("e7", speed=1), stream="other", now=NOON + timedelta(seconds=60)).rate == 1
+        assert again.publish(draft("e8", speed=1), now=NOON + timedelta(seconds=61)).rate == 2
 
 
 def draft(id: str = "e1", type: str = "road.Sighting", **values: object) -> Draft:

@@ -21,6 +21,7 @@ from websockets.asyncio.client import connect
 
 from headgate.gateway import doors
 from headgate.gateway.config import Config
+from headgate.gateway.hardening import HEADERS
 from headgate.gateway.logs import CALLER, Access, Log
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.serve import Server, listen, server
@@ -174,6 +175,98 @@ def test_a_head_that_grows_too_large_is_refused() -> None:
     serving(test)
 
 
+def test_a_head_is_bounded_however_it_arrives() -> None:
+    """Also whole, in one read, with a request before it, and after a body."""
+
+    async def test(port: int, running: Server) -> None:
+        lines = b"".join(b"x-%05d: y\r\n" % n for n in range(6_000))
+        for large in (lines, b"x-much: " + b"y" * 70_000 + b"\r\n"):
+            whole = b"GET /hello HTTP/1.1\r\nhost: x\r\n" + large + b"\r\n"
+            assert (await ask(port, whole)).startswith(b"HTTP/1.1 431 ")
+        assert (await ask(port, b"GET /" + b"h" * 70_000 + b" HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 431 ")
+        body = b"POST /body HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n"
+        assert not (await ask(port, body + lines + b"\r\n")).startswith(b"HTTP/1.1 200 ")
+        room = doors.MAX_HEAD_BYTES - 200
+        assert (await ask(port, b"GET /hello HTTP/1.1\r\nx-much: " + b"y" * room + b"\r\n\r\n")).endswith(b"hello")
+
+    serving(test)
+
+
+def test_every_answer_closes_what_is_not_needed() -> None:
+    async def test(port: int, running: Server) -> None:
+        asked = (
+            HELLO,
+            b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n",
+            b"no HTTP\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000,
+        )
+        for one in asked:
+            answer = (await ask(port, one)).lower()
+            for name, value in HEADERS:
+                assert answer.count(name + b": " + value.lower()) == 1, (one, name)
+        upgrade = b"GET /nowhere HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+        answer = await ask(
+            port, upgrade + b"sec-websocket-version: 13\r\nsec-websocket-key: eHh4eHh4eHh4eHh4eHh4eA==\r\n\r\n"
+        )
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert b"no-store" in answer
+        assert b"strict-transport-security" not in answer
+
+    serving(test)
+
+
+def test_silent_strangers_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "HEAD_SECONDS", 60.0)
+    monkeypatch.setattr(doors, "BODY_SECONDS", 60.0)
+
+    async def test(port: int, running: Server) -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        later: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        silent[1][1].write(b"GET /hello HT")
+        silent[2][1].write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nb")
+        silent[3][1].write(HELLO)
+        assert b"hello" in await silent[3][0].read(4096)
+        door = running.door
+        assert door is not None
+        await until(
+            lambda: all(one.is_quiet(asyncio.get_running_loop().time()) for one in door._strangers["127.0.0.1"])
+        )
+        for reader, _ in silent:  # whatever they are silent about, the first who came has to go
+            later.append(await asyncio.open_connection("127.0.0.1", port))
+            later[-1][1].write(HELLO)
+            assert b"hello" in await later[-1][0].read(4096)
+            assert await closed(reader)
+        assert door.turned == doors.Turned(silent=4)
+        for _, writer in [*silent, *later]:
+            writer.close()
+
+    monkeypatch.setattr(doors, "QUIET_SECONDS", 0.1)
+    serving(test, LimitSettings(unauthenticated_per_address=4))
+
+
+def test_a_handshake_that_is_not_begun_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "HANDSHAKE_SECONDS", 60.0)
+    monkeypatch.setattr(doors, "QUIET_SECONDS", 0.0)
+    make_certificate(tmp_path, [], datetime.now(UTC), 5)
+    trusting = client_context((tmp_path / "tls.crt").read_bytes())
+
+    async def test(port: int, running: Server) -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        door = running.door
+        assert door is not None
+        await until(lambda: len(door._shaking) == 3)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname="localhost")
+        writer.write(HELLO)
+        answer = await reader.read(4096)
+        assert b"strict-transport-security: max-age" in answer
+        assert await closed(silent[0][0])
+        for _, one in [*silent, (reader, writer)]:
+            one.close()
+
+    limits = LimitSettings(unauthenticated_per_address=3)
+    serving(test, limits, server_context(tmp_path / "tls.crt", tmp_path / "tls.key"))
+
+
 def test_a_large_body_is_not_taken_for_a_head() -> None:
     async def test(port: int, running: Server) -> None:
         size = 3 * doors.MAX_HEAD_BYTES
@@ -217,6 +310,7 @@ def test_connections_past_the_limit_are_closed_at_once(monkeypatch: pytest.Monke
 
 def test_strangers_of_one_address_are_bounded_and_known_clients_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "HEAD_SECONDS", 60.0)
+    monkeypatch.setattr(doors, "QUIET_SECONDS", 60.0)
 
     async def test(port: int, running: Server) -> None:
         kept = []

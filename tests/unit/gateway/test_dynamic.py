@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 
-from headgate.gateway.recount import recount
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, RemoveRule, SetAttribute, SetPolicyRule
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
+from headgate.pipeline.log import EventLog
 from strategies.presenting import Visitor, now
 from strategies.serving import PRICE, SALE, Served, serving
 
@@ -81,8 +82,8 @@ def test_a_right_to_publish_may_depend_on_how_often_and_the_log_remembers(shop: 
     rates = [one.rate for one in shop.domain.events() if one.source == "rate"]
     assert rates == list(range(already + 1, 4))
     assert till.ask("GET", "/v1/advertisements").json()["advertisements"] == [{"type": SALE, "holds": False}]
-    counted = recount(shop.domain.log, "gateway-1", shop.gateway.clock())
-    assert counted.before("till", SALE, shop.gateway.clock()) == 3
+    with closing(EventLog.open(shop.domain.paths.log)) as again:
+        assert again.counted(shop.gateway.clock()).before("till", SALE, shop.gateway.clock()) == 3
     table = pa.table({"id": ["bulk"], "amount": [1.0]})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -118,7 +118,7 @@ def test_a_revocation_there_takes_rights_away_here_and_heartbeats_make_no_versio
             assert state(ours).version == version + 1
             assert smith.did not in state(ours).bags or "smith" not in str(state(ours).bags[smith.did])
             assert smith.ask("GET", "/v1/types").json()["code"] == "connect-denied"
-            text = ours.http.get("/metrics").text
+            text = ours.metrics()
             assert "headgate_revocations_heard_total 2.0" in text
             assert 'headgate_issuer_silence_seconds{issuer="met"}' in text
             assert "headgate_certificates 1.0" in text
@@ -156,7 +156,7 @@ def test_an_issuer_that_cannot_be_reached_is_told_in_health_and_by_asking(tmp_pa
     with following(tmp_path / "pito", key, "http://127.0.0.1:9") as ours:
         found = ours.http.get("/health").json()
         assert found == {"status": "degraded", "reasons": ["the issuer met has not been heard"]}
-        assert 'headgate_issuer_silence_seconds{issuer="met"} -1.0' in ours.http.get("/metrics").text
+        assert 'headgate_issuer_silence_seconds{issuer="met"} -1.0' in ours.metrics()
         (one,) = silences(ours.gateway.config.issuers, ours.gateway.register, now())
         assert (one.name, one.seconds) == ("met", None)
 

@@ -60,6 +60,7 @@ def test_counting() -> None:
     metrics.denied("not-found")
     metrics.request("GET", "/v1/types/{name}", 200, 0.1)
     metrics.request("GET", "/v1/types/{name}", 200, 0.1)
+    metrics.turned_away("full", 3)
     metrics.turned_away("full", 4)
     metrics.sockets.inc()
     found = figures(metrics)
@@ -75,7 +76,7 @@ def test_counting() -> None:
     assert found["headgate_sessions_refused_total[not-authenticated]"] == 1
     assert found["headgate_denials_total[not-found]"] == 1
     assert found["headgate_requests_total[GET][/v1/types/{name}][200]"] == 2
-    assert found["headgate_connections_turned_away[full]"] == 4
+    assert found["headgate_connections_turned_away_total[full]"] == 4
     assert found["headgate_sockets"] == 1
 
 
@@ -100,9 +101,10 @@ def test_what_the_files_say() -> None:
     assert found["headgate_batch_milliseconds"] == 40
     assert found["headgate_file_bytes[log]"] == 100
     assert found["headgate_retention_holders"] == 2
-    assert found["headgate_retention_lost_events"] == 9
+    assert found["headgate_retention_lost_events_total"] == 9
     assert found["headgate_health[ok]"] == 1
-    metrics.observe(Facts(writable=False))
+    metrics.observe(Facts(writable=False, chores=Chores(lost_events=2)))
+    assert figures(metrics)["headgate_retention_lost_events_total"] == 11, "what began anew is more, and not less"
     assert figures(metrics)["headgate_health[ok]"] == 0
     assert figures(metrics)["headgate_health[failing]"] == 1
 

@@ -200,6 +200,6 @@ def test_without_a_follower_nobody_is_asked_and_that_is_said(place: Office, monk
     answer = place.post("anna", "/present", certificate=held["certificate"])
     assert (answer.status_code, answer.json()["code"]) == (503, "too-busy")
     assert place.served.gateway.peers.asked("Elsewhere", datetime.now(UTC)) == []
-    text = place.served.http.get("/metrics").text
+    text = place.served.metrics()
     assert 'headgate_peer_silence_seconds{peer="Elsewhere"} -1.0' in text
     assert 'headgate_peer_bound_seconds{peer="Elsewhere"} 10.0' in text

@@ -499,7 +499,7 @@ def test_the_graph_shows_one_s_own_and_what_would_fall(conf: Office) -> None:
 
 def test_failures_are_counted_by_class(conf: Office) -> None:
     def counted(failure: str) -> float:
-        text = conf.served.http.get("/metrics").text
+        text = conf.served.metrics()
         (line,) = [one for one in text.splitlines() if f'role_failures_total{{failure="{failure}"}}' in one]
         return float(line.rpartition(" ")[2])
 

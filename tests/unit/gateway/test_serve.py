@@ -81,7 +81,11 @@ def test_it_serves_and_stops_when_asked(files: Files, running: list[Process]) ->
         answer = client.get("/v1/types?secret=the-secret", headers={"authorization": "Bearer the-secret"})
         assert answer.status_code == 401
         assert "server" not in answer.headers
-        assert "headgate_ledger_version" in client.get("/metrics").text
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        assert client.get("/metrics").status_code == 401
+        token = files.metrics_token.read_text().strip()
+        told = client.get("/metrics", headers={"authorization": f"Bearer {token}"})
+        assert "headgate_ledger_version" in told.text
         process.send_signal(signal.SIGTERM)
         _, written = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -93,6 +97,7 @@ def test_it_serves_and_stops_when_asked(files: Files, running: list[Process]) ->
     assert [(one["route"], one["status"]) for one in lines if one["event"] == "request"] == [
         ("/health", 200),
         ("/v1/types", 401),
+        ("/metrics", 401),
         ("/metrics", 200),
     ]
     assert "the-secret" not in written

@@ -384,3 +384,22 @@ def test_an_event_stored_before_is_found_again_also_where_a_policy_rule_keeps_it
     assert again.duplicates == {0}
     assert {at: type(error) for at, error in again.refusals.items()} == {1: PolicyRuleDenied}
     assert [id for _, _, id in stored(domain)] == ["a"]
+
+
+def test_a_limit_on_the_rate_holds_for_all_gateways_together(domain: Domain) -> None:
+    """Two writers, asked at the same time, as often as the limit allows each."""
+    limited = Rule("till", "till", frozenset({Action.PUBLISH}), "shop.Order", parse_condition("@rate <= 10"))
+    domain.commit(Batch(ADMINISTRATOR, (AddRule(limited),)))
+    directory = domain.paths.ledger.parent
+
+    async def main() -> list[Outcome]:
+        async with writing(directory, "gateway-1") as one, writing(directory, "gateway-2") as two:
+            asked = [send(writer, orders(f"{n}-1", f"{n}-2")) for n, writer in enumerate((one, two) * 8)]
+            return await asyncio.gather(*asked)
+
+    answers = asyncio.run(main())
+    assert sum(one.accepted for one in answers) == 10
+    rates = [event.rate for event in domain.events() if event.type == "shop.Order"]
+    assert sorted(rates) == list(range(1, 11)), "each has a rate of its own"
+    streams = {event.stream for event in domain.events()}
+    assert streams <= {"gateway-1", "gateway-2"}
