@@ -27,6 +27,7 @@ from headgate.roles.arguments import conform_arguments, pattern_of
 from headgate.roles.book import role_names
 from headgate.roles.entry import Request, derive, elected_roles
 from headgate.roles.revocation import lifted, revocable
+from headgate.roles.types import readings
 
 Asked: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 Functions: TypeAlias = Mapping[str, RoleFunction]
@@ -235,6 +236,7 @@ class Trial:
             self._members,
             role_names(rolefile),
             self._budget,
+            readings=readings(rolefile),
         )
 
     def _members(
