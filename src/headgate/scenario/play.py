@@ -14,7 +14,7 @@ from typing import Final, Protocol, assert_never
 
 from headgate.decide.views import may_connect
 from headgate.model.changes import Batch, Tick
-from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError
+from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -198,6 +198,8 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
     to list it under, so it is noted, and what it does not change shows in the deliveries and versions.
     """
+    if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
+        refusal.message = refusal.for_authors
     said = f"{step.place}: {named(step)} was refused: {refusal}"
     by_another = isinstance(step, ChangeStep) and step.by != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
