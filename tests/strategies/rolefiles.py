@@ -17,6 +17,7 @@ from headgate.model.rolefiles import (
     Argument,
     ArgumentType,
     Asked,
+    Audit,
     Between,
     Both,
     ClockOf,
@@ -179,12 +180,15 @@ def declarations(draw: st.DrawFn) -> Declaration:
 @st.composite
 def statements(draw: st.DrawFn) -> Statement:
     star = draw(st.booleans())
+    head = draw(own_roles)
+    named = [at for at, one in enumerate(head.args) if isinstance(one, Variable) and one.name != "_"]
     return Statement(
-        draw(own_roles),
+        head,
         tuple(draw(st.lists(st.builds(Credential, references, st.booleans()), max_size=3))),
         tuple(draw(st.lists(st.builds(Elector, references, st.booleans(), st.booleans()), max_size=2))),
         tuple(draw(st.lists(st.builds(Revoker, references, st.just(star)), max_size=2))),
         draw(constraints()),
+        asked=tuple(at for at in named if draw(st.booleans())),
     )
 
 
@@ -194,6 +198,7 @@ def rolefiles(draw: st.DrawFn) -> Rolefile:
         tuple(draw(st.lists(st.builds(Import, roles, roles), max_size=2))),
         tuple(draw(st.lists(declarations(), max_size=2))),
         tuple(draw(st.lists(statements(), max_size=3))),
+        tuple(draw(st.lists(st.lists(roles, min_size=1, max_size=2, unique=True).map(tuple).map(Audit), max_size=1))),
     )
 
 

@@ -91,8 +91,9 @@ class _Binding(IntEnum):
 
 
 def render_rolefile(rolefile: Rolefile) -> str:
-    """The text of a rolefile: imports, declarations, statements, one a line."""
+    """The text of a rolefile: imports, audits, declarations, statements, one a line."""
     lines = [f"import {_plain('service', one.service)}.{_plain('type', one.name)}" for one in rolefile.imports]
+    lines += [f"audit {', '.join(_plain('role', name) for name in one.roles)}" for one in rolefile.audits]
     lines += [render_declaration(declaration) for declaration in rolefile.declarations]
     lines += [render_statement(statement) for statement in rolefile.statements]
     _at_most(len(lines), MAX_STATEMENTS, "MAX_STATEMENTS", "statements")

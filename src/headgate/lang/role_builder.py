@@ -28,6 +28,7 @@ from headgate.model.rolefiles import (
     Apply,
     ArgumentType,
     Asked,
+    Audit,
     Between,
     Both,
     ClockOf,
@@ -152,6 +153,9 @@ class _Builder(Transformer[Token, Any]):
 
     def imported(self, service: Token, name: Token) -> Import:
         return Import(str(service), str(name))
+
+    def audited(self, *roles: Token) -> Audit:
+        return Audit(tuple(dict.fromkeys(map(str, roles))))
 
     def declaration(self, role: Token, _: Token | None, names: tuple[str, ...] | None, *typed: Any) -> Declaration:
         types: dict[str, ArgumentType] = {}

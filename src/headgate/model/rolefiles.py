@@ -269,6 +269,14 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True)
+class Audit:
+    """`audit Override, Emergency`: entering, ending and refusal of these roles become events."""
+
+    roles: tuple[str, ...]
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Declaration:
     """`def Member(u) u : userid`; arguments left out of the list of types are inferred."""
 
@@ -347,6 +355,12 @@ class Rolefile:
     imports: tuple[Import, ...] = ()
     declarations: tuple[Declaration, ...] = ()
     statements: tuple[Statement, ...] = ()
+    audits: tuple[Audit, ...] = ()
+
+    @property
+    def audited(self) -> frozenset[str]:
+        """The roles whose entering, ending and refusal become events."""
+        return frozenset(role for one in self.audits for role in one.roles)
 
 
 # -- event policy ---------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ def check_rolefile(
         findings += _asked_for(statement, names)
         findings += _stars_of_functions(statement, entry_only)
         findings += _idle_stars(statement)
+    findings += _audited(rolefile, roles)
     findings += _undefined(rolefile, service, known, roles)
     findings += never_apply(rolefile, service, known)
     findings += _shadowed(rolefile)
@@ -92,6 +93,15 @@ def _asked_for(statement: Statement, names: Names) -> Iterator[Finding]:
                 f"`{term.name} = ...`; or write `?{term.name}` in the head if it is to be asked for"
             )
             yield warning("asked-for", statement.line, message, remedy)
+
+
+def _audited(rolefile: Rolefile, roles: Collection[str]) -> Iterator[Finding]:
+    """An audit of a role that is not there would audit nothing."""
+    for one in rolefile.audits:
+        for role in one.roles:
+            if role not in roles:
+                message = f"`audit {role}`: the rolefile has no such role"
+                yield error("unknown-role", one.line, message, "correct the name, or define the role")
 
 
 def _imported(known: Callable[[str], Rolefile | None]) -> Callable[[str, str], Signature | None]:
