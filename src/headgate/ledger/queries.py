@@ -146,7 +146,9 @@ def role_turns(connection: Connection, since: int, version: int) -> list[Turned]
         one = role_rows.membership_of(row)
         if is_audited(_rolefile_at(connection, one.service, at if is_begun else at - 1), one.role):
             note = connection.scalar(select(schema.versions.c.note).where(schema.versions.c.version == at))
-            turns.append(Turned("entered" if is_begun else "ended", one, at, reason, str(note or "")))
+            with decoding("version", at):
+                said = json.loads(note or '""')
+            turns.append(Turned("entered" if is_begun else "ended", one, at, reason, said))
     return turns
 
 
