@@ -257,8 +257,8 @@ def _leaf(draw: st.DrawFn, names: Names, bound: tuple[str, ...]) -> Constraint:
             )
             return Compares(op, acl, draw(st.sampled_from((other, Given(frozenset("r")), Given(frozenset("rw"))))))
         case "time":
-            clock = ClockOf("timeofday", Asked("time"), "UTC")
-            return Compares(draw(ops), clock, draw(st.sampled_from((Given(9 * 3600), one))))
+            clock = draw(st.sampled_from((ClockOf("timeofday", Asked("time"), "UTC"), Asked("time"), _moved(draw))))
+            return Compares(draw(ops), clock, draw(st.sampled_from((Given(9 * 3600), Given(NOW), one, one))))
         case "group":
             return Among(one, draw(st.sampled_from(names.groups)))
         case _:
@@ -266,6 +266,12 @@ def _leaf(draw: st.DrawFn, names: Names, bound: tuple[str, ...]) -> Constraint:
             second = draw(st.sampled_from((other, Variable("_"), Given(1), other)))
             args = (one, second) if relation.endswith("0") else (one,)
             return Holds(relation, draw(st.sampled_from((args, args, args, ()))))
+
+
+def _moved(draw: st.DrawFn) -> Expression:
+    """The time of the event and some seconds, or the seconds since a moment."""
+    by = draw(st.sampled_from((Given(1), Given(-3600), Given(NOW))))
+    return Combine("-" if by.value == NOW else draw(st.sampled_from(("+", "-"))), Asked("time"), by)
 
 
 @st.composite

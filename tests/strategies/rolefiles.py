@@ -10,15 +10,18 @@ from typing import Final, get_args
 
 from hypothesis import strategies as st
 
+from headgate.lang.clock import reading_beside
 from headgate.model.rolefiles import (
     Among,
     Apply,
     Argument,
     ArgumentType,
     Asked,
+    Audit,
     Between,
     Both,
     ClockOf,
+    ClockType,
     Combine,
     Comparator,
     Compares,
@@ -50,6 +53,7 @@ from headgate.model.rolefiles import (
     Term,
     Tests,
     TextTest,
+    TimestampType,
     Variable,
 )
 from headgate.model.values import Kind, Value
@@ -94,7 +98,7 @@ references = st.one_of(own_roles, other_roles)
 
 
 def _not_text(of: Expression) -> Expression:
-    """Beside a part of the clock, text means its number."""
+    """Beside the clock or a part of it, text means a time."""
     return Given(7) if isinstance(of, Given) and isinstance(of.value, str) else of
 
 
@@ -113,19 +117,19 @@ expressions: st.SearchStrategy[Expression] = st.deferred(lambda: _expressions)
 
 
 def _compares(op: Comparator, left: Expression, right: Expression) -> Constraint:
-    if isinstance(left, ClockOf) or isinstance(right, ClockOf):
+    if any(reading_beside(one) for one in (left, right)):
         return Compares(op, _not_text(left), _not_text(right))
     return Compares(op, left, right)
 
 
 def _between(of: Expression, low: Expression, high: Expression) -> Constraint:
-    if any(isinstance(one, ClockOf) for one in (of, low, high)):
+    if any(reading_beside(one) for one in (of, low, high)):
         return Between(_not_text(of), _not_text(low), _not_text(high))
     return Between(of, low, high)
 
 
 def _one_of(of: Expression, values: list[Value]) -> Constraint:
-    return OneOf(of, tuple(7 if isinstance(of, ClockOf) and isinstance(v, str) else v for v in values))
+    return OneOf(of, tuple(7 if reading_beside(of) and isinstance(v, str) else v for v in values))
 
 
 _leaves: st.SearchStrategy[Constraint] = st.one_of(
@@ -159,6 +163,8 @@ def constraints(*, stars: bool = True) -> st.SearchStrategy[Constraint]:
 types: st.SearchStrategy[ArgumentType] = st.one_of(
     st.just(IntegerType()),
     st.just(StringType()),
+    st.just(TimestampType()),
+    st.sampled_from(("timeofday", "weekday")).map(ClockType),
     st.lists(st.sampled_from("rwxaefé"), min_size=1, unique=True).map(lambda said: SetType("".join(said))),
     st.builds(ObjectType, st.sampled_from(OBJECTS), st.none() | st.sampled_from(("Login", "Doc"))),
 )
@@ -174,12 +180,15 @@ def declarations(draw: st.DrawFn) -> Declaration:
 @st.composite
 def statements(draw: st.DrawFn) -> Statement:
     star = draw(st.booleans())
+    head = draw(own_roles)
+    named = [at for at, one in enumerate(head.args) if isinstance(one, Variable) and one.name != "_"]
     return Statement(
-        draw(own_roles),
+        head,
         tuple(draw(st.lists(st.builds(Credential, references, st.booleans()), max_size=3))),
         tuple(draw(st.lists(st.builds(Elector, references, st.booleans(), st.booleans()), max_size=2))),
         tuple(draw(st.lists(st.builds(Revoker, references, st.just(star)), max_size=2))),
         draw(constraints()),
+        asked=tuple(at for at in named if draw(st.booleans())),
     )
 
 
@@ -189,6 +198,7 @@ def rolefiles(draw: st.DrawFn) -> Rolefile:
         tuple(draw(st.lists(st.builds(Import, roles, roles), max_size=2))),
         tuple(draw(st.lists(declarations(), max_size=2))),
         tuple(draw(st.lists(statements(), max_size=3))),
+        tuple(draw(st.lists(st.lists(roles, min_size=1, max_size=2, unique=True).map(tuple).map(Audit), max_size=1))),
     )
 
 

@@ -349,7 +349,8 @@ def _row(draw: st.DrawFn, names: Names, made: Any) -> Change:
     relation = draw(st.sampled_from(names.relations))
     row: list[Value] = [draw(st.sampled_from([*COMMON[Kind.STRING][:3], *names.principals]))]
     if _arity(relation) == 2:
-        row.append(draw(_POOLED[draw(st.sampled_from(KINDS))]))
+        times = st.sampled_from(("09:00", "09:00:01", "Thu", "2026-01-01T09:00:00Z", "2026-01-01T10:00:00+01:00"))
+        row.append(draw(times if draw(st.integers(0, 3)) == 0 else _POOLED[draw(st.sampled_from(KINDS))]))
     return made(relation, tuple(row))
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headgate.cli import policy_check
 from headgate.cli.common import data_directory, err, out, shows_errors
-from headgate.cli.policy_words import Warned, warned, whom
+from headgate.cli.policy_words import Warned, named_by_entrants, warned, whom
 from headgate.cli.python import RunPython, allowed_at, say_not_run
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_open, table
 from headgate.decide.advice import advise
@@ -223,7 +223,7 @@ def _lasting(batch: Batch) -> list[str]:
 def describe(made: Plan) -> Shown:
     """Everything there is to say about a plan."""
     found = () if made.empty else tuple(effects(made.before, made.after, show_open))
-    warnings = warned(advise(made.after), made.before, made.after)
+    warnings = warned(advise(made.after), made.before, made.after) + named_by_entrants(made.after)
     changes = () if made.empty else tuple(preview(made.before, made.after, made.recorded))
     return Shown(made.expect, changes, found, warnings, tuple(_ended(made)))
 

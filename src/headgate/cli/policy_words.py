@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from headgate.cli.shown import names
 from headgate.decide.advice import Advice, Concern
 from headgate.lang.render_roles import render_role
 from headgate.model.state import State
+from headgate.roles.arguments import relation_columns
+from headgate.roles.checking import asked_for
 
 _FEW: Final = 3
 """Principals that are named one by one."""
@@ -23,7 +25,7 @@ _FEW: Final = 3
 class Warned:
     """Something odd about the policy, and that in words."""
 
-    concern: Concern
+    concern: Concern | Literal["asked-for"]
     names: tuple[str, ...]
     words: str
 
@@ -67,6 +69,18 @@ def _words(one: Advice, *states: State) -> str:
             return f"{who} could publish without an identity statement; `attested: true` in a rule asks for one"
         case Concern.AVOIDABLE:
             return f"{rules} forbids by `{_role(one)}`, and whoever holds that need not count it for a subscription"
+        case Concern.NOTHING_OF_IT:
+            return f"{rules} gives no attribute: whoever it is for sees that the event happened, and nothing of it"
+
+
+def named_by_entrants(state: State) -> tuple[Warned, ...]:
+    """Arguments of roles that whoever enters them names as it likes."""
+    found: list[Warned] = []
+    for service, rolefile in state.roles.rolefiles.items():
+        for one in asked_for(rolefile, relation_columns(state)):
+            words = f"rolefile of `{service}`, line {one.line}: {one.message}; {one.remedy}"
+            found.append(Warned("asked-for", (service,), words))
+    return tuple(found)
 
 
 def _role(one: Advice) -> str:

@@ -91,6 +91,9 @@ def refusal(problem: Mapping[str, Any], *, status: int | None = None) -> Headgat
     if code == RoleDenied.code:
         reason = _text(problem.get("reason"))
         details = {} if reason is None else {"reason": reason}
+        nearest = problem.get("nearest")
+        if isinstance(nearest, Mapping):
+            details |= {str(name): brief(one) for name, one in nearest.items() if one is not None}
         return RoleDenied(message, failure=_failure(problem), details=details, place=place, remedy=remedy)
     known = _by_code().get(code)
     if known is None:

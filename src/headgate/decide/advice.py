@@ -54,6 +54,7 @@ class Concern(Enum):
     NO_ROLE = "no-role"
     AVOIDABLE = "avoidable"
     UNATTESTED = "unattested"
+    NOTHING_OF_IT = "nothing-of-it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def advise(state: State) -> list[Advice]:
     out = tuple(name for name in state.principals if name in state.keys and not idle.connects(name))
     if out:
         found.append(Advice(Concern.NOT_LET_IN, out))
-    return [*found, *unattested(state), *_about_roles(state)]
+    return [*found, *unattested(state), *nothing_of_it(state), *_about_roles(state)]
 
 
 def unattested(state: State) -> Iterator[Advice]:
@@ -113,6 +114,13 @@ def _publishes(profiles: Profiles, profile: Profile, type_name: str) -> bool:
         elif not rule.attested and may_hold(condition, {a: k for a, k in kinds.items() if a in covered(rule, kinds)}):
             return True
     return False
+
+
+def nothing_of_it(state: State) -> Iterator[Advice]:
+    """The rules that let someone see that an event happened, and no attribute of it: `attributes: []`."""
+    for rule in state.rules:
+        if rule.effect is Effect.GRANT and Action.SUBSCRIBE in rule.actions and rule.attributes == ():
+            yield Advice(Concern.NOTHING_OF_IT, (rule.id,))
 
 
 def _about_roles(state: State) -> Iterator[Advice]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, assert_never
 
 from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import counted_variables, variables, variables_of
+from headgate.decide.reading import Readings, rows_read
 from headgate.decide.rolebook import alike, fit, unify
 from headgate.decide.truth import clock_part, has_token
 from headgate.model.changes import Row
@@ -131,6 +132,13 @@ class Scene:
     budget: Budget = field(default_factory=Budget)
     answers: dict[tuple[object, ...], object] = field(default_factory=dict)
     """What functions have said within one request."""
+    readings: Readings = field(default_factory=dict)
+    """How columns of relations are read that constraints compare with times."""
+
+    def rows(self, relation: str) -> frozenset[Row] | None:
+        """The rows of a relation, times read as what they are compared with; None if there is none of that name."""
+        stored = self.state.relations.get(relation)
+        return stored if stored is None or not self.readings else rows_read(relation, stored, self.readings)
 
     def asked(self, name: str) -> Argument:
         """What holds of the request."""
@@ -159,6 +167,7 @@ class Scene:
 
 
 T = TypeVar("T")
+_SECOND: Final = timedelta(seconds=1)
 MAX_INDEXED: Final = 256
 """Relations whose rows are kept in order, or by their beginnings."""
 
@@ -198,7 +207,7 @@ def _value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
             ref = scene.own(of)
             return sum(1 for _ in _memberships(ref, bound, scene))
         case Combine(op, left, right):
-            return _combine(op, _value(left, bound, scene), _value(right, bound, scene))
+            return combined(op, _value(left, bound, scene), _value(right, bound, scene))
         case ClockOf(part, of, zone):
             at = _value(of, bound, scene)
             return clock_part(part, at, zone) if isinstance(at, datetime) else None
@@ -211,7 +220,7 @@ def _applied(function: str, args: tuple[Argument, ...], scene: Scene) -> list[Ar
     if any(arg is None for arg in args):
         return []
     scene.budget.spend()
-    rows = scene.state.relations.get(function)
+    rows = scene.rows(function)
     if rows is not None:
         fitting = [row[-1] for row in _by_beginning(rows).get(args, ()) if all(map(alike, row[:-1], args))]
         scene.budget.spend(len(fitting))
@@ -280,7 +289,8 @@ def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument
     return found if isinstance(found, bool | int | float | str | bytes | datetime) else None
 
 
-def _combine(op: str, a: Argument, b: Argument) -> Argument:
+def combined(op: str, a: Argument, b: Argument) -> Argument:
+    """The sum or difference of two arguments; null where they have none."""
     if isinstance(a, frozenset) and isinstance(b, frozenset):
         match op:
             case "union":
@@ -292,7 +302,21 @@ def _combine(op: str, a: Argument, b: Argument) -> Argument:
     if op in "+-" and _is_int(a) and _is_int(b):
         made = a + b if op == "+" else a - b
         return made if INT_MIN <= made <= INT_MAX else None
+    match op, a, b:
+        case "-", datetime(), datetime():
+            return (a - b) // _SECOND
+        case "+" | "-", datetime(), int() if _is_int(b):
+            return _later(a, b if op == "+" else -b)
+        case "+", int(), datetime() if _is_int(a):
+            return _later(b, a)
     return None
+
+
+def _later(at: datetime, seconds: int) -> datetime | None:
+    try:
+        return at + timedelta(seconds=seconds)
+    except OverflowError:  # past the years 1 to 9999
+        return None
 
 
 def _is_int(argument: Argument) -> TypeGuard[int]:
@@ -414,7 +438,7 @@ def _holds(name: str, args: tuple[Expression, ...], bound: Bindings, scene: Scen
         wanted.append(Given(known))
     if name in scene.roles:
         return any(True for _ in _memberships(scene.own(RoleRef(name, tuple(wanted))), {}, scene))
-    return _is_in(tuple(wanted), scene.state.relations[name], scene)
+    return _is_in(tuple(wanted), scene.rows(name) or frozenset(), scene)
 
 
 def _is_in(terms: tuple[Term, ...], rows: frozenset[Row], scene: Scene) -> bool:
@@ -439,7 +463,7 @@ def _tuples(name: str, terms: tuple[Term, ...], bound: Bindings, scene: Scene) -
     if name in scene.roles:
         yield from _memberships(scene.own(RoleRef(name, terms)), bound, scene)
         return
-    rows = scene.state.relations.get(name, frozenset())
+    rows = scene.rows(name) or frozenset()
     if not terms:
         if rows:
             yield bound

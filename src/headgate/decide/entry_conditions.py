@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, assert_never
 
 from headgate.decide.constraint_names import named, variables_of
 from headgate.decide.constraints import Scene, truth, value
-from headgate.decide.event_policy import means, parameters, rule_of
+from headgate.decide.event_policy import means, parameters, policy_readings, rule_of
 from headgate.decide.prove import opaque
 from headgate.decide.rolebook import alike
 from headgate.model.conditions import (
@@ -238,7 +238,7 @@ class _Saying:
     scene: Scene = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scene = Scene(self.state)
+        self.scene = Scene(self.state, readings=policy_readings(self.state))
 
     def event(self) -> tuple[Condition, dict[str, _Meaning]]:
         """When the event fits the template, and what the variables of the template stand for."""
@@ -316,7 +316,8 @@ class _Saying:
             case Tests(op, _, _):
                 return TextMatch(op, operands[0], operands[1])
             case Holds(name, args):
-                return Related(name, tuple(operands)) if args and name in self.state.relations else None
+                plain = name in self.state.relations and all(one != name for one, _ in self.scene.readings)
+                return Related(name, tuple(operands)) if args and plain else None
             case _:
                 assert_never(leaf)
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Final
 
 from headgate.decide.constraint_names import in_relations, variables, variables_of
 from headgate.decide.constraints import Scene, compared, truth, value
+from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read, reading_of
 from headgate.decide.rolebook import alike, is_of
+from headgate.lang.clock import Reading
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.limits import MAX_INLINED, MAX_STATEMENTS
@@ -23,10 +26,12 @@ from headgate.model.rolefiles import (
     Among,
     Apply,
     Argument,
+    ArgumentType,
     Asked,
     Between,
     Both,
     ClockOf,
+    ClockType,
     Combine,
     Compares,
     Constraint,
@@ -43,13 +48,15 @@ from headgate.model.rolefiles import (
     RoleRef,
     Starred,
     Tests,
+    TimestampType,
     Variable,
 )
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.types import Catalog
-from headgate.model.values import brief
+from headgate.model.values import Kind, brief
 
+_readings: dict[int, tuple[tuple[object, ...], Readings]] = {}
 POLICY_RULE_IDS: Final = "events."
 """How the ids of entries of the event policy begin; no rule may be called so."""
 
@@ -88,6 +95,56 @@ def rule_of(state: State, entry: EventEntry, number: int, principal: str) -> Rul
     )
 
 
+def policy_scene(state: State, event: Event) -> Scene:
+    """What entries of the event policy may look at."""
+    return Scene(state, now=event.time, client=event.publisher, readings=policy_readings(state))
+
+
+def policy_readings(state: State) -> Readings:
+    """How the event policy reads the columns of relations that it compares with times."""
+    book = state.roles
+    if not book.policy.entries and not book.representatives:
+        return AS_STORED
+    parts = (book.policy, book.representatives, book.rolefiles, state.types)
+    found = _readings.get(id(book.policy))
+    if found is None or not all(map(is_, found[0], parts)):
+        if len(_readings) >= MAX_KEPT:
+            _readings.clear()
+        found = _readings[id(book.policy)] = parts, columns_read(_said_with_times(state))
+    return found[1]
+
+
+def _said_with_times(state: State) -> Iterator[tuple[Constraint, Mapping[str, Reading]]]:
+    """Each entry's constraint and each representative's parameters, with what variables are times by their types."""
+    for name, one in state.roles.representatives.items():
+        kinds = state.types.ever_attributes(name)
+        moments: dict[str, Reading] = {a: "timestamp" for a, kind in kinds.items() if kind is Kind.TIMESTAMP}
+        yield Holds("", tuple(expression for _, expression in one.parameters)), moments
+    for entry in state.roles.policy.entries:
+        known: dict[str, Reading] = {}
+        kinds = state.types.ever_attributes(entry.event.type)
+        given = parameters(state, entry.event.type)
+        moments = {a: "timestamp" for a, kind in kinds.items() if kind is Kind.TIMESTAMP}
+        for term, (_, expression) in zip(entry.event.args, given, strict=False):
+            is_read = reading_of(expression, moments)
+            if isinstance(term, Variable) and is_read is not None:
+                known.setdefault(term.name, is_read)
+        for ref in entry.credentials:
+            for arg, type in zip(ref.args, _declared(state, ref), strict=False):
+                if isinstance(arg, Variable) and isinstance(type, TimestampType | ClockType):
+                    known.setdefault(arg.name, type.part if isinstance(type, ClockType) else "timestamp")
+        yield entry.constraint, known
+
+
+def _declared(state: State, ref: RoleRef) -> Iterator[ArgumentType | None]:
+    """The types of a role's arguments, as far as its `def` says them."""
+    rolefile = state.roles.rolefiles.get(ref.service or "")
+    for one in () if rolefile is None else rolefile.declarations:
+        if one.role == ref.role:
+            yield from (dict(one.types).get(name) for name in one.parameters)
+            return
+
+
 def credentials(state: State, principal: str, counted: tuple[str, ...] | None) -> tuple[Membership, ...]:
     """The memberships of a principal that count: those it chose, or all that it holds."""
     held = tuple(state.roles.held_by(principal))
@@ -96,7 +153,7 @@ def credentials(state: State, principal: str, counted: tuple[str, ...] | None) -
 
 def entry_truth(state: State, entry: EventEntry, event: Event, shown: tuple[Membership, ...]) -> bool | None:
     """Is an entry true of an event, for some choice of the credentials shown?"""
-    scene = Scene(state, now=event.time, client=event.publisher)
+    scene = policy_scene(state, event)
     known: dict[str, Argument] = {}
     agreed: bool | None = True
     for term, expression in zip(entry.event.args, parameters(state, entry.event.type), strict=False):

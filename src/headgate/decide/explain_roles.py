@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Final
 
-from headgate.decide.constraints import Scene, truth, value
-from headgate.decide.event_policy import entry_truth, means, parameters
+from headgate.decide.constraints import truth, value
+from headgate.decide.event_policy import entry_truth, means, parameters, policy_scene
 from headgate.decide.rolebook import fit
 from headgate.model.events import Event
 from headgate.model.rights import Rule
@@ -79,7 +79,7 @@ def _fitting(state: State, principal: str, role: RoleRef) -> Iterator[Membership
 
 def judged(state: State, entry: EventEntry, event: Event, shown: tuple[Membership, ...]) -> Judged:
     """What an entry of the event policy saw."""
-    scene = Scene(state, now=event.time, client=event.publisher)
+    scene = policy_scene(state, event)
     seen = tuple((n, value(e, event.values, scene)) for n, e in parameters(state, entry.event.type))
     fitting = [[one for one in shown if means(ref, one)] for ref in entry.credentials]
     missing = tuple(ref for ref, found in zip(entry.credentials, fitting, strict=True) if not found)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from headgate.decide.constraint_names import variables
 from headgate.decide.constraints import Scene, truth, value
-from headgate.decide.event_policy import means, parameters, put
+from headgate.decide.event_policy import means, parameters, policy_readings, put
 from headgate.model.events import Event
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
 from headgate.model.rolefiles import (
@@ -141,7 +141,7 @@ def stages(state: State, type_name: str) -> Stages:
 def accepts(found: Stages, state: State, event: Event, shown: Iterable[Membership]) -> bool:
     """Is a client that shows these memberships, at most one of each role, told of an event by the policy alone?"""
     held = tuple(shown)
-    scene = Scene(state, now=event.time)
+    scene = Scene(state, now=event.time, readings=policy_readings(state))
     bound: dict[str, Argument] = {name: value(one, event.values, scene) for name, one in found.meaning.items()}
     for ref in found.shown:
         for one in held:

@@ -4,6 +4,7 @@ Guarantees: one process of the node announces, whichever holds the lock; if it e
 Whatever the ledger changes in a record that is followed is published soon after, numbered without a gap for each who
 follows each service. A heartbeat says that all that had changed until its time was published before it; where anything
 cannot be read or published there is none, so that those who follow notice.
+What becomes of audited roles is published likewise, once, however often the process that announces is another.
 Leaves out: who may follow (`notices`), what is remembered (`watchers`), and requests (`watching`).
 """
 
@@ -17,6 +18,8 @@ from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.gateway.auditing import FILE as AUDITED
+from headgate.gateway.auditing import Auditor
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.logs import Log, fault
@@ -70,6 +73,7 @@ class Announcer:
         self._publish = publish
         self._run = run_blocking
         self._lock = Lock(data / LOCK, "the announcer")
+        self._auditor = Auditor(data / AUDITED, domain.ledger)
         self._heartbeat = heartbeat
         self._clock = clock
         self._random = random
@@ -142,6 +146,7 @@ class Announcer:
     async def round(self) -> bool:
         """Publish what has changed, and a heartbeat if it is time; true if there is more to do at once."""
         at = self._clock()
+        await self._audit()
         drafts, more = await self._run(self._news, at)
         self._unpublished += drafts
         await self._send()
@@ -156,6 +161,24 @@ class Announcer:
             self._tidied = at
             await self._run(self.tidy, at)
         return False
+
+    async def _audit(self) -> None:
+        """Publish what has become of audited roles; how far that is, is written down when it is in the log."""
+        while True:
+            await self._run(self._follower.refresh)
+            state = self._follower.state
+            drafts, upto = await self._run(self._auditor.pending, state.administrator, state.version)
+            for at in range(0, len(drafts), MAX_MESSAGES):
+                outcome = await self._publish(of_drafts(state.administrator, drafts[at : at + MAX_MESSAGES]))
+                for refusal in outcome.refusals.values():
+                    raise refusal
+            await self._run(self._auditor.done, upto)
+            if upto >= state.version:
+                return
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._auditor.close()
 
     def _news(self, at: datetime) -> tuple[list[Draft], bool]:
         """The messages of what has changed since it was last announced, and whether there is more than that."""

@@ -6,7 +6,8 @@ that it happened. Which status goes with a code is decided here alone.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from headgate.gateway import wire
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied
@@ -90,8 +91,18 @@ def problem(error: HeadgateError) -> wire.Problem:
     if isinstance(error, RoleDenied):
         reason = error.details.get("reason")
     made = told(status, error.code, error.message, error.remedy, error.place, reason)
-    made.failure = error.failure if isinstance(error, RoleDenied) else None
+    if isinstance(error, RoleDenied):
+        made.failure, made.nearest = error.failure, _nearest(error.details)
     return made
+
+
+def _nearest(details: Mapping[str, str]) -> wire.NearestAnswer | None:
+    """Which statement came nearest, where that is known."""
+    if "part" not in details:
+        return None
+    part: Any = details["part"]
+    truth: Any = details["truth"]
+    return wire.NearestAnswer(int(details["line"]), part, int(details["number"]), truth, details.get("what"))
 
 
 def told(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
@@ -26,7 +25,9 @@ from headgate.model.values import brief
 from headgate.roles.arguments import conform_arguments, pattern_of
 from headgate.roles.book import role_names
 from headgate.roles.entry import Request, derive, elected_roles
+from headgate.roles.refusal import not_entered
 from headgate.roles.revocation import lifted, revocable
+from headgate.roles.types import readings
 
 Asked: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 Functions: TypeAlias = Mapping[str, RoleFunction]
@@ -123,23 +124,8 @@ class Trial:
         scene = self._scene(one, rolefile, one.origin)
         found = derive(rolefile, request, scene)
         if found is None:
-            raise self._not_entered(one, request, rolefile, scene)
+            raise not_entered(one, request, rolefile, scene)
         self._entered.append(Membership(one.id, one.service, one.role, found.args, one.principal, 0, one.instance))
-
-    def _not_entered(self, one: EnterRole, request: Request, rolefile: Rolefile, scene: Scene) -> RoleDenied:
-        """Why a role is not given: revoked, not a role of this service, or not enough shown."""
-        if one.role not in role_names(rolefile):
-            return RoleDenied(f"`{one.service}` has no role `{brief(one.role)}`", failure="misuse")
-        name = render_membership(one.service, one.instance, one.role, ())
-        if request.bans and derive(rolefile, replace(request, bans=frozenset()), scene) is not None:
-            return RoleDenied(
-                f"`{name}` was revoked", failure="revocation", remedy="ask whoever revoked it to reinstate you"
-            )
-        return RoleDenied(
-            f"what `{one.principal}` showed does not lead to `{name}`",
-            failure="credentials",
-            remedy=f"`headgate role show {one.service}` says what does",
-        )
 
     # -- electing and revoking by role ------------------------------------------------------------------------
 
@@ -235,6 +221,7 @@ class Trial:
             self._members,
             role_names(rolefile),
             self._budget,
+            readings=readings(rolefile),
         )
 
     def _members(

@@ -163,7 +163,11 @@ async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Resp
     wanted = body.roles or [rw.WantedBody(body.role or "", body.args)]
     wishes = [(one.role, rw.open_arguments_of(one.args)) for one in wanted]
     asker, place = _asker(request, caller), _place(request, body.instance)
-    found = await gateway.run_blocking(gateway.roles.enter, asker, place, wishes, body.with_, body.request)
+    try:
+        found = await gateway.run_blocking(gateway.roles.enter, asker, place, wishes, body.with_, body.request)
+    except RoleDenied as denied:
+        await gateway.audit_refusal(asker, place, wishes, denied)
+        raise
     return answer(_held(found), 201)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from headgate.decide.standing import Standing
 from headgate.gateway import wire
 from headgate.gateway.announcing import Announcer
+from headgate.gateway.auditing import refusals
 from headgate.gateway.auth import Sessions
 from headgate.gateway.authority import Authority
 from headgate.gateway.bulletin import Bulletin
@@ -40,15 +41,19 @@ from headgate.gateway.quench import Quench
 from headgate.gateway.readers import Readers
 from headgate.gateway.register import FILE as REGISTER
 from headgate.gateway.register import Register
-from headgate.gateway.role_certificates import RoleCertificates
+from headgate.gateway.role_certificates import Asker, RoleCertificates
 from headgate.gateway.role_service import RoleService, id_secret
 from headgate.gateway.signed_types import SignedTypes
 from headgate.gateway.standing_clock import StandingClock
+from headgate.gateway.submissions import of_drafts
 from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements, shown, signs_of_life
 from headgate.gateway.watchers import FILE as WATCHERS
 from headgate.gateway.watchers import Watchers
 from headgate.gateway.writer import Writer
-from headgate.model.errors import HeadgateError, NotInForce, StorageBusy, StorageFull, VersionConflict
+from headgate.model.changes import EnterRole
+from headgate.model.errors import HeadgateError, NotInForce, RoleDenied, StorageBusy, StorageFull, VersionConflict
+from headgate.model.rolefiles import Argument
+from headgate.model.roles import Service as Place
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
@@ -238,9 +243,22 @@ class Gateway:
         self.register.close()
         self.peers.close()
         self.watchers.close()
+        self.announcer.close()
         self.follower.close()
         self.cursors.close()
         self.domain.close()
+
+    async def audit_refusal(
+        self, asker: Asker, place: Place, wishes: Sequence[tuple[str, tuple[Argument, ...] | None]], denied: RoleDenied
+    ) -> None:
+        """Have a refusal of audited roles in the log before it is answered; if that cannot be, it is answered so."""
+        state, now = self.follower.state, self.clock()
+        asked = [EnterRole(role, place[0], role, args, asker.principal, None, now, place[1]) for role, args in wishes]
+        drafts = refusals(state, asked, denied.failure)
+        if drafts:
+            outcome = await self._writer.publish(of_drafts(state.administrator, drafts))
+            for refusal in outcome.refusals.values():
+                raise refusal
 
     async def run_blocking(self, work: Callable[..., T], *args: Any) -> T:
         """Do work on files in another thread."""

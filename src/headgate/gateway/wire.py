@@ -706,8 +706,18 @@ class VersionsAnswer(Answer):
 # -- other ------------------------------------------------------------------------------------------------------
 
 
+class NearestAnswer(Answer):
+    """The statement of a rolefile that came nearest to giving a role, and which part of it was false or unknown."""
+
+    line: int
+    part: Literal["arguments", "credential", "elector", "condition"]
+    number: int
+    truth: Literal["false", "unknown"]
+    what: str | None = None
+
+
 class Problem(Answer):
-    """A problem document (RFC 9457)."""
+    """A problem document (RFC 9457). `nearest` goes with a role that is not given."""
 
     type: str
     title: str
@@ -718,6 +728,7 @@ class Problem(Answer):
     place: str | None = None
     reason: str | None = None
     failure: Literal["fraud", "misuse", "revocation", "credentials"] | None = None
+    nearest: NearestAnswer | None = None
 
 
 class HealthAnswer(Answer, omit_defaults=False):

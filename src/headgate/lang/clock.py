@@ -2,17 +2,22 @@
 
 Guarantees: beside `timeofday(...)` the text `'09:00'` or `'09:00:30'` is that many seconds since midnight (`'24:00'` is
 the end of the day), and beside `weekday(...)` the text `'Monday'` or `'Mon'`, in any case, is its number from 1.
-`clock_text` writes them back the same way.
+`clock_text` writes them back the same way. Beside a moment (`@time`, `@time + 3600`), text in ISO 8601 with a
+zone is one.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from headgate.model.conditions import Clock, ClockPart, Constant, Operand
-from headgate.model.errors import BadExpression
-from headgate.model.values import Value, brief
+from headgate.model.errors import BadExpression, TypeMismatch
+from headgate.model.rolefiles import Asked, ClockOf, Combine, Expression, Given
+from headgate.model.values import Value, brief, parse_timestamp
+
+Reading: TypeAlias = Literal["timestamp", "timeofday", "weekday"]
+"""What text may be read as where a time is expected."""
 
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _TIME: Final = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
@@ -46,6 +51,32 @@ def clock_text(part: Clock, value: Value) -> str | None:
         return None
     text = f"{value // 3600:02}:{value // 60 % 60:02}"
     return text if value % 60 == 0 else f"{text}:{value % 60:02}"
+
+
+def read_text(reading: Reading, text: str) -> Value:
+    """The moment, or the number of a part of the clock, that a text says."""
+    if reading != "timestamp":
+        return clock_constant(reading, text)
+    try:
+        return parse_timestamp(text)
+    except TypeMismatch as error:
+        raise BadExpression(error.message, remedy=error.remedy) from None
+
+
+def reading_beside(e: Expression) -> Reading | None:
+    """What text means beside an expression of a rolefile or event policy: a moment, a time of day or a day."""
+    match e:
+        case Asked("time"):
+            return "timestamp"
+        case ClockOf(part):
+            return part
+        case Combine("+" | "-" as op, left, right):
+            first, second = reading_beside(left), reading_beside(right)
+            if op == "-" and first == "timestamp" and not (isinstance(right, Given) and isinstance(right.value, int)):
+                return None  # a moment, or the seconds between two
+            return first or second
+        case _:
+            return None
 
 
 def beside(operand: Operand, *others: Operand) -> Operand:

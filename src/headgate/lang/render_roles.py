@@ -2,9 +2,9 @@
 
 Guarantees: for every tree, either `parse(render(t)) == t` (lines of statements aside) or it is refused with
 `bad-definition`. Refused is what the grammar cannot give: a role, service, parameter or object type that is no plain
-name; an instance without a service; an object type called `integer` or `string`; null, and numbers that are not finite;
-sets of anything but letters; text beside a part of the clock; a choice of nothing; an unknown time zone; stars in event
-policy; and what is past a limit. ASCII wherever names and texts are.
+name; an instance without a service; an object type called as one of the language's own; null, and numbers that are
+not finite; sets of anything but letters; text beside the clock or a part of it; a choice of nothing; an unknown time
+zone; stars in event policy; and what is past a limit. ASCII wherever names and texts are.
 Leaves out: layout. A statement is one line, but for line breaks inside quotes.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
-from headgate.lang.clock import clock_text
+from headgate.lang.clock import clock_text, reading_beside
 from headgate.lang.reading import RESERVED, is_zone
 from headgate.lang.render import render_operand
 from headgate.model.conditions import Attribute, Constant
@@ -39,6 +39,7 @@ from headgate.model.rolefiles import (
     Between,
     Both,
     ClockOf,
+    ClockType,
     Combine,
     Compares,
     Constraint,
@@ -62,6 +63,7 @@ from headgate.model.rolefiles import (
     StringType,
     Term,
     Tests,
+    TimestampType,
     Variable,
 )
 from headgate.model.values import brief
@@ -72,6 +74,8 @@ _EVENT: Final = re.compile(r"[^\W\d][\w\-]*(?:\.[^\W\d][\w\-]*)*")
 _BARE_GROUP: Final = re.compile(r"[A-Za-z_]\w*(?:[\-.]\w+)*", re.ASCII)
 _CALLED: Final = frozenset({"count", "timeofday", "weekday"})
 """Words that mean themselves before a parenthesis."""
+_TYPES: Final = frozenset({"integer", "string", "timestamp", "timeofday", "weekday"})
+"""Words that name a type of the language, in any case."""
 _ORDERINGS: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 
@@ -87,8 +91,9 @@ class _Binding(IntEnum):
 
 
 def render_rolefile(rolefile: Rolefile) -> str:
-    """The text of a rolefile: imports, declarations, statements, one a line."""
+    """The text of a rolefile: imports, audits, declarations, statements, one a line."""
     lines = [f"import {_plain('service', one.service)}.{_plain('type', one.name)}" for one in rolefile.imports]
+    lines += [f"audit {', '.join(_plain('role', name) for name in one.roles)}" for one in rolefile.audits]
     lines += [render_declaration(declaration) for declaration in rolefile.declarations]
     lines += [render_statement(statement) for statement in rolefile.statements]
     _at_most(len(lines), MAX_STATEMENTS, "MAX_STATEMENTS", "statements")
@@ -112,9 +117,13 @@ def render_type(type: ArgumentType) -> str:
             return "Integer"
         case StringType():
             return "String"
+        case TimestampType():
+            return "Timestamp"
+        case ClockType(part):
+            return "TimeOfDay" if part == "timeofday" else "Weekday"
         case SetType(letters):
             return f"{{{_letters(letters)}}}"
-        case ObjectType(name, None) if name.lower() in ("integer", "string"):
+        case ObjectType(name, None) if name.lower() in _TYPES:
             raise BadDefinition(f"`{name}` is no name of an object type")
         case ObjectType(name, service):
             return f"{_service(service)}{_plain('type', name)}"
@@ -125,12 +134,19 @@ def render_statement(statement: Statement) -> str:
     _at_most(len(statement.credentials), MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
     _at_most(len(statement.electors), MAX_CREDENTIALS, "MAX_CREDENTIALS", "electors")
     _at_most(len(statement.revokers), MAX_CREDENTIALS, "MAX_CREDENTIALS", "revokers")
-    parts = [render_role(statement.head), "<-"]
+    parts = [_head(statement), "<-"]
     parts += _joined(render_role(one.ref) + _star(one.starred) for one in statement.credentials)
     for one in statement.electors:
         parts.append(f"<|{_star(one.wish)} {render_role(one.ref)}{_star(one.starred)}")
     parts += [f"|>{_star(one.starred)} {render_role(one.ref)}" for one in statement.revokers]
     return " ".join(parts + _after_colon(statement.constraint))
+
+
+def _head(statement: Statement) -> str:
+    args = statement.head.args
+    _at_most(len(args), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+    shown = [f"{'?' if place in statement.asked else ''}{render_expression(arg)}" for place, arg in enumerate(args)]
+    return f"{_plain('role', statement.head.role)}{'(' + ', '.join(shown) + ')' if shown else ''}"
 
 
 def render_event_policy(policy: EventPolicy) -> str:
@@ -267,11 +283,10 @@ def _ended(e: Expression, text: str) -> str:
 def _beside(e: Expression, room: int, *others: Expression) -> str:
     """The text of an expression beside others: a number beside a part of the clock is written as people say it."""
     for other in others:
+        reading = reading_beside(other)
+        if reading is not None and isinstance(e, Given) and isinstance(e.value, str):
+            raise BadDefinition(f"the text `{brief(e.value)}` stands beside a {reading}", remedy="give what it means")
         if isinstance(other, ClockOf) and isinstance(e, Given):
-            if isinstance(e.value, str):
-                raise BadDefinition(
-                    f"the text `{brief(e.value)}` stands beside `{other.part}`", remedy="give its number"
-                )
             text = None if isinstance(e.value, frozenset) else clock_text(other.part, e.value)
             return render_argument(e.value) if text is None else _quoted("'", text)
     return _expression(e, room)

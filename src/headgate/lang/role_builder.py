@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from lark import Token, Transformer, v_args
 
-from headgate.lang.clock import clock_constant
+from headgate.lang.clock import read_text, reading_beside
 from headgate.lang.reading import converted, named, number, refusal, unquoted, zone_named
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.limits import (
@@ -28,9 +28,11 @@ from headgate.model.rolefiles import (
     Apply,
     ArgumentType,
     Asked,
+    Audit,
     Between,
     Both,
     ClockOf,
+    ClockType,
     Combine,
     Compares,
     Constraint,
@@ -57,6 +59,7 @@ from headgate.model.rolefiles import (
     StringType,
     Term,
     Tests,
+    TimestampType,
     Variable,
 )
 from headgate.model.values import Kind, Value, brief
@@ -88,6 +91,11 @@ class Name(NamedTuple):
 class _Arguments(NamedTuple):
     terms: tuple[Term, ...]
     at: Token
+
+
+class _Head(NamedTuple):
+    role: RoleRef
+    asked: tuple[int, ...]
 
 
 _Clause: TypeAlias = tuple[Token, Elector | Revoker]
@@ -146,6 +154,9 @@ class _Builder(Transformer[Token, Any]):
     def imported(self, service: Token, name: Token) -> Import:
         return Import(str(service), str(name))
 
+    def audited(self, *roles: Token) -> Audit:
+        return Audit(tuple(dict.fromkeys(map(str, roles))))
+
     def declaration(self, role: Token, _: Token | None, names: tuple[str, ...] | None, *typed: Any) -> Declaration:
         types: dict[str, ArgumentType] = {}
         for name, type in typed:
@@ -169,6 +180,10 @@ class _Builder(Transformer[Token, Any]):
                 return IntegerType()
             case "string":
                 return StringType()
+            case "timestamp":
+                return TimestampType()
+            case "timeofday" | "weekday" as part:
+                return ClockType(part)
             case _:
                 return ObjectType(str(first))
 
@@ -176,9 +191,7 @@ class _Builder(Transformer[Token, Any]):
         _at_most(brace, len(letters or ""), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
         return _made(brace, SetType, str(letters or ""))
 
-    def entry(
-        self, head: RoleRef, credentials: tuple[Credential, ...] | None, *rest: _Clause | Part | None
-    ) -> Statement:
+    def entry(self, said: _Head, credentials: tuple[Credential, ...] | None, *rest: _Clause | Part | None) -> Statement:
         clauses = cast(Sequence[_Clause], rest[:-1])
         electors = tuple(clause for _, clause in clauses if isinstance(clause, Elector))
         revokers = [(at, clause) for at, clause in clauses if isinstance(clause, Revoker)]
@@ -191,10 +204,19 @@ class _Builder(Transformer[Token, Any]):
             remedy = "they revoke together: write the star on all of them, or on none"
             raise refusal(at, "one `|>` has a star, and another has none", remedy)
         asked = tuple(clause for _, clause in revokers)
-        return Statement(head, credentials or (), electors, asked, _constraint(rest[-1]))
+        return Statement(said.role, credentials or (), electors, asked, _constraint(rest[-1]), asked=said.asked)
 
-    def head(self, name: Token, arguments: _Arguments | None) -> RoleRef:
-        return RoleRef(str(name), arguments.terms if arguments else ())
+    def head(self, name: Token, opened: Token | None, *given: tuple[Part, bool] | None) -> _Head:
+        terms = [one for one in given if one is not None]
+        if opened is not None:
+            _at_most(opened, len(terms), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+        asked = tuple(place for place, (_, is_asked) in enumerate(terms) if is_asked)
+        return _Head(RoleRef(str(name), tuple(cast(Term, part.node) for part, _ in terms)), asked)
+
+    def given(self, asks: Token | None, part: Part) -> tuple[Part, bool]:
+        if asks is not None and (not isinstance(part.node, Variable) or part.node.name == "_"):
+            raise refusal(asks, "only a variable is asked for", "write it like `?p`, or leave the `?` out")
+        return part, asks is not None
 
     def credentials(self, *parts: Credential | Token) -> tuple[Credential, ...]:
         return _joined(parts)
@@ -209,7 +231,7 @@ class _Builder(Transformer[Token, Any]):
         return at, Revoker(role, star is not None)
 
     def own_role(self, name: Token, arguments: _Arguments | None) -> RoleRef:
-        return self.head(name, arguments)
+        return RoleRef(str(name), arguments.terms if arguments else ())
 
     def service_role(
         self, service: Token, _: Token | None, instance: Part | None, name: Token, arguments: _Arguments | None
@@ -390,11 +412,12 @@ def _at_most(at: Token | None, count: int, limit: int, name: str, what: str) -> 
 
 
 def _beside(at: Token, of: Expression, *others: Expression) -> Expression:
-    """An expression as it counts beside others: its text means a time or a day beside a part of the clock."""
+    """An expression as it counts beside others: its text means a time or a day beside the clock or a part of it."""
     for other in others:
-        if isinstance(other, ClockOf) and isinstance(of, Given) and isinstance(of.value, str):
+        reading = reading_beside(other)
+        if reading is not None and isinstance(of, Given) and isinstance(of.value, str):
             try:
-                return Given(clock_constant(other.part, of.value))
+                return Given(read_text(reading, of.value))
             except BadExpression as error:
                 raise refusal(at, error.message, error.remedy) from None
     return of

@@ -31,6 +31,7 @@ from headgate.model.limits import (
 )
 from headgate.model.rolefiles import (
     Argument,
+    Audit,
     Constraint,
     Declaration,
     EventEntry,
@@ -58,6 +59,7 @@ def parse_rolefile(text: str) -> Rolefile:
         tuple(item for item in items if isinstance(item, Import)),
         tuple(item for item in items if isinstance(item, Declaration)),
         tuple(item for item in items if isinstance(item, Statement)),
+        tuple(item for item in items if isinstance(item, Audit)),
     )
 
 
@@ -109,7 +111,7 @@ def parse_representative(type: str, parameters: Mapping[str, str]) -> Representa
 # Reading: token by token, so that a refusal knows what could have stood there.
 
 
-def _items(text: str, start: Start) -> Iterator[Import | Declaration | Statement | EventEntry]:
+def _items(text: str, start: Start) -> Iterator[Import | Audit | Declaration | Statement | EventEntry]:
     check_text(text, MAX_ROLEFILE_CHARS, "MAX_ROLEFILE_CHARS")
     for number, passage in enumerate(statements(text), start=1):
         if number > MAX_STATEMENTS:

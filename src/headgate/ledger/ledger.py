@@ -39,6 +39,7 @@ from headgate.model.roles import Reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import check_name
 from headgate.model.values import micros
+from headgate.roles.audit import Turned
 from headgate.roles.book import Book
 from headgate.roles.transition import Outcome, transition
 
@@ -238,6 +239,11 @@ class Ledger:
         """When a membership or election of this id ended, and why, oldest first."""
         with self._storage.reading() as connection:
             return queries.endings(connection, id)
+
+    def role_turns(self, since: int, version: int) -> list[Turned]:
+        """What versions after `since`, up to one, made of memberships of audited roles, in order."""
+        with self._storage.reading() as connection:
+            return queries.role_turns(connection, since, version)
 
     # -- starting points ------------------------------------------------------------------------------------
 

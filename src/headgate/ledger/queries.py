@@ -12,13 +12,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select
 
-from headgate.ledger import codec, schema
+from headgate.ledger import codec, role_rows, schema
 from headgate.ledger.codec import decoding
+from headgate.ledger.role_book import BEGUN
 from headgate.model.errors import BadDefinition, StaleVersion, VersionConflict
 from headgate.model.rights import Subscription
+from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Reference
 from headgate.model.types import check_name
 from headgate.model.values import INT_MAX, moment
+from headgate.roles.audit import Turned, is_audited
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,39 @@ def endings(connection: Connection, id: str) -> list[tuple[int, str]]:
     )
     with decoding("ending", id):
         return [(version, json.loads(reason)) for version, reason in found]
+
+
+def role_turns(connection: Connection, since: int, version: int) -> list[Turned]:
+    """What versions after `since`, up to one, made of memberships of roles that were audited then, in order."""
+    table, over = schema.memberships, schema.endings
+    began = select(table).where(
+        table.c.from_version.between(since + 1, version), table.c.rank >= table.c.from_version * BEGUN
+    )
+    found = [(row["from_version"], 1, row["row"], row, "") for row in connection.execute(began).mappings()]
+    ended = (
+        select(table, over.c.reason.label("why"))
+        .join(over, (over.c.id == table.c.id) & (over.c.from_version == table.c.to_version))
+        .where(table.c.to_version.between(since + 1, version))
+    )
+    for row in connection.execute(ended).mappings():
+        with decoding("ending", row["id"]):
+            found.append((row["to_version"], 0, row["row"], row, json.loads(row["why"])))
+    turns: list[Turned] = []
+    for at, is_begun, _, row, reason in sorted(found, key=lambda one: one[:3]):
+        one = role_rows.membership_of(row)
+        if is_audited(_rolefile_at(connection, one.service, at if is_begun else at - 1), one.role):
+            note = connection.scalar(select(schema.versions.c.note).where(schema.versions.c.version == at))
+            with decoding("version", at):
+                said = json.loads(note or '""')
+            turns.append(Turned("entered" if is_begun else "ended", one, at, reason, said))
+    return turns
+
+
+def _rolefile_at(connection: Connection, service: str, version: int) -> Rolefile | None:
+    table = schema.rolefiles
+    wanted = select(table).where(table.c.service == service, schema.in_force(table, version))
+    row = connection.execute(wanted).mappings().first()
+    return None if row is None else role_rows.rolefile_of(row)
 
 
 def starting_points(connection: Connection, version: int | None, stream: str | None) -> list[StartingPoint]:

@@ -24,6 +24,8 @@ RANKED: Final = (schema.memberships, schema.elections)
 """The tables whose facts keep their place in the order when they change."""
 
 _BATCH_BITS: Final = 32
+BEGUN: Final = 1 << _BATCH_BITS
+"""What the version with which something began is multiplied by in its place in the order."""
 
 
 def rank(version: int, position: int) -> int:

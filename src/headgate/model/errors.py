@@ -321,3 +321,5 @@ class RoleDenied(HeadgateError):
         super().__init__(message, place=place, remedy=remedy)
         self.failure: RoleFailure = failure
         self.details = dict(details or {})
+        self.for_authors: str | None = None
+        """What it says to whoever wrote the policy, where the client is told less."""

@@ -93,7 +93,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """`a + b`, `a - b` of integers; `a union b`, `a intersect b`, `a minus b` of sets."""
+    """`a + b`, `a - b` of integers, or of a timestamp and seconds; `a - b` of timestamps is the seconds between them.
+
+    `a union b`, `a intersect b`, `a minus b` are of sets.
+    """
 
     op: Operator
     left: Expression
@@ -241,7 +244,19 @@ class ObjectType:
     service: str | None = None
 
 
-ArgumentType: TypeAlias = IntegerType | StringType | SetType | ObjectType
+@dataclass(frozen=True, slots=True)
+class TimestampType:
+    """`Timestamp`: a moment, also as ISO 8601 text with a zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockType:
+    """`TimeOfDay` or `Weekday`: the number that `timeofday(...)` or `weekday(...)` gives, also as people write it."""
+
+    part: Literal["timeofday", "weekday"]
+
+
+ArgumentType: TypeAlias = IntegerType | StringType | SetType | ObjectType | TimestampType | ClockType
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +265,14 @@ class Import:
 
     service: str
     name: str
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """`audit Override, Emergency`: entering, ending and refusal of these roles become events."""
+
+    roles: tuple[str, ...]
     line: int = field(default=0, compare=False)
 
 
@@ -300,7 +323,10 @@ class Revoker:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`Member(u) <- Login.LoggedOn(u, h)* <|* Chair |>* Chair : (u in staff)*`."""
+    """`Member(u) <- Login.LoggedOn(u, h)* <|* Chair |>* Chair : (u in staff)*`.
+
+    `asked` are the places of the head that are written `?x`: what nothing gives a value, and whoever enters is to name.
+    """
 
     head: RoleRef
     credentials: tuple[Credential, ...] = ()
@@ -309,11 +335,15 @@ class Statement:
     """Several are a quorum: it is revoked once a different principal has revoked it for each."""
     constraint: Constraint = ALWAYS
     line: int = field(default=0, compare=False)
+    asked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len({one.starred for one in self.revokers}) > 1:
             message = f"one `|>` of `{self.head.role}` has a star, and another has none"
             raise BadDefinition(message, remedy="they revoke together: write the star on all of them, or on none")
+        for place in self.asked:
+            if place >= len(self.head.args) or not isinstance(self.head.args[place], Variable):
+                raise BadDefinition(f"only a variable of `{self.head.role}` is asked for", remedy="leave the `?` out")
         if self.head.service is not None or self.head.instance is not None:
             raise BadDefinition(f"`{self.head.role}` is entered at its own service", remedy="leave the service out")
 
@@ -325,6 +355,12 @@ class Rolefile:
     imports: tuple[Import, ...] = ()
     declarations: tuple[Declaration, ...] = ()
     statements: tuple[Statement, ...] = ()
+    audits: tuple[Audit, ...] = ()
+
+    @property
+    def audited(self) -> frozenset[str]:
+        """The roles whose entering, ending and refusal become events."""
+        return frozenset(role for one in self.audits for role in one.roles)
 
 
 # -- event policy ---------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Scene, compared
 from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
+from headgate.decide.event_policy import policy_readings
+from headgate.decide.reading import rows_read
 from headgate.model.changes import Row
 from headgate.model.rolefiles import (
     Among,
@@ -229,7 +231,9 @@ def facts_for(state: State, said: Iterable[Constraint]) -> PolicyFacts:
             if group not in groups:
                 groups[group] = state.groups[group]
                 waiting += [one for one in groups[group] if one in state.groups]
-    return PolicyFacts(groups, {name: state.relations[name] for name in names if name in state.relations})
+    readings = policy_readings(state)
+    rows = {name: rows_read(name, state.relations[name], readings) for name in names if name in state.relations}
+    return PolicyFacts(groups, rows)
 
 
 # -- truth --------------------------------------------------------------------------------------------------------

@@ -44,6 +44,11 @@ def pattern_of(
     return conform_arguments(rolefile, request.role, given, functions)
 
 
+def relation_columns(state: State) -> dict[str, int | None]:
+    """How many columns each relation has, if any row tells."""
+    return {name: len(next(iter(rows))) if rows else None for name, rows in state.relations.items()}
+
+
 def refuse_errors(
     rolefile: Rolefile,
     service: str,
@@ -52,7 +57,7 @@ def refuse_errors(
     functions: Mapping[str, RoleFunction],
 ) -> None:
     """Refuse a rolefile with an error that the checker finds; what it only warns of is let through."""
-    relations = {name: len(next(iter(rows))) if rows else None for name, rows in state.relations.items()}
+    relations = relation_columns(state)
     findings = check_rolefile(
         rolefile,
         service=service,

@@ -39,11 +39,11 @@ from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference,
 from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.roles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile
-from headgate.roles.book import role_names
 from headgate.roles.entry import Derived, Request, derive, elected_roles, shares_office
 from headgate.roles.facts import NotRevoked, fact_of, revocation_key
 from headgate.roles.formula import membership_rule
 from headgate.roles.mirroring import Mirroring
+from headgate.roles.refusal import not_entered
 from headgate.roles.revocation import (
     counts_alone,
     covers,
@@ -139,7 +139,7 @@ class Asking(Mirroring):
         asked = Request(request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
         found = derive(rolefile, asked, scene)
         if found is None:
-            raise self._not_entered(request, asked, rolefile)
+            raise not_entered(request, asked, rolefile, self.scene(place, request.principal, request.origin))
         record = self._record(found, scene)
         if self.records.state(record) is not True:
             raise RoleDenied(
@@ -176,23 +176,6 @@ class Asking(Mirroring):
 
     def _still_in_office(self, elections: tuple[Election, ...]) -> frozenset[str]:
         return frozenset(one.id for one in elections if self.records.state(one.office_record) is True)
-
-    def _not_entered(self, request: EnterRole, asked: Request, rolefile: Rolefile) -> RoleDenied:
-        """Why a role is not given: revoked, not a role of this service, or not enough shown."""
-        name = render_membership(request.service, request.instance, request.role, ())
-        if request.role not in role_names(rolefile):
-            return RoleDenied(f"`{request.service}` has no role `{brief(request.role)}`", failure="misuse")
-        lifted = replace(asked, bans=frozenset())
-        scene = self.scene((request.service, request.instance), request.principal, request.origin)
-        if asked.bans and derive(rolefile, lifted, scene) is not None:
-            return RoleDenied(
-                f"`{name}` was revoked", failure="revocation", remedy="ask whoever revoked it to reinstate you"
-            )
-        return RoleDenied(
-            f"what `{request.principal}` showed does not lead to `{name}`",
-            failure="credentials",
-            remedy=f"`headgate role show {request.service}` says what does",
-        )
 
     def _record(self, found: Derived, scene: Scene) -> Reference:
         """The record of a membership: all that its statement marks with a star (OASIS 4.7)."""

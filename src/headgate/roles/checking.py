@@ -15,7 +15,7 @@ from headgate.model.rolefiles import Rolefile, RoleRef, Statement, Variable
 from headgate.roles.event_checking import check_event_policy
 from headgate.roles.findings import Finding, error, ordered, warning
 from headgate.roles.inference import Inference, said
-from headgate.roles.names import Names, called, check_bound, check_names, counted, leaves
+from headgate.roles.names import Names, called, check_bound, check_names, counted, leaves, values_after
 from headgate.roles.precedence import ambiguities
 from headgate.roles.reach import is_own, needed, never_apply
 from headgate.roles.renaming import canonical
@@ -49,14 +49,59 @@ def check_rolefile(
         findings += check_names(statement.constraint, statement.line, names)
         findings += check_bound(on_entry(statement), _bound(statement), statement.line, names.gives_rows)
         findings += _of_revokers(statement)
+        findings += _asked_for(statement, names)
         findings += _stars_of_functions(statement, entry_only)
         findings += _idle_stars(statement)
+    findings += _audited(rolefile, roles)
     findings += _undefined(rolefile, service, known, roles)
     findings += never_apply(rolefile, service, known)
     findings += _shadowed(rolefile)
     findings += _not_followed(rolefile, service)
     findings += ambiguities(rolefile, service)
     return ordered(findings)
+
+
+def asked_for(
+    rolefile: Rolefile, relations: Mapping[str, int | None], functions: Collection[str] = ()
+) -> list[Finding]:
+    """Arguments of a rolefile's roles that nothing gives a value, and that are not written as asked for."""
+    roles = {one.head.role for one in rolefile.statements} | {one.role for one in rolefile.declarations}
+    names = Names(None, relations, functions, roles)
+    return [found for statement in rolefile.statements for found in _asked_for(statement, names)]
+
+
+def _asked_for(statement: Statement, names: Names) -> Iterator[Finding]:
+    """Head arguments that whoever enters names as it likes: neither a credential nor the constraint gives a value.
+
+    With an elector it is the election that may name them.
+    """
+    if statement.electors:
+        return
+    bound = frozenset(
+        term.name for ref in needed(statement) for term in (*ref.args, ref.instance) if isinstance(term, Variable)
+    )
+    given = values_after(on_entry(statement), bound - {"_"}, names.gives_rows)
+    told: set[str] = set()
+    for place, term in enumerate(statement.head.args):
+        if isinstance(term, Variable) and term.name not in given | told and place not in statement.asked:
+            told.add(term.name)
+            message = (
+                f"nothing gives `{term.name}` of `{said(statement.head)}` a value: whoever enters names any it likes"
+            )
+            remedy = (
+                f"name `{term.name}` in a credential, in a relation such as `Assigned(..., {term.name})` or by "
+                f"`{term.name} = ...`; or write `?{term.name}` in the head if it is to be asked for"
+            )
+            yield warning("asked-for", statement.line, message, remedy)
+
+
+def _audited(rolefile: Rolefile, roles: Collection[str]) -> Iterator[Finding]:
+    """An audit of a role that is not there would audit nothing."""
+    for one in rolefile.audits:
+        for role in one.roles:
+            if role not in roles:
+                message = f"`audit {role}`: the rolefile has no such role"
+                yield error("unknown-role", one.line, message, "correct the name, or define the role")
 
 
 def _imported(known: Callable[[str], Rolefile | None]) -> Callable[[str, str], Signature | None]:

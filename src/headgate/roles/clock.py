@@ -7,13 +7,14 @@ Leaves out: a function of a service that is given `@time` itself, which is looke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from headgate.decide import standing
+from headgate.decide.constraints import Scene, combined
 from headgate.model.rolefiles import (
     Among,
     Apply,
@@ -32,6 +33,7 @@ from headgate.model.rolefiles import (
 )
 from headgate.model.state import State
 from headgate.roles.facts import When, fact_of
+from headgate.roles.types import readings
 
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -83,33 +85,34 @@ def _looks(state: State) -> Iterator[Look]:
     for record in state.roles.records.values():
         fact = fact_of(record.fact) if record.fact else None
         if isinstance(fact, When):
-            yield from _leaf(fact.leaf, state)
+            rolefile = state.roles.rolefiles.get(fact.service)
+            yield from _leaf(fact.leaf, Scene(state, fact.service, readings=readings(rolefile)))
 
 
-def _leaf(leaf: Leaf, state: State) -> Iterator[Look]:
+def _leaf(leaf: Leaf, scene: Scene) -> Iterator[Look]:
     match leaf:
         case Compares(_, left, right):
-            yield from _pair(left, right, state)
+            yield from _pair(left, right, scene)
         case Between(of, low, high):
-            yield from _pair(of, low, state)
-            yield from _pair(of, high, state)
+            yield from _pair(of, low, scene)
+            yield from _pair(of, high, scene)
         case OneOf(of, values):
-            yield from _look(of, frozenset(values), state)
+            yield from _look(of, frozenset(values), scene)
         case Tests(_, left, right):
-            yield from _look(left, None, state)
-            yield from _look(right, None, state)
+            yield from _look(left, None, scene)
+            yield from _look(right, None, scene)
         case Among(of, _):
-            yield from _look(of, None, state)
+            yield from _look(of, None, scene)
         case Holds(name, args):
-            yield from _columns(name, args, state)
+            yield from _columns(name, args, scene)
 
 
-def _pair(left: Expression, right: Expression, state: State) -> Iterator[Look]:
-    yield from _look(left, _known(right, state), state)
-    yield from _look(right, _known(left, state), state)
+def _pair(left: Expression, right: Expression, scene: Scene) -> Iterator[Look]:
+    yield from _look(left, _known(right, scene), scene)
+    yield from _look(right, _known(left, scene), scene)
 
 
-def _look(expression: Expression, beside: Known, state: State) -> Iterator[Look]:
+def _look(expression: Expression, beside: Known, scene: Scene) -> Iterator[Look]:
     """How an expression looks at the clock, if its value is compared with these."""
     match expression:
         case Asked("time"):
@@ -117,29 +120,29 @@ def _look(expression: Expression, beside: Known, state: State) -> Iterator[Look]
         case ClockOf(part, Asked("time"), zone):
             yield Look(part, zone, beside)
         case ClockOf(_, of):
-            yield from _look(of, None, state)
+            yield from _look(of, None, scene)
         case Combine(op, left, right):
-            yield from _look(left, _undone(op, beside, _known(right, state), first=True), state)
-            yield from _look(right, _undone(op, beside, _known(left, state), first=False), state)
+            yield from _look(left, _undone(op, beside, _known(right, scene), first=True), scene)
+            yield from _look(right, _undone(op, beside, _known(left, scene), first=False), scene)
         case Apply(function, args):
-            yield from _columns(function, args, state)
+            yield from _columns(function, args, scene)
 
 
-def _columns(name: str, args: tuple[Expression, ...], state: State) -> Iterator[Look]:
+def _columns(name: str, args: tuple[Expression, ...], scene: Scene) -> Iterator[Look]:
     """Arguments are compared with the columns of a relation; what a function or a role makes of them is not known."""
-    rows = state.relations.get(name)
+    rows = scene.rows(name)
     for place, arg in enumerate(args):
         column = None if rows is None else frozenset(row[place] for row in rows if place < len(row))
-        yield from _look(arg, column, state)
+        yield from _look(arg, column, scene)
 
 
-def _known(expression: Expression, state: State) -> Known:
+def _known(expression: Expression, scene: Scene) -> Known:
     """The values that an expression may have, where the clock has no part in it."""
     match expression:
         case Given(value):
             return frozenset((value,))
-        case Apply(function) if function in state.relations:
-            return frozenset(row[-1] for row in state.relations[function])
+        case Apply(function) if function in scene.state.relations:
+            return frozenset(row[-1] for row in scene.rows(function) or ())
         case _:
             return None
 
@@ -150,14 +153,16 @@ def _undone(op: str, beside: Known, other: Known, *, first: bool) -> Known:
         return frozenset()  # no part of the clock is a set
     if beside is None or other is None:
         return None
-    pairs = [(c, x) for c in _numbers(beside) for x in _numbers(other)]
+    pairs = [(c, x) for c in beside for x in other]
     if op == "+":
-        return frozenset(c - x for c, x in pairs)
-    return frozenset(c + x if first else x - c for c, x in pairs)
-
-
-def _numbers(values: Iterable[Argument]) -> list[int]:
-    return [one for one in values if isinstance(one, int) and not isinstance(one, bool)]
+        found = [combined("-", c, x) for c, x in pairs]
+    else:
+        found = [combined("+", c, x) if first else combined("-", x, c) for c, x in pairs]
+    known = [one for one in found if one is not None]
+    # Seconds between two moments are whole ones: what is compared with them turns within a second of either side.
+    moments = [one for one in known if isinstance(one, datetime)]
+    near = [later for one in moments for by in (-_SECOND, _SECOND) if (later := _later(one, by)) is not None]
+    return frozenset([*known, *near])
 
 
 # -- when what they see may turn ------------------------------------------------------------------------------

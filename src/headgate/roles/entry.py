@@ -10,8 +10,9 @@ Leaves out: records and certificates (`roles.transition`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import TypeAlias
 
 from headgate.decide.constraint_names import counted_variables, variables
@@ -87,10 +88,10 @@ class Request:
 
 def derive(rolefile: Rolefile, request: Request, scene: Scene) -> Derived | None:
     """The first membership that fits the request, if the statements lead to one."""
-    return _Derivation(rolefile, request, scene).run()
+    return Derivation(rolefile, request, scene).run()
 
 
-class _Derivation:
+class Derivation:
     """The list of memberships that one request leads through.
 
     A statement is applied again only to choices with something in them that it has not seen: all others gave what they
@@ -124,6 +125,7 @@ class _Derivation:
             self._append(one)
 
     def run(self) -> Derived | None:
+        """The first membership that fits, if any does; then all that follows from what was shown is listed."""
         waiting = list(range(len(self.statements)))
         while waiting:
             heapify(waiting)
@@ -150,7 +152,7 @@ class _Derivation:
         statement = self.statements[number]
         self.stirred = set()
         seen, self.seen[number] = self.seen[number], self.length
-        asked = self._asked(statement)
+        asked = self.asked(statement)
         found = None if asked is None else next(self._derived(statement, asked, seen), None)
         if found is None:
             self._extend(statement, seen)
@@ -179,7 +181,7 @@ class _Derivation:
     def _kind(self, ref: RoleRef) -> tuple[str, str]:
         return (self.scene.service if ref.service is None else ref.service, ref.role)
 
-    def _asked(self, statement: Statement) -> Bindings | None:
+    def asked(self, statement: Statement) -> Bindings | None:
         """What the request says of the variables of a statement, if it is about that role."""
         head, wanted = statement.head, self.request.args
         if head.role != self.request.role:
@@ -213,6 +215,28 @@ class _Derivation:
                         credentials,
                         elections,
                     )
+
+    def furthest(self, statement: Statement, bound: Bindings, most: int) -> tuple[int, list[Bindings]]:
+        """How many credentials of a statement there are together, in its order, and what variables mean then."""
+        refs = [self.scene.own(one.ref) for one in statement.credentials]
+        listed = [tuple(self.listed.get(self._kind(ref), ())) for ref in refs]
+        found: list[Bindings] = [bound]
+        for depth in range(len(refs)):
+            further = islice(self._credentials(refs[: depth + 1], listed, bound, -1), most)
+            made = [after for _, after in further]
+            if not made:
+                return depth, found
+            found = made
+        return len(refs), found
+
+    def elected(self, statement: Statement, bound: Bindings, most: int) -> tuple[int, list[Bindings]]:
+        """How many electors of a statement have elected, in its order, and what variables mean then."""
+        for count in range(len(statement.electors), -1, -1):
+            fewer = replace(statement, electors=statement.electors[:count])
+            made = [after for _, after in islice(self._elections(fewer, (), bound), most)]
+            if made:
+                return count, made
+        return 0, [bound]
 
     def _credentials(
         self,

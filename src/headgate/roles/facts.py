@@ -14,7 +14,9 @@ from typing import Final, TypeAlias
 
 from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraints import Bindings, Scene, value
+from headgate.decide.reading import read, spellings
 from headgate.decide.rolebook import same
+from headgate.lang.clock import reading_beside
 from headgate.lang.render_roles import render_constraint
 from headgate.lang.rolefile import parse_constraint
 from headgate.model.arguments import dump_argument, load_argument
@@ -141,14 +143,26 @@ def ground(leaf: Leaf, bound: Bindings, scene: Scene) -> Leaf | None:
             case ClockOf(part, of, zone):
                 return ClockOf(part, put(of), zone)
 
+    def beside(expression: Expression, *others: Expression) -> Expression:
+        """Text beside the clock is the time it says, and has no value if it says none."""
+        for other in others:
+            reading = reading_beside(other)
+            if reading is not None and isinstance(expression, Given) and isinstance(expression.value, str):
+                expression = Given(read(reading, expression.value))
+                if isinstance(expression.value, str):
+                    raise _Missing
+        return expression
+
     try:
         match leaf:
             case Compares(op, left, right):
-                return Compares(op, put(left), put(right))
+                a, b = put(left), put(right)
+                return Compares(op, beside(a, b), beside(b, a))
             case Among(of, group):
                 return Among(put(of), group)
             case Between(of, low, high):
-                return Between(put(of), put(low), put(high))
+                a, b, c = put(of), put(low), put(high)
+                return Between(beside(a, b, c), beside(b, a), beside(c, a))
             case OneOf(of, values):
                 return OneOf(put(of), values)
             case Tests(op, left, right):
@@ -272,7 +286,9 @@ def row_keys(name: str, before: frozenset[Row] | None, after: frozenset[Row] | N
     """What a change of the rows of a relation may change."""
     moved = (before or frozenset()) ^ (after or frozenset())
     found: set[Key] = {("rows", name)}
-    found.update(("rows", name, place, same(value)) for row in moved for place, value in enumerate(row))
+    for row in moved:
+        for place, stored in enumerate(row):
+            found.update(("rows", name, place, same(one)) for one in spellings(stored))
     return found if before is not None and after is not None else found | {name_key(name)}
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from headgate.lang.clock import Reading, read_text
 from headgate.lang.render_roles import render_constraint, render_expression, render_role, render_type
-from headgate.model.errors import BadDefinition
+from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.rolefiles import (
     Among,
     Apply,
@@ -23,6 +24,7 @@ from headgate.model.rolefiles import (
     Between,
     Both,
     ClockOf,
+    ClockType,
     Combine,
     Compares,
     Constraint,
@@ -43,6 +45,7 @@ from headgate.model.rolefiles import (
     Statement,
     StringType,
     Tests,
+    TimestampType,
     Variable,
 )
 from headgate.model.values import brief
@@ -53,7 +56,12 @@ Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | Non
 
 @dataclass(frozen=True, slots=True)
 class Textual:
-    """Text: a String, or an object type, of which text is the literal."""
+    """Text: a String, or an object type, of which text is the literal.
+
+    Of what is only written as these literals it is not said yet: they may be what a time is written as.
+    """
+
+    literals: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Letters:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A kind of value that no role declares: `number`, `bool`, `time`, `bytes`."""
+    """A kind of value that no role declares: `number`, `bool`, `bytes`."""
 
     kind: str
 
@@ -92,10 +100,17 @@ SET_FUNCTIONS: Final = frozenset({"unixacl", "acl"})
 def meet(a: Known, b: Known) -> Known | None:
     """What is known if both are; None if they clash."""
     match a, b:
-        case (Textual(), (Textual() | StringType() | ObjectType()) as wider):
+        case Textual(some), Textual(more):
+            return Textual() if some is None or more is None else Textual(some | more)
+        case (Textual(), (StringType() | ObjectType()) as wider):
             return wider
         case ((StringType() | ObjectType()) as wider, Textual()):
             return wider
+        case (Textual(literals), (TimestampType() | ClockType()) as time) | (
+            (TimestampType() | ClockType()) as time,
+            Textual(literals),
+        ):
+            return time if literals is not None and all(_says(one, time) for one in literals) else None
         case Letters(some), Letters(more):
             return Letters(some | more)
         case (Letters(some), SetType(letters) as declared) | (SetType(letters) as declared, Letters(some)):
@@ -108,7 +123,20 @@ def meet(a: Known, b: Known) -> Known | None:
             return a
         case (Other("number"), IntegerType()) | (IntegerType(), Other("number")):
             return IntegerType()
+        case (ClockType() as clock, IntegerType() | Other("number")) | (
+            IntegerType() | Other("number"),
+            ClockType() as clock,
+        ):
+            return clock
     return a if a == b else None
+
+
+def _says(text: str, time: TimestampType | ClockType) -> bool:
+    try:
+        read_text("timestamp" if isinstance(time, TimestampType) else time.part, text)
+    except BadExpression:
+        return False
+    return True
 
 
 def words(known: Known) -> str:
@@ -120,6 +148,10 @@ def words(known: Known) -> str:
             return f"a set with `{''.join(sorted(letters))}`" if letters else "a set"
         case Other(kind):
             return f"a {kind}" if kind != "bytes" else "bytes"
+        case TimestampType():
+            return "a timestamp"
+        case ClockType(part):
+            return "a time of day" if part == "timeofday" else "a day of the week"
         case _:
             return f"of type `{render_type(known)}`"
 
@@ -129,6 +161,7 @@ class Inference:
 
     def __init__(self, rolefile: Rolefile, imported: Imported, service: str | None = None) -> None:
         self.clashes: list[Clash] = []
+        self._scopes: list[dict[str, int]] = []
         self.roles: dict[tuple[str | None, str], tuple[list[int], int]] = {}
         """The cells of a role's arguments, and the line that said how many there are."""
         self._settled: set[tuple[str | None, str]] = set()
@@ -139,6 +172,10 @@ class Inference:
         self._imported = imported
         self._service = service
         self._ordered: list[tuple[int, int, str]] = []
+        self._sums: list[tuple[Combine, int, int, int, int]] = []
+        """Sums and differences that are not settled yet: the cells of both sides and of the whole, and the line."""
+        self._columns: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
+        """The cells that stand for columns of what may be a relation, each with its line and atom."""
         self._scope: dict[str, int] = {}
         self._line = 0
         self._own = {one.head.role for one in rolefile.statements} | {one.role for one in rolefile.declarations}
@@ -146,12 +183,32 @@ class Inference:
             self._declare(declaration)
         for statement in rolefile.statements:
             self._statement(statement)
+        while self._settle_sums() or self._settle_columns():
+            pass
+        self._settle_sums(last=True)
         self._check_orders()
 
     def known(self, cell: int) -> Known | None:
         """What is known of a cell."""
         found = self._known[self._root(cell)]
         return found[0] if found is not None else None
+
+    @property
+    def scopes(self) -> list[dict[str, Known | None]]:
+        """What is known of the variables of each statement, in order."""
+        return [{name: self.known(cell) for name, cell in one.items()} for one in self._scopes]
+
+    def readings(self) -> dict[tuple[str, int], Reading]:
+        """How columns of relations are read that are compared with times."""
+        found: dict[tuple[str, int], Reading] = {}
+        for column, cells in self._columns.items():
+            for cell, _, _ in cells:
+                match self.known(cell):
+                    case TimestampType():
+                        found.setdefault(column, "timestamp")
+                    case ClockType(part):
+                        found.setdefault(column, part)
+        return found
 
     # -- cells --
 
@@ -177,7 +234,9 @@ class Inference:
         met = meet(first[0], second[0])
         if met is None:
             earlier, later = f"{words(first[0])} by {first[1]}", f"{words(second[0])} by {second[1]}"
-            self._clash("types", f"`{what}` is {earlier}, but {later}")
+            timed = {type(first[0]), type(second[0])}
+            is_text = Textual in timed and timed & {TimestampType, ClockType}
+            self._clash("times" if is_text else "types", f"`{what}` is {earlier}, but {later}")
         else:
             self._known[a] = (met, first[1] if met == first[0] else second[1])
 
@@ -251,6 +310,7 @@ class Inference:
 
     def _statement(self, statement: Statement) -> None:
         self._scope, self._line = {}, statement.line
+        self._scopes.append(self._scope)
         self._role(statement.head, head=True)
         for credential in statement.credentials:
             self._role(credential.ref)
@@ -284,9 +344,8 @@ class Inference:
                 cells = self._arguments(None, name, len(args))
                 for cell, term in zip(cells, args, strict=False):
                     self._join(cell, self._typed(term), f"{said(term)}` of `{said(c)}")
-            case Holds(_, args):
-                for term in args:
-                    self._typed(term)
+            case Holds(name, args):
+                self._calls(name, args, said(c))
 
     def _alike(self, c: Constraint | Expression, sides: Iterable[Expression], known: Known | None) -> int:
         """Join what a comparison or an operation joins."""
@@ -309,19 +368,80 @@ class Inference:
             case Given(value):
                 return self._cell(known_of(value), self._place(said(e)))
             case Asked(name):
-                return self._cell(Other("time") if name == "time" else Textual(), self._place(said(e)))
+                return self._cell(TimestampType() if name == "time" else Textual(), self._place(said(e)))
             case Apply(function, args):
-                for arg in args:
-                    self._typed(arg)
-                return self._cell(Letters() if function in SET_FUNCTIONS else None, self._place(said(e)))
+                self._calls(function, args, said(e))
+                made = self._cell(Letters() if function in SET_FUNCTIONS else None, self._place(said(e)))
+                self._columns.setdefault((function, len(args)), []).append((made, self._line, said(e)))
+                return made
             case Count(of):
                 self._role(of)
                 return self._cell(IntegerType(), self._place(said(e)))
-            case Combine(op, left, right):
-                return self._alike(e, (left, right), IntegerType() if op in ("+", "-") else Letters())
-            case ClockOf(_, of, _):
-                self._is(self._typed(of), Other("time"), said(e))
-                return self._cell(IntegerType(), self._place(said(e)))
+            case Combine(op, left, right) if op in ("+", "-"):
+                for side in (left, right):
+                    if isinstance(side, Given) and isinstance(side.value, float):
+                        self._clash("sums", f"`{said(e)}` adds `{said(side)}`, which is no whole number")
+                made = self._cell()
+                self._sums.append((e, self._typed(left), self._typed(right), made, self._line))
+                return made
+            case Combine(_, left, right):
+                return self._alike(e, (left, right), Letters())
+            case ClockOf(part, of, _):
+                self._is(self._typed(of), TimestampType(), said(e))
+                return self._cell(ClockType(part), self._place(said(e)))
+
+    def _calls(self, name: str, args: Iterable[Expression], what: str) -> None:
+        """What is given to a function, or compared with the columns of a relation."""
+        for place, arg in enumerate(args):
+            self._columns.setdefault((name, place), []).append((self._typed(arg), self._line, what))
+
+    def _settle_columns(self) -> bool:
+        """A column that is compared with a time somewhere is one everywhere; true if something came to be known."""
+        settled = False
+        for column, reading in self.readings().items():
+            type = TimestampType() if reading == "timestamp" else ClockType(reading)
+            for cell, line, what in self._columns[column]:
+                known = self.known(cell)
+                self._line = line
+                if known is None or isinstance(known, Textual):
+                    self._is(cell, type, what)  # of text a clash, kept once: the cell has its type from then on
+                    self._known[self._root(cell)] = (type, self._place(what))
+                    settled = True
+        return settled
+
+    def _settle_sums(self, *, last: bool = False) -> bool:
+        """Work out sums and differences of which enough is known; `last` takes what is left for integers."""
+        left = []
+        before = len(self._sums)
+        for one in self._sums:
+            e, first, second, made, self._line = one
+            kinds = [self.known(cell) for cell in (first, second, made)]
+            is_time = [kind == TimestampType() for kind in kinds]
+            given = [kind is not None for kind in kinds]
+            what = said(e)
+            if e.op == "-" and is_time[0] and is_time[1]:
+                self._is(made, IntegerType(), what)
+            elif (is_time[0] and (given[1] or e.op == "+")) or (is_time[2] and e.op == "-"):
+                self._moves(first, second, made, what)
+            elif e.op == "+" and is_time[1]:
+                self._moves(second, first, made, what)
+            elif (given[0] and given[1] and not any(is_time)) or (last and not any(is_time)):
+                parts = [kind for kind in kinds[:2] if isinstance(kind, ClockType)]
+                for cell in (first, second):
+                    self._is(cell, IntegerType(), what)
+                self._is(made, parts[0] if len(parts) == 1 else IntegerType(), what)
+            elif last:
+                self._moves(first, second, made, what)
+            else:
+                left.append(one)
+        self._sums = left
+        return len(left) < before
+
+    def _moves(self, moment: int, seconds: int, made: int, what: str) -> None:
+        """A timestamp and a number of seconds make a timestamp."""
+        self._is(moment, TimestampType(), what)
+        self._is(seconds, IntegerType(), what)
+        self._is(made, TimestampType(), what)
 
     def _check_orders(self) -> None:
         for cell, line, what in self._ordered:
@@ -343,9 +463,9 @@ def known_of(value: Argument) -> Known | None:
         case float():
             return Other("number")
         case str():
-            return Textual()
+            return Textual(frozenset((value,)))
         case datetime():
-            return Other("time")
+            return TimestampType()
         case bytes():
             return Other("bytes")
         case None:

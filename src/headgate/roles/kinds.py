@@ -50,6 +50,7 @@ from headgate.model.rolefiles import (
     Between,
     Both,
     ClockOf,
+    ClockType,
     Combine,
     Compares,
     Constraint,
@@ -67,6 +68,7 @@ from headgate.model.rolefiles import (
     SetType,
     Starred,
     Tests,
+    TimestampType,
     Variable,
 )
 from headgate.model.state import State
@@ -213,8 +215,10 @@ def _of_type(type: ArgumentType | None, by: str) -> Known | None:
     match type:
         case None:
             return None
-        case IntegerType():
+        case IntegerType() | ClockType():
             return Known(Kind.INT, by)
+        case TimestampType():
+            return Known(Kind.TIMESTAMP, by)
         case SetType():
             return Known("set", by)
         case _:
@@ -241,8 +245,14 @@ def _known(expression: Expression, bound: Mapping[str, Known]) -> Known | None:
             return Known(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
         case Apply(function):
             return Known("set", shown) if function in SET_FUNCTIONS else None
-        case Combine(op):
-            return Known(Kind.INT if op in ("+", "-") else "set", shown)
+        case Combine(op, left, right) if op in ("+", "-"):
+            sides = [_known(side, bound) for side in (left, right)]
+            moments = sum(side is not None and side.sort is Kind.TIMESTAMP for side in sides)
+            if not moments and None in sides:
+                return None  # an integer, or a moment if what is not known is one
+            return Known(Kind.TIMESTAMP if moments == 1 else Kind.INT, shown)
+        case Combine():
+            return Known("set", shown)
         case Count() | ClockOf():
             return Known(Kind.INT, shown)
 
@@ -317,11 +327,22 @@ def _expression_clashes(e: Expression, bound: Mapping[str, Known]) -> Iterator[C
         case Combine(op, left, right):
             for arg in (left, right):
                 yield from _expression_clashes(arg, bound)
-            wanted: Sort = Kind.INT if op in ("+", "-") else "set"
-            yield from _needs(f"`{said(e)}`", wanted, [_known(left, bound), _known(right, bound)])
+            sides = [_known(left, bound), _known(right, bound)]
+            yield from _sum_clashes(e, sides) if op in ("+", "-") else _needs(f"`{said(e)}`", "set", sides)
         case ClockOf(_, of):
             yield from _expression_clashes(of, bound)
             yield from _needs(f"`{said(e)}`", Kind.TIMESTAMP, [_known(of, bound)])
+
+
+def _sum_clashes(e: Combine, sides: list[Known | None]) -> Iterator[Clash]:
+    """A sum is of integers, or of a moment and seconds; a difference also of two moments."""
+    moments = [one is not None and one.sort is Kind.TIMESTAMP for one in sides]
+    if all(moments) and e.op == "+":
+        yield Clash(f"`{said(e)}` adds two timestamps", "add seconds to one of them")
+    elif moments[1] and not moments[0] and e.op == "-" and sides[0] is not None:
+        yield Clash(f"`{said(e)}` takes a timestamp from {sides[0]}", "take it from a timestamp, or take seconds")
+    else:
+        yield from _needs(f"`{said(e)}`", Kind.INT, [one for one, m in zip(sides, moments, strict=True) if not m])
 
 
 # -- rules for roles ------------------------------------------------------------------------------------------
@@ -389,7 +410,10 @@ def _alike(what: str, known: list[Known | None]) -> Iterator[Clash]:
 
 
 def _mixed(what: str, a: Known, b: Known) -> Clash:
-    return Clash(f"{what} {a} with {b}", "compare it with a value of its own kind, or change the type of the argument")
+    remedy = "compare it with a value of its own kind, or change the type of the argument"
+    if {a.sort, b.sort} == {Kind.STRING, Kind.TIMESTAMP}:
+        remedy = "write a moment as `timestamp '2026-01-01T09:00:00Z'`"
+    return Clash(f"{what} {a} with {b}", remedy)
 
 
 def _needs(shown: str, wanted: Sort, known: list[Known | None]) -> Iterator[Clash]:

@@ -1,7 +1,8 @@
-"""Literals of object types, as the service reads them that defines the type (OASIS 3.2.1).
+"""Literals of object types, as the service reads them that defines the type (OASIS 3.2.1), and of times as they are.
 
 Guarantees: wherever a statement writes a literal for an argument of an object type, or compares a variable of one with
 it, the literal is what the function of the type's name makes of it; one that it does not take is refused with its line.
+Likewise text for an argument that is a moment, a time of day or a day of the week is what it says (decision 0033).
 Leaves out: values that come with requests (`types.conform_argument`).
 """
 
@@ -9,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias, cast
 
 from headgate.decide.constraints import RoleFunction
 from headgate.model.errors import BadDefinition, HeadgateError
 from headgate.model.rolefiles import (
+    Argument,
+    Between,
     Both,
+    ClockType,
     Compares,
     Constraint,
     Either,
@@ -26,22 +31,27 @@ from headgate.model.rolefiles import (
     RoleRef,
     Starred,
     Statement,
+    TimestampType,
     Variable,
 )
-from headgate.roles.types import Signature, conform_argument, infer
+from headgate.model.values import Value
+from headgate.roles.inference import Inference, Known
+from headgate.roles.types import Signature, conform_argument, infer, signatures
 
 
 def read_literals(
     rolefile: Rolefile, rolefiles: Mapping[str, Rolefile], functions: Mapping[str, RoleFunction]
 ) -> Rolefile:
-    """A rolefile whose literals of object types are as their functions read them."""
-    if not functions:
+    """A rolefile whose literals of object types are as their functions read them, and those of times as they say."""
+    found = Inference(rolefile, lambda service, role: _of(rolefiles.get(service), role))
+    if found.clashes:  # the checker says what is wrong with it
         return rolefile
-    try:
-        own = infer(rolefile, lambda service, role: _of(rolefiles.get(service), role))
-    except HeadgateError:  # the checker says what is wrong with it
-        return rolefile
-    return replace(rolefile, statements=tuple(_Reading(own, rolefiles, functions).read(s) for s in rolefile.statements))
+    own = signatures(rolefile, found)
+    statements = (
+        _Reading(own, rolefiles, functions, scope).read(one)
+        for one, scope in zip(rolefile.statements, found.scopes, strict=True)
+    )
+    return replace(rolefile, statements=tuple(statements))
 
 
 def _of(rolefile: Rolefile | None, role: str) -> Signature | None:
@@ -53,16 +63,26 @@ def _of(rolefile: Rolefile | None, role: str) -> Signature | None:
         return None
 
 
+_Read: TypeAlias = ObjectType | TimestampType | ClockType
+"""A type whose literals are read."""
+
+
 class _Reading:
     """One statement, with the object types of its variables."""
 
     def __init__(
-        self, own: Mapping[str, Signature], rolefiles: Mapping[str, Rolefile], functions: Mapping[str, RoleFunction]
+        self,
+        own: Mapping[str, Signature],
+        rolefiles: Mapping[str, Rolefile],
+        functions: Mapping[str, RoleFunction],
+        scope: Mapping[str, Known | None],
     ) -> None:
         self._own = own
         self._rolefiles = rolefiles
         self._functions = functions
-        self._of: dict[str, ObjectType] = {}
+        self._of: dict[str, _Read] = {
+            name: type for name, type in scope.items() if isinstance(type, TimestampType | ClockType)
+        }
 
     def read(self, statement: Statement) -> Statement:
         try:
@@ -81,14 +101,16 @@ class _Reading:
         found = self._own.get(ref.role) if ref.service is None else _of(self._rolefiles.get(ref.service), ref.role)
         args = list(ref.args)
         for place, (term, type) in enumerate(zip(ref.args, found or (), strict=False)):
-            if isinstance(type, ObjectType):
+            if isinstance(type, ObjectType | TimestampType | ClockType):
                 args[place] = Given(self._literal(type, term.value)) if isinstance(term, Given) else term
                 if isinstance(term, Variable):
                     self._of.setdefault(term.name, type)
         return replace(ref, args=tuple(args))
 
-    def _literal(self, type: ObjectType, value: object) -> str:
-        return str(conform_argument(type, value, parsers=self._functions))
+    def _literal(self, type: _Read, value: Argument) -> Argument:
+        if isinstance(type, ObjectType) and not self._functions:
+            return value
+        return conform_argument(type, value, parsers=self._functions)
 
     def _constraint(self, constraint: Constraint) -> Constraint:
         match constraint:
@@ -99,12 +121,16 @@ class _Reading:
             case Compares(_, left, right):
                 return replace(constraint, left=self._beside(left, right), right=self._beside(right, left))
             case OneOf(Variable(name), values) if name in self._of:
-                return replace(constraint, values=tuple(self._literal(self._of[name], one) for one in values))
+                made = (self._literal(self._of[name], one) for one in values)
+                return replace(constraint, values=tuple(cast(Value, one) for one in made))
+            case Between(of, low, high):
+                ends = {"low": self._beside(low, of), "high": self._beside(high, of)}
+                return replace(constraint, of=self._beside(self._beside(of, low), high), **ends)
             case _:
                 return constraint
 
     def _beside(self, one: Expression, other: Expression) -> Expression:
-        """A literal that is compared with a variable of an object type."""
+        """A literal that is compared with a variable of an object type, or of a time."""
         if isinstance(one, Given) and isinstance(other, Variable) and other.name in self._of:
             return Given(self._literal(self._of[other.name], one.value))
         return one

@@ -161,6 +161,11 @@ def check_bound(c: Constraint, bound: frozenset[str], line: int, gives: Callable
             yield error("unbound", line, message, remedy)
 
 
+def values_after(c: Constraint, bound: frozenset[str], gives: Callable[[str], bool]) -> frozenset[str]:
+    """The variables that have a value once a constraint is true, of those that have one before and those it gives."""
+    return _Values(gives).after(c, bound)
+
+
 class _Values:
     """Which variables have values where; after `MAX_PAIRS` steps, all of them."""
 
@@ -177,29 +182,29 @@ class _Values:
                 # Negation gives nothing a value, so what is inside must have all of its own.
                 yield from ((c, name) for name in sorted(variables(arg) - bound))
             case Both(args):
-                after = self._after(c, bound)
+                after = self.after(c, bound)
                 for arg in args:
                     yield from self.unbound(arg, after)
             case Either(args):
                 for arg in args:
-                    yield from self.unbound(arg, self._after(arg, bound))
+                    yield from self.unbound(arg, self.after(arg, bound))
             case leaf:
-                yield from ((c, name) for name in sorted(variables(leaf) - self._after(leaf, bound)))
+                yield from ((c, name) for name in sorted(variables(leaf) - self.after(leaf, bound)))
                 if not isinstance(leaf, Holds) and Variable("_") in [e for o in operands(leaf) for e in within(o)]:
                     yield c, "_"
 
-    def _after(self, c: Constraint, bound: frozenset[str]) -> frozenset[str]:
+    def after(self, c: Constraint, bound: frozenset[str]) -> frozenset[str]:
         """The variables that have a value once a constraint is true."""
         self._left -= 1
         if self._left < 0:
             return bound | variables(c)
         match c:
             case Starred(arg):
-                return self._after(arg, bound)
+                return self.after(arg, bound)
             case Both(args):
                 return self._after_all(args, bound)
             case Either(args) if args:
-                return frozenset.intersection(*(self._after(arg, bound) for arg in args))
+                return frozenset.intersection(*(self.after(arg, bound) for arg in args))
             case Compares("=", left, right):
                 for side, other in ((left, right), (right, left)):
                     if isinstance(side, Variable) and side.name != "_" and variables_of(other) <= bound:
@@ -218,5 +223,5 @@ class _Values:
         while bound != before:
             before = bound
             for arg in args:
-                bound = self._after(arg, bound)
+                bound = self.after(arg, bound)
         return bound

@@ -106,7 +106,7 @@ def in_statement(statement: Statement, to: Renamed) -> Statement:
 
 def canonical(statement: Statement) -> Statement:
     """The statement with its variables called by the order in which they first stand."""
-    return in_statement(statement, numbered())
+    return in_statement(replace(statement, asked=()), numbered())
 
 
 def canonical_entry(entry: EventEntry) -> EventEntry:

@@ -56,6 +56,7 @@ from headgate.roles.facts import (
 )
 from headgate.roles.places import Changes
 from headgate.roles.revocation import in_words, is_revoked_by
+from headgate.roles.types import readings
 
 _FIRST = frozenset({"it was revoked", "its holder left", "its holder is no more", "its time is over"})
 """Reasons to end that are worth passing on."""
@@ -159,6 +160,7 @@ class Settling:
             functions=self.functions,
             members=self.members,
             roles=self._roles(place[0]),
+            readings=readings(self.rolefiles.get(place[0])),
         )
 
     def _roles(self, service: str) -> frozenset[str]:

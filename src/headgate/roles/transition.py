@@ -38,6 +38,7 @@ from headgate.model.errors import GovernDenied
 from headgate.model.state import State
 from headgate.roles.arguments import settle_rolefile
 from headgate.roles.asking import Asking
+from headgate.roles.audit import with_types
 from headgate.roles.book import Book
 from headgate.roles.kinds import check_kinds, touches_kinds
 from headgate.roles.new_names import check_role_names
@@ -82,6 +83,7 @@ def transition(
         if asked or stirring:
             raise TypeError("what becomes of roles is settled here, and was settled already")
         return Outcome(batch, apply(state, batch), None)
+    batch = with_types(state, batch)
     plain = tuple(change for change in batch.changes if not isinstance(change, _REQUESTS))
     after = apply(_with_rolefiles(state, asked), replace(batch, changes=plain))
     if touches_kinds(batch):

@@ -11,21 +11,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+from headgate.decide.reading import MAX_KEPT, Readings
 from headgate.decide.truth import NotRun
+from headgate.lang.clock import read_text
 from headgate.lang.render_roles import render_type
+from headgate.lang.rolefile import parse_argument
 from headgate.model.arguments import letters_of
-from headgate.model.errors import BadDefinition, TypeMismatch
+from headgate.model.errors import BadDefinition, BadExpression, TypeMismatch
 from headgate.model.rolefiles import (
     Argument,
     ArgumentType,
+    ClockType,
     Given,
     IntegerType,
     ObjectType,
     Rolefile,
     SetType,
     StringType,
+    TimestampType,
     Variable,
 )
 from headgate.model.values import Kind, brief, conform
@@ -54,8 +59,25 @@ def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) ->
     return signatures(rolefile, found)
 
 
+_kept: dict[int, tuple[Rolefile, Readings]] = {}
+
+
+def readings(rolefile: Rolefile | None) -> Readings:
+    """How the columns of relations are read that a rolefile compares with times; kept for those looked at last."""
+    if rolefile is None:
+        return {}
+    found = _kept.get(id(rolefile))
+    if found is None or found[0] is not rolefile:
+        if len(_kept) >= MAX_KEPT:
+            _kept.clear()
+        found = _kept[id(rolefile)] = rolefile, Inference(rolefile, _unknown).readings()
+    return found[1]
+
+
 REMEDIES: Final[Mapping[str, str]] = {
     "types": "use another variable, or declare the argument with `def`",
+    "sums": "add whole numbers; to a timestamp, seconds",
+    "times": "write a moment like `'2026-01-01T09:00:00Z'`, a time of day like `'08:00'` and a day like `'Mon'`",
     "arity": "give a role the arguments that it is defined with; a reference may leave out the last ones",
 }
 """What to do about a clash."""
@@ -83,7 +105,7 @@ def _closed_sets(rolefile: Rolefile) -> set[tuple[str, int]]:
 
 def _shown(known: object, closed: bool) -> ArgumentType | None:
     match known:
-        case IntegerType() | StringType() | SetType() | ObjectType():
+        case IntegerType() | StringType() | SetType() | ObjectType() | TimestampType() | ClockType():
             return known
         case Letters(letters) if closed and letters:
             return SetType("".join(sorted(letters)))
@@ -142,8 +164,31 @@ def conform_argument(
             return conform(Kind.STRING, _text(raw, "a String"))
         case SetType(alphabet):
             return _set(raw, alphabet)
+        case TimestampType():
+            return _timestamp(raw)
+        case ClockType(part):
+            return _clock(raw, part, written)
         case ObjectType(name):
             return _object(_text(raw, f"of type `{name}`"), name, parsers)
+
+
+def _timestamp(raw: object) -> Argument:
+    if not isinstance(raw, str | datetime):
+        raise TypeMismatch(f"`{brief(raw)}` is not a Timestamp", remedy="write it like `'2026-01-01T09:00:00Z'`")
+    try:
+        found = parse_argument(raw) if isinstance(raw, str) and raw.startswith("timestamp") else raw
+    except BadExpression as error:
+        raise TypeMismatch(error.message, remedy=error.remedy) from None
+    return conform(Kind.TIMESTAMP, found)
+
+
+def _clock(raw: object, part: Literal["timeofday", "weekday"], written: bool) -> Argument:
+    if not isinstance(raw, str) or (written and _DIGITS.fullmatch(raw)):
+        return _integer(raw, written)
+    try:
+        return read_text(part, raw)
+    except BadExpression as error:
+        raise TypeMismatch(error.message, remedy=error.remedy) from None
 
 
 def _integer(raw: object, written: bool) -> Argument:

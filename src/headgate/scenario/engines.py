@@ -21,7 +21,7 @@ from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
 from headgate.gateway import Domain
 from headgate.ledger import Ledger
-from headgate.model.changes import Batch
+from headgate.model.changes import Batch, Settle
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
@@ -51,7 +51,12 @@ class DecideWorld:
         self.tails: dict[str, int] = {}
         self.rates = Rates()
         self.book: Book | None = None
+        self.reasons: dict[str, str] = {}
         self.now = EPOCH
+
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
+        return self.reasons.get(id, "")
 
     def state(self) -> State:
         """The newest state."""
@@ -66,6 +71,9 @@ class DecideWorld:
         made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
         now, self.book = made.after, made.book
         self.states.append(now)
+        for change in made.batch.changes:
+            if isinstance(change, Settle):
+                self.reasons.update((one.id, one.reason) for one in change.facts.ended)
         self.subscriptions += [s for s in now.subscriptions.values() if s.first == now.version]
 
     def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
@@ -115,6 +123,10 @@ class SparkWorld:
     def tell(self, at: datetime) -> None:
         """The clock has come to a time."""
         self.now = at
+
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
+        return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
 
     def commit(self, batch: Batch) -> None:
         """The next version."""

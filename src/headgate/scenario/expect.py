@@ -6,14 +6,19 @@ kinds, so that a time in another zone or `2` for `2.0` is the same value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from headgate.model.errors import TypeMismatch
 from headgate.model.types import Catalog
 from headgate.model.values import brief, conform
+from headgate.roles.audit import TYPES
 from headgate.scenario.steps import Names, read_reason
 from headgate.scenario.story import Expect, Expected
 from headgate.scenario.yamlfile import Node
+
+_AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 
 def read_expect(node: Node | None, names: Names) -> Expect:
@@ -38,8 +43,16 @@ def read_expect(node: Node | None, names: Names) -> Expect:
     return Expect(deliveries, rejected, versions)
 
 
+def _type_of(id: str, names: Names) -> str | None:
+    """The type of an event of the file: one that a step publishes, or what an audited role makes of a credential."""
+    made = _AUDITED.fullmatch(id)
+    if id not in names.events and made is not None and made[2] in names.credentials:
+        return next(name for word, name in TYPES.items() if word == made[1])
+    return names.events.get(id)
+
+
 def _event(id: str, node: Node, names: Names) -> str:
-    if id not in names.events:
+    if _type_of(id, names) is None:
         node.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
     return id
 
@@ -52,7 +65,7 @@ def _expected(node: Node, names: Names) -> Expected:
     if len(fields) != 1:
         node.refuse("an expected delivery is an event id, or one id with its view", "write `{e1: {attribute: value}}`")
     ((id, view),) = fields.items()
-    return Expected(_event(id, view, names), _view(view, names.events[id], names.types))
+    return Expected(_event(id, view, names), _view(view, _type_of(id, names) or "", names.types))
 
 
 def _view(node: Node, type_name: str, types: Catalog) -> Mapping[str, object]:

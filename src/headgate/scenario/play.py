@@ -13,11 +13,12 @@ from datetime import datetime
 from typing import Final, Protocol, assert_never
 
 from headgate.decide.views import may_connect
-from headgate.model.changes import Batch, Tick
-from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError
+from headgate.model.changes import Batch, EnterRole, Tick
+from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
+from headgate.roles import audit
 from headgate.roles.clock import next_moment
 from headgate.roles.transition import next_state
 from headgate.scenario.authority import OURSELVES
@@ -42,6 +43,8 @@ from headgate.scenario.story import (
     who_connects,
 )
 
+AUDIT_STREAM: Final = "main"
+"""The stream that events about audited roles go to."""
 MAX_MOMENTS: Final = 20_000
 """Moments at which one `advance` looks whether the clock takes something."""
 
@@ -73,6 +76,12 @@ class Outcome:
 
 class World(Protocol):
     """What carries out the steps."""
+
+    now: datetime
+    """What the clock says."""
+
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
 
     def state(self) -> State:
         """What is in force now."""
@@ -148,7 +157,7 @@ def _advance(step: AdvanceStep, world: World, scenario: Scenario) -> None:
         world.tell(at)
         batch = Batch(scenario.policy.author, (Tick(at),))
         if at == ends or _turns(world.state(), batch, scenario):
-            world.commit(batch)
+            _commit(world, batch)
     raise BadScenario(
         f"the clock passes more than MAX_MOMENTS ({MAX_MOMENTS}) moments", place=str(step.place), remedy="advance less"
     )
@@ -173,10 +182,27 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome, scenari
             batch = batch_of(step, world.state())
             if isinstance(step, ConnectStep):
                 _check_may_connect(next_state(world.state(), batch, scenario.functions), step.principal)
-            world.commit(batch)
+            _commit(world, batch)
     except HeadgateError as refusal:
+        if isinstance(refusal, RoleDenied) and isinstance(step, RoleStep) and isinstance(step.request, EnterRole):
+            _audit(world, [draft for draft in [audit.refusal(world.state(), step.request, refusal.failure)] if draft])
         return refusal
     return None
+
+
+def _commit(world: World, batch: Batch) -> None:
+    """Commit a batch; what it makes of audited roles is published."""
+    before = world.state()
+    world.commit(batch)
+    after = world.state()
+    gone = before.roles.memberships.keys()
+    found = audit.turned(before, after, [(id, world.why(id)) for id in gone if id not in after.roles.memberships])
+    _audit(world, [one.draft(after.administrator) for one in found])
+
+
+def _audit(world: World, drafts: list[Draft]) -> None:
+    for draft in drafts:
+        world.publish(draft, AUDIT_STREAM, world.now)
 
 
 def _check_connected(step: CommitStep | PublishStep, state: State) -> None:
@@ -198,6 +224,8 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
     to list it under, so it is noted, and what it does not change shows in the deliveries and versions.
     """
+    if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
+        refusal.message = refusal.for_authors
     said = f"{step.place}: {named(step)} was refused: {refusal}"
     by_another = isinstance(step, ChangeStep) and step.by != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):

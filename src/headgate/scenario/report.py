@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
-from headgate.scenario.play import Got, Outcome
+from headgate.scenario.play import AUDIT_STREAM, Got, Outcome
 from headgate.scenario.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
 
@@ -69,9 +69,9 @@ def _refusals(scenario: Scenario, outcome: Outcome) -> Iterable[str]:
 
 def _deliveries(id: str, expected: Sequence[Expected], got: Sequence[Got], streams: Mapping[str, str]) -> Iterable[str]:
     """Differences in what one subscription received, stream by stream."""
-    names = dict.fromkeys([*(streams[e.event] for e in expected), *(g.stream for g in got)])
+    names = dict.fromkeys([*(streams.get(e.event, AUDIT_STREAM) for e in expected), *(g.stream for g in got)])
     for stream in names:
-        want = [e for e in expected if streams[e.event] == stream]
+        want = [e for e in expected if streams.get(e.event, AUDIT_STREAM) == stream]
         have = [g for g in got if g.stream == stream]
         wanted, had = [e.event for e in want], [g.event for g in have]
         where = f"subscription `{id}`" + (f", stream `{stream}`" if len(names) > 1 else "")

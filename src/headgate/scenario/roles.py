@@ -16,6 +16,7 @@ from headgate.model.changes import SetEventPolicy, SetRepresentative, SetRolefil
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.model.types import check_name
+from headgate.roles.arguments import relation_columns
 from headgate.roles.checking import check_rolefile
 from headgate.scenario.declared import Placed, placed
 from headgate.scenario.yamlfile import Node
@@ -63,7 +64,7 @@ def warnings(top: Mapping[str, Node], state: State, functions: Collection[str]) 
     """What the checker says of the rolefiles that is no error, each with its place."""
     notes: list[str] = []
     rolefiles = state.roles.rolefiles
-    relations = {name: len(next(iter(rows))) if rows else None for name, rows in state.relations.items()}
+    relations = relation_columns(state)
     for service, node in top["roles"].mapping().items() if "roles" in top else ():
         for one in check_rolefile(
             rolefiles[service],

@@ -153,3 +153,16 @@ def test_restrictions_say_what_rests_on_credentials(domain: Path) -> None:
     own = words(run("restrictions", "s", "--as", "rmn", "--domain", str(domain)))
     assert "Supervisor" not in own
     assert "under conditions that are not disclosed" in own
+
+
+def test_what_shows_nothing_and_what_an_entrant_names_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(
+        "headgate: 1\ntypes: {ward.Record: {owner: ward, attributes: {patient: string}}}\n"
+        "principals: {ward: {}, amy: {}}\ngroups: {doctors: [amy]}\n"
+        "roles: {Ward: 'Treats(d, p) <- Login.On(d)* : (d in doctors)*'}\n"
+        "policy: [{id: bare, who: amy, may: subscribe, type: ward.Record, attributes: []}]\n"
+    )
+    found = CliRunner().invoke(app, ["policy", "check", str(tmp_path), "--json"])
+    warned = {one["concern"]: one["words"] for one in json.loads(found.output)["warnings"]}
+    assert warned["nothing-of-it"].endswith("sees that the event happened, and nothing of it")
+    assert "nothing gives `p` of `Treats(d, p)` a value" in warned["asked-for"]

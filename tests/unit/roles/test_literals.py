@@ -36,6 +36,22 @@ def test_a_literal_is_read_by_its_service(text: str, read: str) -> None:
     assert render_statement(found) == render_statement(parse_rolefile(read).statements[0])
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("A(t) <- : @time < t\nB <- A('2026-01-01T10:00:00+01:00')", "B <- A(timestamp '2026-01-01T09:00:00Z')"),
+        ("A(s) <- : timeofday(@time) < s\nB <- A('08:00')", "B <- A(28800)"),
+        ("A <- B\nC(d) <- : weekday(@time) = d and d in {'Mon', 2}",
+         "C(d) <- : weekday(@time, 'UTC') = d and d in {1, 2}"),
+        ("A <- B\nC(t) <- : t in '2026-01-01T09:00:00Z'..@time",
+         "C(t) <- : t in timestamp '2026-01-01T09:00:00Z'..@time"),
+    ],
+)  # fmt: skip
+def test_text_where_a_time_is_expected_is_that_time(text: str, read: str) -> None:
+    _, found = read_literals(parse_rolefile(text), {}, {}).statements
+    assert render_statement(found) == read
+
+
 def test_an_imported_type_is_read_for_a_role_of_ones_own() -> None:
     text = "import Login.userid\ndef Member(u)  u : userid\nMember('DM') <- Login.LoggedOn('DM')"
     (found,) = read_literals(parse_rolefile(text), {"Login": LOGIN}, {"userid": userid}).statements

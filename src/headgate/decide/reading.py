@@ -1,0 +1,184 @@
+"""Times in the rows of relations, read as what they are compared with (decision 0033).
+
+Guarantees: a column that constraints compare with a moment, a time of day or a day of the week is read as that: text
+such as `'2026-01-01T09:00:00Z'`, `'08:00'` or `'Mon'` is the timestamp or the number it stands for, and everything
+behind sees only these. What is no such text stays as it is. A column is read in one way by all that is read together:
+the statements of a rolefile, or the entries of the event policy.
+Leaves out: conditions of rules, which see rows as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from headgate.lang.clock import Reading, read_text
+from headgate.model.changes import Row
+from headgate.model.errors import HeadgateError
+from headgate.model.rolefiles import (
+    Apply,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Either,
+    Expression,
+    Given,
+    Holds,
+    Negated,
+    OneOf,
+    Starred,
+    Variable,
+)
+from headgate.model.values import Value
+
+Readings: TypeAlias = Mapping[tuple[str, int], Reading]
+"""How columns of relations are read, by relation and place; all others as they are."""
+
+AS_STORED: Final[Readings] = {}
+READINGS: Final[tuple[Reading, ...]] = ("timestamp", "timeofday", "weekday")
+MAX_KEPT: Final = 256
+"""Relations whose rows are kept as they were read."""
+
+_kept: dict[tuple[int, tuple[tuple[int, Reading], ...]], tuple[frozenset[Row], frozenset[Row]]] = {}
+
+
+def read(reading: Reading, value: Value) -> Value:
+    """A value read as a time; anything but text that says one stays as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_text(reading, value)
+    except HeadgateError:
+        return value
+
+
+def spellings(value: Value) -> list[Value]:
+    """A stored value, and all that it may be read as."""
+    return [value, *(found for one in READINGS if (found := read(one, value)) is not value)]
+
+
+def rows_read(name: str, rows: frozenset[Row], readings: Readings) -> frozenset[Row]:
+    """The rows of a relation as they are read; kept for those looked at last, by identity."""
+    columns = tuple((place, one) for (relation, place), one in readings.items() if relation == name)
+    if not columns:
+        return rows
+    found = _kept.get((id(rows), columns))
+    if found is None or found[0] is not rows:
+        if len(_kept) >= MAX_KEPT:
+            _kept.clear()
+        found = _kept[id(rows), columns] = rows, frozenset(_row_read(row, dict(columns)) for row in rows)
+    return found[1]
+
+
+def _row_read(row: Row, columns: Mapping[int, Reading]) -> Row:
+    return tuple(read(columns[place], one) if place in columns else one for place, one in enumerate(row))
+
+
+# -- which columns are compared with times ---------------------------------------------------------------------
+
+
+def columns_read(said: Iterable[tuple[Constraint, Mapping[str, Reading]]]) -> Readings:
+    """How constraints read the columns of what they name, given what some of their variables are."""
+    parts = [(list(_leaves(one)), dict(known)) for one, known in said]
+    found: dict[tuple[str, int], Reading] = {}
+    before = -1
+    while before != (before := len(found) + sum(len(known) for _, known in parts)):
+        for leaves, known in parts:
+            for leaf in leaves:
+                _look(leaf, known, found)
+    return found
+
+
+def _leaves(c: Constraint) -> Iterator[Constraint]:
+    match c:
+        case Starred(arg) | Negated(arg):
+            yield from _leaves(arg)
+        case Both(args) | Either(args):
+            for arg in args:
+                yield from _leaves(arg)
+        case leaf:
+            yield leaf
+
+
+def _look(leaf: Constraint, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+    """What one atom tells of variables and columns."""
+    sides: tuple[Expression, ...]
+    match leaf:
+        case Compares(_, left, right):
+            sides = (left, right)
+        case Between(of, low, high):
+            sides = (of, low, high)
+        case OneOf(of, values):
+            sides = (of, *map(Given, values))
+        case Holds(name, args):
+            _columns(name, args, known, found)
+            sides = ()
+        case _:
+            sides = ()
+    for side in sides:
+        _within(side, known, found)
+    is_read = next((one for side in sides if (one := reading_of(side, known, found)) is not None), None)
+    if is_read is None:
+        return
+    for side in sides:
+        match side:
+            case Variable(name) if name != "_":
+                known.setdefault(name, is_read)
+            case Apply(function, args):
+                found.setdefault((function, len(args)), is_read)
+
+
+def _within(e: Expression, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+    match e:
+        case Apply(function, args):
+            _columns(function, args, known, found)
+        case Combine(_, left, right):
+            _within(left, known, found)
+            _within(right, known, found)
+        case ClockOf(_, of):
+            _within(of, known, found)
+            if isinstance(of, Variable) and of.name != "_":
+                known.setdefault(of.name, "timestamp")
+            elif isinstance(of, Apply):
+                found.setdefault((of.function, len(of.args)), "timestamp")
+
+
+def _columns(
+    name: str, args: tuple[Expression, ...], known: dict[str, Reading], found: dict[tuple[str, int], Reading]
+) -> None:
+    for place, arg in enumerate(args):
+        _within(arg, known, found)
+        is_read = reading_of(arg, known, found)
+        if is_read is not None:
+            found.setdefault((name, place), is_read)
+        elif isinstance(arg, Variable) and arg.name != "_" and (name, place) in found:
+            known.setdefault(arg.name, found[name, place])
+
+
+def _is_seconds(e: Expression) -> bool:
+    return isinstance(e, Given) and isinstance(e.value, int)
+
+
+def reading_of(e: Expression, known: Mapping[str, Reading], found: Readings = AS_STORED) -> Reading | None:
+    """What an expression is, if it is a time."""
+    match e:
+        case Asked("time") | Given(datetime()):
+            return "timestamp"
+        case Variable(name):
+            return known.get(name)
+        case ClockOf(part):
+            return part
+        case Apply(function, args):
+            return found.get((function, len(args)))
+        case Combine("+" | "-" as op, left, right):
+            first, second = reading_of(left, known, found), reading_of(right, known, found)
+            if op == "-" and first == "timestamp" and not _is_seconds(right):
+                return None  # a moment, or the seconds between two
+            return first or second
+        case _:
+            return None
