@@ -141,6 +141,23 @@ def test_a_change_that_is_not_allowed_tells_nothing_of_what_is_there(shop: Alone
     assert b"govern-denied" in there[1]
 
 
+@pytest.mark.parametrize("where", ["item in group @", "not (item in group @) or item = '1'", "@(item)"])
+def test_a_condition_of_an_owner_tells_nothing_of_what_is_closed(shop: Alone, anna: str, where: str) -> None:
+    name = "SecretTies" if where.startswith("@") else "secret-staff"
+
+    def ask(name: str) -> tuple[int, bytes, list[tuple[str, str]]]:
+        own = {**RULE, "type": "anna.Probe", "where": where.replace("@", name)}
+        with shop.http(anna) as http:
+            assert http.put("/v1/types/anna.Probe", json={"attributes": {"item": "string"}}).status_code in (200, 201)
+            return told(http.post("/v1/batches", json={"changes": [{"op": "add-rule", "rule": own}]}), name)
+
+    there, nowhere = ask(name), ask("X" * len(name))
+    assert there == nowhere
+    assert there[0] == 403
+    assert b"govern-denied" in there[1]
+    assert not [one for one in PRIVATE if one.encode() in there[1]]
+
+
 FILTERS = {"a closed group": ("item in group @", "secret-staff"), "a closed relation": ("@(item)", "SecretTies")}
 
 

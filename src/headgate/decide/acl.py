@@ -245,6 +245,7 @@ def _check_plain(rule: Rule) -> None:
     cannot = {
         "is for a role": rule.role is not None,
         "has a condition": rule.where != TRUE,
+        "asks for an identity statement": rule.attested,
         "is for some attributes": rule.attributes is not None or bool(rule.forced),
         "comes from a certificate": rule.source is Source.CHAIN,
         "is for a name that a list cannot write": not re.fullmatch(_NAME, rule.who) and rule.role is None,

@@ -244,6 +244,7 @@ def test_each_right_is_a_letter_and_an_action_of_its_own(letters: Mapping[str, A
     [
         ({"where": parse_condition("text = 'x'")}, "has a condition"),
         ({"attributes": ("text",)}, "is for some attributes"),
+        ({"attested": True, "actions": frozenset({Action.PUBLISH})}, "asks for an identity statement"),
         ({"who": "", "role": parse_role("Login.On(u)")}, "is for a role"),
         ({"source": Source.CHAIN}, "comes from a certificate"),
         ({"who": "two words"}, "a name that a list cannot write"),
