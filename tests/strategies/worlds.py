@@ -341,7 +341,10 @@ def _declarations(draw: st.DrawFn, names: Names) -> list[Change]:
 
 @st.composite
 def _membership(draw: st.DrawFn, names: Names, made: Any) -> Change:
-    return made(draw(st.sampled_from(names.groups)), draw(st.sampled_from([*names.principals, *names.groups])))
+    group = draw(st.sampled_from(names.groups))
+    if draw(st.integers(0, 2)) == 0:  # a value that events may have
+        return made(group, draw(st.sampled_from([one for one in COMMON[Kind.STRING] if one])), True)
+    return made(group, draw(st.sampled_from([*names.principals, *names.groups])))
 
 
 @st.composite

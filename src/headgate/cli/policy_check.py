@@ -19,7 +19,7 @@ from headgate.cli.common import data_directory, open_domain, out
 from headgate.cli.policy_words import Warned, named_by_entrants, warned
 from headgate.cli.python import RunPython, allowed_at, say_not_run
 from headgate.cli.shown import cells, check_text, names, print_json, say, show_condition, show_constant, table
-from headgate.decide.advice import nothing_of_it, unattested
+from headgate.decide.advice import nothing_of_it, unattested, valued
 from headgate.decide.analysis import Checked, Fault, Finding, Sight, can_see, check_policy, example_state
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
@@ -130,7 +130,7 @@ def check(
             _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
             raise typer.Exit(0 if answer.verdict == "no" else 1)
         found = check_policy(policy.state, limit=seconds)
-    said = (*unattested(policy.state), *nothing_of_it(policy.state))
+    said = (*unattested(policy.state), *nothing_of_it(policy.state), *valued(policy.state))
     warnings = warned(said, policy.state) + named_by_entrants(policy.state)
     _print(found, warnings=warnings) if json else _show(found, policy.state, warnings)
     raise typer.Exit(1 if found.findings else 0)

@@ -57,7 +57,12 @@ def _words(one: Advice, *states: State) -> str:
         case Concern.IDLE_GRANT:
             return f"the grant {rules} gives nothing: rules before it decide all it speaks of, or it is never true"
         case Concern.EMPTY_GROUP:
-            return f"`{one.group}` has no members, so {rules} {'speak' if many else 'speaks'} to nobody"
+            valued = any(state.groups.get(one.group or "") for state in states)
+            members = "principals as members" if valued else "members"
+            return f"`{one.group}` has no {members}, so {rules} {'speak' if many else 'speaks'} to nobody"
+        case Concern.VALUES:
+            are = "are no principals: they count as values" if many else "is no principal: it counts as a value"
+            return f"{rules} in `{one.group}` {are}, and no rule speaks to {'them' if many else 'it'}"
         case Concern.NO_KEY:
             return f"{people} {'have' if many else 'has'} no key, and cannot connect"
         case Concern.NOT_LET_IN:

@@ -49,6 +49,7 @@ class Concern(Enum):
     IDLE_FORBID = "idle-forbid"
     IDLE_GRANT = "idle-grant"
     EMPTY_GROUP = "empty-group"
+    VALUES = "values"
     NO_KEY = "no-key"
     NOT_LET_IN = "not-let-in"
     NO_ROLE = "no-role"
@@ -67,11 +68,30 @@ class Advice:
     role: RoleRef | None = None
 
 
+def valued(state: State) -> Iterator[Advice]:
+    """The members of groups that count as values, because no principal or group is called so."""
+    for group in state.groups:
+        members = tuple(sorted(state.values_of(group)))
+        if members:
+            yield Advice(Concern.VALUES, members, group)
+
+
+def doubtful_values(state: State) -> Iterator[tuple[str, str]]:
+    """The groups and members of which a principal was perhaps meant: beside others, or where a rule speaks to them."""
+    spoken = {rule.who for rule in state.rules if rule.role is None}
+    for group in state.groups:
+        mixed = not state.principals.keys().isdisjoint(state.members_of(group))
+        if mixed or group in spoken or state.groups_of(group) & spoken:
+            yield from ((group, one) for one in sorted(state.values_of(group)))
+
+
 def advise(state: State) -> list[Advice]:
     """Everything that is odd about the policy of a state."""
     spoken = dict.fromkeys(rule.who for rule in state.rules if rule.role is None and rule.who in state.groups)
-    nobody = [group for group in spoken if not state.members_of(group)]
+    known = state.principals.keys() | {state.administrator}
+    nobody = [group for group in spoken if known.isdisjoint(state.members_of(group))]
     found = [Advice(Concern.EMPTY_GROUP, tuple(r.id for r in state.rules if r.who == one), one) for one in nobody]
+    found += valued(state)
     idle = _Idle(state)
     for rule in state.rules:
         if rule.who not in nobody and idle.proven(rule):

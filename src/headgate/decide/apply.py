@@ -264,12 +264,15 @@ class _Work:
                 self.relations[name] = frozenset()
                 self.new_names.append(("relation", name))
                 self._open(name, is_open)
-            case AddMember(group, member):
+            case AddMember(group, member, value):
                 self._administer("group", group)
-                self._add_member(group, member)
-            case RemoveMember(group, member):
+                self._add_member(group, member, value)
+            case RemoveMember(group, member, value):
                 self._administer("group", group)
-                self.groups[group] = self._group(group) - {self._known(member)}
+                members = self._group(group)
+                if member not in members and not value:
+                    self._known(member)
+                self.groups[group] = members - {member}
             case AddRow(relation, row):
                 self._administer("relation", relation)
                 self._add_row(relation, row)
@@ -520,6 +523,10 @@ class _Work:
     def _fresh(self, name: str) -> None:
         if name in self.principals or name in self.groups or name == self.before.administrator:
             raise BadDefinition(f"`{name}` already names a principal or group")
+        # Whoever is given that name would be a member from the start, and have what the group has.
+        inside = next((group for group, members in self.groups.items() if name in members), None)
+        if inside is not None:
+            raise BadDefinition(f"`{name}` is a value in the group `{inside}`", remedy="take it out of the group first")
 
     def _known(self, name: str) -> str:
         if name not in self.principals and name not in self.groups and name != self.before.administrator:
@@ -644,9 +651,14 @@ class _Work:
         kept = {k: v for k, v in self.principals[principal].items() if k != name}
         self.principals[principal] = kept if value is None else {**kept, name: _clean(value)}
 
-    def _add_member(self, group: str, member: str) -> None:
+    def _add_member(self, group: str, member: str, value: bool) -> None:
         members = self._group(group)
-        self._known(member)
+        if not value:
+            self._known(member)
+        elif member in self.principals or member in self.groups or member == self.before.administrator:
+            raise BadDefinition(f"`{member}` is a principal or group, and no value", remedy="add it as what it is")
+        else:
+            check_name("member", member)
         if member in self.groups:
             if member == group or group in self._below(member):
                 raise BadDefinition(f"`{member}` in `{group}` would make the groups a cycle")

@@ -267,6 +267,8 @@ class _Work:
         self.relations_gone = [name for name in now.relations if name not in wanted.relations]
         self.predicates_gone = [n for n, one in now.predicates.items() if wanted.predicates.get(n) != one]
         self.gone = frozenset([*self.principals_gone, *self.groups_gone])
+        self.turned = frozenset(one for group in now.groups for one in now.values_of(group) if self._is_named(one))
+        """The values in groups that are to be principals or groups from now on."""
         self.issuing_kept = {id for id, one in now.issuing.items() if self._may_issue(one)}
         self.seen_anew = self._seen_anew()
         self.policy_anew = self._policy_anew()
@@ -432,7 +434,13 @@ class _Work:
     def _members_gone(self) -> Iterator[Change]:
         for group, members in self.now.groups.items():
             if group in self.wanted.groups:
-                yield from (RemoveMember(group, m) for m in sorted(members - self.wanted.groups[group] - self.gone))
+                left = (members - self.wanted.groups[group] - self.gone) | (members & self.turned)
+                yield from (RemoveMember(group, one) for one in sorted(left))
+
+    def _is_named(self, name: str) -> bool:
+        """Is a name that of a principal or group, when all is done?"""
+        named = name in self.wanted.principals or name in self.wanted.groups or name in self.came
+        return named or name == self.now.administrator
 
     # -- what comes -------------------------------------------------------------------------------------------
 
@@ -464,8 +472,8 @@ class _Work:
             elif (name in now.open_names) != (name in wanted.open_names):
                 yield SetOpen(name, name in wanted.open_names)
         for name, members in wanted.groups.items():
-            had = now.groups.get(name, frozenset()) - self.gone if name in now.groups else frozenset()
-            yield from (AddMember(name, member) for member in sorted(members - had))
+            had = now.groups.get(name, frozenset()) - self.gone - self.turned
+            yield from (AddMember(name, one, not self._is_named(one)) for one in sorted(members - had))
 
     def _relations(self) -> Iterator[Change]:
         now, wanted = self.now, self.wanted

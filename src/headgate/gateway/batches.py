@@ -81,10 +81,10 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
             yield AddRule(rule_of(rule), rule.first)
         case wire.RemoveRuleOp(id):
             yield RemoveRule(id)
-        case wire.AddMemberOp(group, member):
-            yield AddMember(group, member)
-        case wire.RemoveMemberOp(group, member):
-            yield RemoveMember(group, member)
+        case wire.AddMemberOp(group, member, value):
+            yield AddMember(group, member, value)
+        case wire.RemoveMemberOp(group, member, value):
+            yield RemoveMember(group, member, value)
         case wire.AddRowOp(relation, row):
             yield AddRow(relation, tuple(row))
         case wire.RemoveRowOp(relation, row):

@@ -447,17 +447,19 @@ class RemoveRuleOp(Request, tag_field="op", tag="remove-rule"):
 
 
 class AddMemberOp(Request, tag_field="op", tag="add-member"):
-    """A principal or group joins a group."""
+    """A principal or group joins a group; with `value`, text that is the name of neither."""
 
     group: Name
     member: Name
+    value: bool = False
 
 
 class RemoveMemberOp(Request, tag_field="op", tag="remove-member"):
-    """A principal or group leaves a group."""
+    """A principal, a group or a value leaves a group."""
 
     group: Name
     member: Name
+    value: bool = False
 
 
 class AddRowOp(Request, tag_field="op", tag="add-row"):

@@ -121,18 +121,20 @@ class RemoveRelation:
 
 @dataclass(frozen=True, slots=True)
 class AddMember:
-    """A principal or group joins a group."""
+    """A principal or group joins a group; or a value does, such as a room, which no principal or group is called."""
 
     group: str
     member: str
+    value: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """A principal or group leaves a group; no error if it is not there."""
+    """A principal, a group or a value leaves a group; no error if it is not there."""
 
     group: str
     member: str
+    value: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,16 @@ class State:
             found |= frontier
         return frozenset(found)
 
+    def values_of(self, group: str) -> frozenset[str]:
+        """The members of the group itself that are values: no principal and no group is called so."""
+        return frozenset(
+            one
+            for one in self.groups.get(group, ())
+            if one not in self.principals and one not in self.groups and one != self.administrator
+        )
+
     def members_of(self, group: str) -> frozenset[str]:
-        """Every principal in the group, directly or through other groups."""
+        """Every principal and every value in the group, directly or through other groups."""
         found: set[str] = set()
         seen: set[str] = set()
         frontier = [group]

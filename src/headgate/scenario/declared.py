@@ -82,7 +82,12 @@ def declared(
     top: Mapping[str, Node], registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
 ) -> list[Placed]:
     """Everything that a policy declares, and last its rules."""
-    changes: list[Placed] = [*_principals(top, administrator), *_groups(top), *_relations(top), *_types(top)]
+    changes: list[Placed] = [
+        *_principals(top, administrator),
+        *_groups(top, administrator),
+        *_relations(top),
+        *_types(top),
+    ]
     private = top["private"].sequence() if "private" in top else ()
     changes += [(SetPrivate(name.text(), True), name.place) for name in private]
     if "predicates" in top:
@@ -138,13 +143,14 @@ def _principals(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]
             yield SetPolicyRule(name, rule), fields["policy_rule"].place
 
 
-def _groups(top: Mapping[str, Node]) -> Iterator[Placed]:
+def _groups(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in _section(top, "groups"):
         yield DeclareGroup(name, is_open(name)), node.place
+    named = {name for key in ("principals", "groups") for name, _ in _section(top, key)} | {administrator}
     for name, node in _section(top, "groups"):
         for member in node.sequence():
-            yield AddMember(name, member.text()), member.place
+            yield AddMember(name, member.text(), member.text() not in named), member.place
 
 
 def _relations(top: Mapping[str, Node]) -> Iterator[Placed]:

@@ -7,10 +7,11 @@ batch is one that a ledger accepts. What the format has and this version cannot 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from headgate.decide.advice import doubtful_values
 from headgate.model.authority import Certificate
 from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
 from headgate.model.errors import BadScenario
@@ -59,7 +60,15 @@ def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
         check_fit(top["certificates"], certificates.values(), names.types, state)
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
-    return Scenario(path, title, policy, steps, expect, targets, functions, warnings(top, state, functions))
+    notes = (*_values(top, state), *warnings(top, state, functions))
+    return Scenario(path, title, policy, steps, expect, targets, functions, notes)
+
+
+def _values(top: Mapping[str, Node], state: State) -> Iterator[str]:
+    """The members of groups that count as values though a principal was perhaps meant."""
+    for group, member in doubtful_values(state):
+        place = top["groups"].mapping()[group].place
+        yield f"{place}: `{member}` in `{group}` is no principal; it counts as a value"
 
 
 def _register(top: Mapping[str, Node], keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> Register:

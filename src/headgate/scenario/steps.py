@@ -105,6 +105,8 @@ class _Steps:
         self.peers = PeerSteps(state, register)
         self.roles = RoleSteps(state, register, self._principal, self.peers)
         self.unsubscribed: list[tuple[Node, str]] = []
+        self.values = {one for group in state.groups for one in state.values_of(group)}
+        """What is in groups, or comes into one, and is no principal."""
         self.denying = False
         self.readers: Mapping[str, Callable[[Node], Step]] = {
             "subscribe": self.subscribe,
@@ -312,7 +314,7 @@ class _Steps:
             fields = inner.fields(("add", "remove"))
             for key, change in (("remove", RemoveMember), ("add", AddMember)):
                 members = fields[key].sequence() if key in fields else ()
-                changes += [change(group, self._principal_or_group(member)) for member in members]
+                changes += [change(group, one.text(), self._is_value(one, key)) for one in members]
         return changes
 
     def _attributes(self, node: Node) -> list[Change]:
@@ -354,6 +356,17 @@ class _Steps:
         if node.text() not in self.state.principals:
             node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`")
         return node.text()
+
+    def _is_value(self, node: Node, key: str) -> bool:
+        """Is a member a value: text that no principal or group is called? One that leaves is in the file before."""
+        member = node.text()
+        if member in self.state.principals or member in self.state.groups:
+            return False
+        if key == "add":
+            self.values.add(member)
+        elif member not in self.values and not self.denying:
+            node.refuse(f"no principal, group or value `{brief(member)}`", "it is in no group of the file")
+        return True
 
     def _principal_or_group(self, node: Node) -> str:
         if node.text() not in self.state.principals and node.text() not in self.state.groups:

@@ -266,6 +266,12 @@ def test_warnings_say_what_is_odd(files: Path, run: Run) -> None:
     assert "the forbid `idle` takes nothing away" in said
     assert "the grant `again` gives nothing" in said
     assert "`nobody` has no members, so `none` speaks to nobody" in said
+    change(files, "groups: {nobody: [], ", "groups: {nobody: [patinet], wards: [north, south], ")
+    said = words(run("plan", str(files)))
+    assert "`nobody` has no principals as members, so `none` speaks to nobody" in said
+    assert "`patinet` in `nobody` is no principal: it counts as a value, and no rule speaks to it" in said
+    assert "`north`, `south` in `wards` are no principals: they count as values" in said
+    assert "`patinet` in `nobody` is no principal" in words(run("check", str(files)))
 
 
 def test_thousands_are_told_in_a_few_lines(files: Path, run: Run) -> None:

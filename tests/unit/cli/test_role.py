@@ -11,6 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.lang.rolefile import parse_rolefile
+from headgate.model.changes import Batch, SetRolefile
 from headgate.model.state import ADMINISTRATOR
 from strategies.role_serving import NAMES, Office, office
 
@@ -146,7 +148,35 @@ def test_a_role_is_revoked_by_role_and_reinstated(role: Run, conf: Office, logge
     assert "reinstated Conf.Guest('dora')" in good(role("anna", "reinstate", "Conf", "Guest", "dora"))
     back = id_of(role("dora", "enter", "Conf", "Guest", "dora"))
     assert back != guest
+    assert "revoked Conf.Guest(_) by version" in good(role("anna", "revoke", "Conf.Guest(_)"))
+    assert role("dora", "enter", "Conf", "Guest").exit_code == 1
+    assert "revoked     Conf.Guest(_), by you as Chair" in good(role("anna", "show", "Conf"))
+    assert role("anna", "revoke", "Conf.Guest(dora)").exit_code == 2  # text stands in quotes
+    assert "reinstated Conf.Guest(_)" in good(role("anna", "reinstate", "Conf.Guest(_)"))
+    back = id_of(role("dora", "enter", "Conf", "Guest", "dora"))
     assert good(role("dora", "renew", "Conf", back)).count(".") == 2  # a certificate and nothing else
+
+
+def test_a_revocation_waits_for_the_others_of_a_quorum(
+    role: Run, offline: Run, conf: Office, logged_on: Callable[[str], str]
+) -> None:
+    court = parse_rolefile("Clerk(u) <- Login.LoggedOn(u, h)* |>* Conf.Chair |>* Conf.Chair\n")
+    conf.served.domain.commit(Batch(ADMINISTRATOR, (SetRolefile("Court", court),)))
+    for who in ("anna", "bob", "dora"):
+        logged_on(who)
+    good(role("anna", "enter", "Conf", "Chair"))
+    good(role("bob", "enter", "Conf", "Chair"))
+    clerk = id_of(role("dora", "enter", "Court", "Clerk"))
+    assert "once others have as well" in good(role("anna", "revoke", "Court.Clerk('dora')"))
+    waits = "Court.Clerk('dora'), by anna as Conf.Chair; not in effect until others have as well"
+    assert waits in good(offline("show", "Court"))
+    assert "not in effect" in good(offline("show", clerk))
+    assert waits in good(offline("list", "--all"))
+    assert "; not in effect" in good(role("anna", "show", "Court"))
+    assert role("bob", "reinstate", "Court.Clerk('dora')").exit_code == 1
+    assert "until it is reinstated" in good(role("bob", "revoke", "Court.Clerk('dora')"))
+    assert "not in effect" not in good(offline("show", "Court"))
+    assert role("dora", "enter", "Court", "Clerk").exit_code == 1
 
 
 def test_what_is_shown_is_chosen(role: Run, conf: Office, tmp_path: Path, logged_on: Callable[[str], str]) -> None:

@@ -18,6 +18,7 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RemoveMember,
+    RemovePrincipal,
     RemoveRow,
     RemoveRule,
     SetAttribute,
@@ -213,6 +214,9 @@ def test_a_subscription_is_never_refused_for_lack_of_rights() -> None:
     [
         (UnknownName, AddMember("nobody", "anna")),
         (UnknownName, AddMember("staff", "nobody")),
+        (BadDefinition, AddMember("staff", "bob", True)),
+        (BadDefinition, AddMember("desk", "staff", True)),
+        (BadDefinition, AddMember("staff", "", True)),
         (UnknownName, RemoveMember("nobody", "anna")),
         (UnknownName, RemoveMember("staff", "nobody")),
         (UnknownName, AddRow("None", (1,))),
@@ -289,6 +293,20 @@ def test_groups_may_nest_but_not_in_a_cycle() -> None:
     refused(BadDefinition, AddMember("staff", "desk"), AddMember("desk", "staff"), match="cycle")
     chain = DeclareGroup("hall"), AddMember("staff", "desk"), AddMember("desk", "hall")
     refused(BadDefinition, *chain, AddMember("hall", "staff"), match="cycle")
+
+
+def test_a_value_in_a_group_is_no_principal_and_nobody_comes_in_by_its_name() -> None:
+    ledger = world(DeclareGroup("desk"), AddMember("desk", "t14", True), AddMember("staff", "desk"))
+    assert ledger.now.members_of("staff") == {"anna", "t14"}
+    assert ledger.now.values_of("desk") == {"t14"}
+    assert ledger.now.values_of("staff") == frozenset()
+    for name in (DeclarePrincipal("t14"), DeclareGroup("t14")):
+        with pytest.raises(BadDefinition, match="`t14` is a value in the group `desk`"):
+            commit(ledger, name)
+    commit(ledger, RemoveMember("desk", "t14"), DeclarePrincipal("t14"), AddMember("desk", "t14"))
+    assert ledger.now.values_of("desk") == frozenset()
+    commit(ledger, RemovePrincipal("t14"), RemoveMember("desk", "t14", True))
+    assert ledger.now.members_of("staff") == {"anna"}
 
 
 def test_a_cycle_is_gone_when_a_member_leaves() -> None:

@@ -72,7 +72,9 @@ def anew(state: State) -> State:
     changes: list[Change] = [DeclarePrincipal(name, values) for name, values in state.principals.items()]
     changes += [SetKey(*one) for one in state.keys.items()]
     changes += [DeclareGroup(name, name in state.open_names) for name in state.groups]
-    changes += [AddMember(group, member) for group, members in state.groups.items() for member in members]
+    for group, members in state.groups.items():
+        values = state.values_of(group)
+        changes += [AddMember(group, member, member in values) for member in members]
     changes += [DeclareRelation(name, name in state.open_names) for name in state.relations]
     changes += [AddRow(name, row) for name, rows in state.relations.items() for row in rows]
     changes += state.predicates.values()
@@ -174,6 +176,18 @@ def test_there_is_nothing_to_change_where_nothing_differs() -> None:
 
 def _rest() -> tuple[Change, ...]:
     return DeclareGroup("g"), AddMember("g", "p"), SetKey("p", key(1))
+
+
+def test_a_value_becomes_a_principal_and_a_principal_a_value() -> None:
+    groups = DeclareGroup("g"), DeclareGroup("h"), AddMember("h", "g")
+    before = made(DeclarePrincipal("p"), *groups, AddMember("g", "p"), AddMember("g", "v", True))
+    after = made(DeclarePrincipal("v"), *groups, AddMember("g", "p", True), AddMember("g", "v"))
+    for one, other in ((before, after), (after, before)):
+        found = plan(one, other)
+        assert found.after.groups == other.groups
+        assert found.after.principals == other.principals
+    kinds = [type(change).__name__ for change in plan(before, after).batch.changes]
+    assert kinds == ["RemoveMember", "RemovePrincipal", "DeclarePrincipal", "AddMember", "AddMember"]
 
 
 def test_two_principals_exchange_their_keys() -> None:

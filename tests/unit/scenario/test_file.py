@@ -45,6 +45,17 @@ def refused(tmp_path: Path, text: str, error: type[HeadgateError] = BadScenario)
     return str(caught.value).removeprefix(str(tmp_path) + "/")
 
 
+def test_members_that_are_no_principals_are_values_and_noted_where_principals_may_be_meant(tmp_path: Path) -> None:
+    found = scenario(tmp_path, BASE.replace("groups: {g: [p]", "groups: {wards: [n, s], g: [p, q]"))
+    assert [note.removeprefix(str(tmp_path)) for note in found.notes] == [
+        "/f.yaml:6: key `groups.g`: `q` in `g` is no principal; it counts as a value"
+    ]
+    found = scenario(
+        tmp_path, BASE.replace("groups: {g: [p]", "groups: {g: [q]")
+    )  # a rule speaks to `h`, which it is in
+    assert len(found.notes) == 1
+
+
 def test_the_policy_is_one_batch_of_the_administrator(tmp_path: Path) -> None:
     found = scenario(tmp_path, BASE)
     assert found.title == "a test"
@@ -132,7 +143,12 @@ def test_a_change_keeps_its_order(tmp_path: Path) -> None:
         ("{o: {}", "{o: {colour: red}", "f.yaml:5: key `principals.o.colour`: unknown key `colour`"),
         ("level: 2", "level: [2]", "f.yaml:5: key `principals.p.attributes.level`: a list is not a single value"),
         ("level: 2", "level: 9223372036854775808", "f.yaml:5: key `principals.p`: the integer"),
-        ("groups: {g: [p]", "groups: {g: [q]", "f.yaml:6: key `groups.g[0]`: no principal or group `q`"),
+        ("groups: {g: [p]", "groups: {g: [7]", "f.yaml:6: key `groups.g[0]`: `7` is not text; put it in quotes"),
+        (
+            "  - subscribe",
+            "  - change: {groups: {g: {remove: [q]}}}\n  - subscribe",
+            "no principal, group or value `q`",
+        ),
         ("groups: {g: [p]", "groups: {g: [h]", "f.yaml:6: key `groups.h[0]`: `g` in `h` would make the groups a cycle"),
         ("groups: {g: [p]", "groups: {p: [], g: [p]", "f.yaml:6: key `groups.p`: `p` already names"),
         ("groups: {g: [p]", "groups: {g: ", "f.yaml:6: key `groups.g`: nothing (`null`) is not a list"),

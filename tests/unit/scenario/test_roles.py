@@ -199,6 +199,12 @@ def test_every_request(tmp_path: Path) -> None:
         ("revoke: {id: chair, role: Chair}", "`id` and `role` cannot both be given"),
         ("revoke: {id: cert, by: p}", "unknown key `by`"),
         ("revoke: {service: Conf, role: Member}", "the key `by` is missing"),
+        ("pass: {id: zz, as: p, to: q}", "no statement, membership or election `zz`"),
+        ("pass: {id: chair, as: p}", "the key `to` is missing"),
+        ("silent: Ward", "no service of another domain `Ward`"),
+        ("heard: Conf", "no service of another domain `Conf`"),
+        ("change: {roles: {Conf: 'A <- <-'}}", "unexpected `<-`"),
+        ("change: {roles: {Conf: 7}}", "`7` is not text"),
         ("subscribe: {id: s, as: p, type: a.T, with: [zz]}", "no statement, membership or election `zz`"),
         ("assert: {}", "nothing is claimed"),
         ("assert: {holds: [p]}", "it is no pair"),
@@ -334,3 +340,42 @@ def test_the_clock_may_not_be_moved_past_too_many_moments(tmp_path: Path, monkey
     found = scenario(tmp_path, "  - advance: 2000000\n", "", base)
     with pytest.raises(HeadgateError, match="more than MAX_MOMENTS"):
         run_decide(found)
+
+
+PEERS = BASE.replace("policy:\n", "peers: {Ward: {silence: 30}}\npolicy:\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("base", "step", "message"),
+    [
+        (PEERS.replace("silence: 30", "bound: 30"), "", "unknown key `bound`"),
+        (PEERS.replace("silence: 30", "silence: soon"), "", "`soon` is not a whole number"),
+        (PEERS.replace("silence: 30", "silence: 0"), "", "the silence of `Ward` is borne for `0` seconds"),
+        (PEERS.replace("peers: {Ward", "peers: {Conf"), "", "`Conf` is a service of another domain"),
+        (PEERS, "grant: {service: Ward, role: Nurse, args: [p], to: p, until: 5}", "`until` is for services of this"),
+        (PEERS, "enter: {service: Ward, role: Nurse, as: p}", "no service `Ward` has a rolefile"),
+    ],
+)
+def test_a_service_of_another_domain_that_is_wrong_is_refused(
+    tmp_path: Path, base: str, step: str, message: str
+) -> None:
+    assert message in refused(tmp_path, f"{base}  - {step}\n" if step else base)
+
+
+def test_what_a_silent_service_says_is_known_when_it_is_heard(tmp_path: Path) -> None:
+    steps = """\
+  - grant: {id: n, service: Ward, role: Nurse, args: [p], to: p}
+  - silent: Ward
+  - silent: Ward
+  - revoke: {id: n}
+  - assert: {state: [n, true]}
+  - advance: 30
+  - assert: {state: [n, unknown]}
+  - heard: Ward
+  - assert: {state: [n, false]}
+  - revoke: {id: n}
+  - publish: {id: e, as: o, type: a.T, event: {}}
+expect: {versions: {e: 11}}
+"""
+    found = scenario(tmp_path, steps, base=PEERS)
+    assert judge(found, run_decide(found)) == []
