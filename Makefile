@@ -12,8 +12,6 @@ SEEDS ?= 1000
 QUIET := $(shell test -t 2 || echo --quiet)
 # uv trusts the certificates this machine trusts, as pip does.
 export UV_SYSTEM_CERTS := true
-# Unit tests first: they are fast and need no Java.
-TESTS := tests/unit $(filter-out tests/unit/ tests/__pycache__/,$(sort $(wildcard tests/*/))) $(wildcard tests/test_*.py)
 
 # $(call step,name,command): one line when it passes, the command's own words when it does not.
 define step
@@ -33,7 +31,7 @@ demo: java $(READY) ## Set up and run the number-plate demonstration
 	@$(BIN)/headgate demo numberplate
 
 test: java check ## Set up, check and run every test
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python tools/run-tests
 
 check: $(READY) ## Format, lint, types, layers, registry names
 	@echo "Checking"

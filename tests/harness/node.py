@@ -5,18 +5,20 @@ Guarantees: whatever a test does, `stop` ends every process it started. Waiting 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -42,20 +44,29 @@ def run(
     return done
 
 
+_RESERVED: list[IO[bytes]] = []
+"""Locked files, one for each port that this process has given out; other processes pass over them."""
+
+
 def free_ports(count: int) -> int:
-    """The first of some neighbouring ports that nobody uses."""
-    for first in range(20_000 + os.getpid() % 20_000, 60_000, count):
-        held = []
+    """The first of some neighbouring ports that nobody uses, and that no other tests are about to use."""
+    for first in range(20_000, 32_000, count):  # the system gives out those above by itself
+        held: list[socket.socket] = []
+        files: list[IO[bytes]] = []
         try:
             for port in range(first, first + count):
-                one = socket.socket()
-                held.append(one)
-                one.bind(("127.0.0.1", port))
+                files.append((Path(tempfile.gettempdir()) / f"headgate-tests-{port}.lock").open("ab"))
+                fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(socket.socket())
+                held[-1].bind(("127.0.0.1", port))
         except OSError:
+            for file in files:
+                file.close()
             continue
         finally:
             for one in held:
                 one.close()
+        _RESERVED.extend(files)
         return first
     raise AssertionError("no ports are free")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -86,3 +88,25 @@ def test_a_task_that_is_written_while_another_query_starts_can_be_read(spark: An
 def test_the_jvm_and_python_wait_long_for_each_other(spark: Any) -> None:
     context = spark.sparkContext
     assert context._jvm.PythonUtils.getPythonAuthSocketTimeout(context._jsc) == SOCKET_SECONDS
+
+
+KILLED = """\
+import sys
+from pathlib import Path
+from pyspark import SparkContext
+from headgate.pipeline.session import renewed, spark
+from headgate.scenario.file import load
+from headgate.scenario.run import ENGINES, run_all
+
+session = spark()
+SparkContext._gateway.proc.kill()
+SparkContext._gateway.proc.wait()
+for results in run_all([load(Path(sys.argv[1]))], ENGINES, session=session, renew=renewed):
+    print([(one.engine, one.passed, len(one.failures)) for one in results])
+"""
+
+
+def test_what_a_dead_jvm_did_not_finish_passes_on_a_new_one() -> None:
+    file = Path(__file__).parents[2] / "scenarios" / "golf-club.yaml"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(file)], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["[('decide', True, 0), ('spark', True, 1)]"], done.stderr

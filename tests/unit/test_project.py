@@ -1,6 +1,8 @@
-"""The project's own promises: a clear word about Java, and no registry's name in any file."""
+"""The project's own promises: a clear word about Java, no registry's name in any file, and every test is run."""
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,39 @@ def test_no_file_names_a_package_registry() -> None:
         [str(ROOT / "tools" / "check-registries")], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def tests_of_two_kinds(tmp_path: Path) -> Path:
+    """A project with `tools/run-tests` and tests of its own."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "run-tests", tmp_path / "tools")
+    for place in ("node/test_a.py", "unit/one/test_b.py", "unit/test_c.py", "test_d.py"):
+        file = tmp_path / "tests" / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("def test_one(): pass\ndef test_two(): pass\n")
+    return tmp_path
+
+
+def _tested(project: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(project / "tools" / "run-tests")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_test_runs_and_all_are_counted_in_the_last_line(tests_of_two_kinds: Path) -> None:
+    done = _tested(tests_of_two_kinds)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].startswith("=== 8 passed in ")
+    assert done.stdout.count("passed") == 1, "nobody adds them up twice"
+
+
+def test_one_part_that_fails_fails_all_and_is_shown(tests_of_two_kinds: Path) -> None:
+    (tests_of_two_kinds / "tests" / "unit" / "one" / "test_b.py").write_text("def test_one(): assert 1 == 2\n")
+    done = _tested(tests_of_two_kinds)
+    assert done.returncode == 1
+    assert "assert 1 == 2" in done.stdout
+    assert "FAILED tests/unit/one\n" in done.stdout
+    assert "6 passed" in done.stdout.splitlines()[-1]
+    assert "1 failed" in done.stdout.splitlines()[-1]
+    (tests_of_two_kinds / "tests" / "unit" / "one" / "test_b.py").write_text("def (")
+    assert _tested(tests_of_two_kinds).returncode == 1

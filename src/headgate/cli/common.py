@@ -6,7 +6,9 @@ Guarantees: importing it loads neither ledger nor pipeline, which many commands 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
@@ -15,13 +17,16 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headgate.model.errors import HeadgateError, NotFound
+from headgate.model.errors import EngineFailed, HeadgateError, NotFound
 
 if TYPE_CHECKING:
     from headgate.gateway import Domain
 
 out = Console()
 err = Console(stderr=True)
+
+ENGINE_FAILED = 3
+"""The status of a command whose engine failed: nothing is known of what was asked."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,10 +69,20 @@ def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
+        except EngineFailed as error:
+            error.remedy = f"everything it said is in {keep_trace(error.trace)}"
+            fail(error, ENGINE_FAILED)
         except HeadgateError as error:
             fail(error)
 
     return run
+
+
+def keep_trace(trace: str) -> str:
+    """Keep what an engine said as it failed; the file, which only its owner can read."""
+    with tempfile.NamedTemporaryFile("w", prefix="headgate-trace-", suffix=".txt", delete=False) as file:
+        file.write(trace)
+    return file.name
 
 
 def data_directory(domain: Path) -> Path:
@@ -96,3 +111,39 @@ def start_spark(**settings: Any) -> Any:
 
     with err.status("starting Spark"):
         return spark(**settings)
+
+
+def renew_spark(**settings: Any) -> Any:
+    """A Spark session on a new JVM, with a word while it starts."""
+    from headgate.pipeline.session import renewed
+
+    with err.status("starting Spark again"):
+        return renewed(**settings)
+
+
+@contextmanager
+def engine_failures() -> Iterator[None]:
+    """Work on Spark: what it fails of is `EngineFailed`, whatever Spark calls it."""
+    from headgate.cli.interrupt import Stopped
+    from headgate.pipeline.failures import describe
+
+    try:
+        yield
+    except (HeadgateError, Stopped):
+        raise
+    except Exception as error:
+        found = describe(error)
+        raise EngineFailed(found.cause, trace=found.trace) from error
+
+
+def on_spark(work: Callable[[Any], R]) -> R:
+    """What some work on a session gives. If Spark fails, it is tried once more, on a new JVM."""
+    with engine_failures():
+        session = start_spark()
+    try:
+        with engine_failures():
+            return work(session)
+    except EngineFailed as error:
+        err.print(Text(f"Spark failed and is tried once more, on a new JVM: {error.message}"), soft_wrap=True)
+    with engine_failures():
+        return work(renew_spark())

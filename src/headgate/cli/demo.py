@@ -10,7 +10,7 @@ import shlex
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.common import out
+from headgate.cli.common import engine_failures, out
 from headgate.cli.interrupt import interruptible, unless
 from headgate.cli.stories import STORIES, prepare
 from headgate.cli.stories.board import Refusal
@@ -47,7 +47,8 @@ KeepOption = Annotated[
 def demo(story: StoryArgument = "numberplate", keep: KeepOption = None) -> None:
     """Watch a policy at work: publish, decide on Spark, change the policy, explain, verify.
 
-    Takes less than a minute and leaves nothing behind, unless asked to keep it.
+    Takes less than a minute and leaves nothing behind, unless asked to keep it. Leaves with status 1 if a delivery is
+    not as it should be, and with 3 if Spark failed.
 
     Examples: `headgate demo`, `headgate demo police`, `headgate demo numberplate --keep plates`
     """
@@ -69,19 +70,24 @@ def tell(story: Story, directory: Path, stop: threading.Event) -> Report:
     with Stage(story, directory, stop) as stage:
         _opening(story)
         show_exhibits(story, directory)
-        with _waiting("Starting Apache Spark, which takes every decision (about ten seconds)."):
+        with _waiting("Starting Apache Spark, which takes every decision (about ten seconds)."), engine_failures():
             session = unless(stop, spark)
         try:
-            _performance(stage, session)
+            with engine_failures():
+                _performance(stage, session)
             out.print()
             out.print(answer(stage))
             out.print()
-            with _waiting("Now Spark decides everything again, from the log and the ledger alone, and compares."):
+            with (
+                _waiting("Now Spark decides everything again, from the log and the ledger alone, and compares."),
+                engine_failures(),
+            ):
                 report = unless(stop, lambda: verify(stage.pipeline(session)))
             out.print(verdict(story, report))
             return report
         finally:
-            session.stop()
+            with suppress(Exception):  # a JVM that is gone cannot be stopped
+                session.stop()
 
 
 def _opening(story: Story) -> None:

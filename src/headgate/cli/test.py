@@ -1,6 +1,7 @@
 """`headgate test`: run scenario files on the reference decision and on Spark.
 
-Guarantees: no JVM is started for `--engine decide`; files that are not scenarios are named and the others still run.
+Guarantees: no JVM is started for `--engine decide`; files that are not scenarios are named and the others still run. An
+engine that failed is told apart from a policy that did: by its word and the status, with all that it said in a file.
 """
 # ruff: noqa: PT028 - the command is called `test`, and is none
 
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.text import Text
 
-from headgate.cli.common import err, fail, out, start_spark
+from headgate.cli.common import ENGINE_FAILED, err, fail, keep_trace, out, renew_spark, start_spark
 from headgate.model.errors import BadScenario, HeadgateError
 
 if TYPE_CHECKING:
@@ -57,7 +58,11 @@ def test(
     - `headgate test --engine decide policy.yaml` answers at once, without Java.
     - `headgate test --json scenarios | jq .passed` is for programs.
 
-    Exit status: 0 all passed, 1 something differs, 2 a file is not a scenario (the others still run).
+    A scenario that Spark did not finish is tried once more on a new JVM. If it fails again, it is an `ERROR` and no
+    `FAIL`: nothing is known of the policy. The cause is told, and the file that holds the whole of it.
+
+    Exit status: 0 all passed, 1 something differs, 2 a file is not a scenario (the others still run), 3 nothing differs
+    and an engine failed.
     """
     from headgate.scenario.run import ENGINES, run_all
     from headgate.scenario.story import CrashStep
@@ -71,17 +76,21 @@ def test(
     engines = ENGINES if engine is Engine.BOTH else (engine.value,)
     session = start_spark() if "spark" in engines and scenarios else None
     failed: list[Scenario] = []
+    errors = 0
     with _progress(len(scenarios), as_lines) as advance:
-        for results in run_all(scenarios, engines, session=session, seed=chosen):
+        for results in run_all(scenarios, engines, session=session, seed=chosen, renew=renew_spark):
             _say(results, as_lines)
             advance()
-            if not all(result.passed for result in results):
+            if any(result.differences for result in results):
                 failed.append(results[0].scenario)
+            elif not all(result.finished for result in results):
+                errors += 1
     if not as_lines:
-        _sum_up(len(scenarios) - len(failed), len(failed), len(refused), time.perf_counter() - started)
+        passed = len(scenarios) - len(failed) - errors
+        _sum_up(passed, len(failed), errors, len(refused), time.perf_counter() - started)
     if any(isinstance(step, CrashStep) for scenario in failed for step in scenario.steps):
         err.print(f"to see the same crashes again: --seed {chosen}", highlight=False)
-    raise typer.Exit(2 if refused else int(bool(failed)))
+    raise typer.Exit(2 if refused else 1 if failed else ENGINE_FAILED if errors else 0)
 
 
 def _load(paths: Sequence[Path]) -> tuple[list[Scenario], list[HeadgateError]]:
@@ -123,17 +132,23 @@ def _say(results: Sequence[Result], as_lines: bool) -> None:
         from headgate.scenario.report import as_json
 
         for result in results:
-            print(as_json(result), flush=True)
+            print(as_json(result, _kept(result)), flush=True)
         return
     passed = all(result.passed for result in results)
     scenario = results[0].scenario
-    line = Text.assemble(("pass", "green") if passed else ("FAIL", "bold red"), "  ", scenario.title)
+    word = ("pass", "green") if passed else ("ERROR", "bold magenta")
+    if any(result.differences for result in results):
+        word = ("FAIL", "bold red")
+    line = Text.assemble(word, "  ", scenario.title)
     line.append(f"  {' + '.join(f'{result.engine} {result.seconds:.2f} s' for result in results)}", style="dim")
     out.print(line, soft_wrap=True, highlight=False)
     if not passed:
         out.print(Text(f"      {scenario.file}", style="dim"), soft_wrap=True, highlight=False)
     for note in dict.fromkeys(note for result in results for note in result.outcome.notes):
         out.print(Text.assemble("      ", ("note", "dim"), f": {note}"), soft_wrap=True, highlight=False)
+    for result in results:
+        if result.failures:
+            out.print(Text.assemble("      ", (result.engine, "magenta"), f" {_failure(result)}"), soft_wrap=True)
     said: dict[str, list[str]] = {}
     for result in results:
         for difference in result.differences:
@@ -143,10 +158,28 @@ def _say(results: Sequence[Result], as_lines: bool) -> None:
         out.print(text, soft_wrap=True, highlight=False)
 
 
-def _sum_up(passed: int, failed: int, refused: int, seconds: float) -> None:
+def _failure(result: Result) -> str:
+    """What is said of an engine that failed, once or for good."""
+    words = "failed" if len(result.failures) == 1 else "failed twice, the second time on a new JVM"
+    if result.finished:
+        words = "failed at first, and was tried again on a new JVM"
+    return f"{words}: {result.failures[-1].cause} (everything it said: {_kept(result)})"
+
+
+def _kept(result: Result) -> str | None:
+    """The file with everything an engine said as it failed, if it did."""
+    if not result.failures:
+        return None
+    head = f"{result.scenario.file} on {result.engine}"
+    return keep_trace("\n\n".join([head, *(failure.trace for failure in result.failures)]))
+
+
+def _sum_up(passed: int, failed: int, errors: int, refused: int, seconds: float) -> None:
     text = Text(f"{passed} passed", style="green")
     if failed:
         text.append(f", {failed} failed", style="bold red")
+    if errors:
+        text.append(f", {errors} {'error' if errors == 1 else 'errors'}", style="bold magenta")
     if refused:
         text.append(f", {refused} not a scenario", style="bold red")
     text.append(f" in {seconds:.1f} s", style="dim")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from headgate.cli.common import DomainOption, err, open_domain, out, start_spark
+from headgate.cli.common import DomainOption, err, on_spark, open_domain, out
 from headgate.cli.shown import cells, print_json, say, show_constant, table
 from headgate.model.values import Value
 from headgate.pipeline.verify import Copy, Difference, Kind, Report, replay
@@ -29,8 +29,8 @@ def verify(
 ) -> None:
     """Recompute all deliveries from the log and the ledger on Spark, and report every difference.
 
-    Leaves with status 1 if anything differs. Events that the pipeline has not decided yet are counted, and are no
-    difference.
+    Leaves with status 1 if anything differs, and with 3 if Spark failed twice and nothing is known. Events that the
+    pipeline has not decided yet are counted, and are no difference.
 
     For example:
 
@@ -39,12 +39,19 @@ def verify(
     `headgate verify --replay again.db --domain DIR`
     """
     with open_domain(domain) as opened:
-        pipeline = opened.pipeline(start_spark())
-        with err.status("looking") as status:
-            report = verified(pipeline, status.update)
-            if replay_into is not None:
-                status.update(f"replaying into {replay_into}")
-                written = replay(pipeline, replay_into)
+
+        def recompute(session: Any) -> Report:
+            with err.status("looking") as status:
+                return verified(opened.pipeline(session), status.update)
+
+        def write(session: Any) -> int:
+            assert replay_into is not None
+            with err.status(f"replaying into {replay_into}"):
+                return replay(opened.pipeline(session), replay_into)
+
+        report = on_spark(recompute)
+        if replay_into is not None:
+            written = on_spark(write)
     if replay_into is not None:
         err.print(Text(f"{written:,} deliveries written to `{replay_into}`"), soft_wrap=True, highlight=False)
     if json:

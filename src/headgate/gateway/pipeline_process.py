@@ -1,8 +1,9 @@
 """The pipeline process: `python -m headgate.gateway.pipeline_process DIR`.
 
 Guarantees: one for each domain. It says `ready` on standard output once events are being decided. A query that fails is
-started again after a pause, from where it was; damaged data ends the process with EXIT_FINAL and the reason, since
-trying again cannot help. On SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS;
+started again after a pause, from where it was; one that fails MOST_IN_A_ROW times for reasons of Spark's own ends the
+process, which is started again on a new JVM; damaged data ends it with EXIT_FINAL and the reason, since trying again
+cannot help. On SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS;
 one that is cut off changes nothing and is done again. The JVM reads from a pipe that this process holds, and ends with
 it, however that ends. What events contain is never said.
 Leaves out: deciding (`pipeline`), and watching over this process (`supervisor`).
@@ -47,6 +48,9 @@ LONGEST_PAUSE: Final = 30.0
 """Seconds before a failed query is started again: twice as long every time, until it has run for STEADY_SECONDS."""
 
 STEADY_SECONDS: Final = 60.0
+MOST_IN_A_ROW: Final = 4
+"""Failures that are none of ours, each soon after the other, after which the JVM is taken to be damaged."""
+
 FINISH_SECONDS: Final = 4.0
 """How long a micro-batch under way may take to finish when the process stops."""
 
@@ -88,6 +92,7 @@ class Keeper:
         self._stop = stop
         self._pause = FIRST_PAUSE
         self._announced = False
+        self._in_a_row = 0
 
     def run(self) -> int:
         """Until told to stop, or until it cannot go on; returns the status to leave with."""
@@ -109,7 +114,8 @@ class Keeper:
 
     def _failed(self, query: Any, lasted: float) -> int:
         error = query.exception()
-        found = failure(str(error), type(error).__name__)
+        kind = type(error).__name__
+        found = failure(str(error), kind)
         if found.final:
             log.error("data-unusable", code=found.reason, detail=found.words)
             announce("failed", code=found.reason, message=found.words)
@@ -117,7 +123,12 @@ class Keeper:
         if not _lives(self._session):
             log.error("jvm-gone")
             return EXIT_FAILED
-        pause = FIRST_PAUSE if lasted > STEADY_SECONDS else self._pause
+        steady = lasted > STEADY_SECONDS
+        self._in_a_row = 0 if found.reason != kind else 1 if steady else self._in_a_row + 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            log.error("jvm-damaged", reason=found.reason)
+            return EXIT_FAILED
+        pause = FIRST_PAUSE if steady else self._pause
         log.warning("query-failed", reason=found.reason, seconds=pause)
         self._stop.wait(pause)
         self._pause = min(LONGEST_PAUSE, pause * 2)

@@ -168,6 +168,16 @@ class BadEnvironment(HeadgateError):
     code = "bad-environment"
 
 
+class EngineFailed(HeadgateError):
+    """Spark failed, so that nothing is known of what it was asked; `trace` is everything it said."""
+
+    code = "engine-failed"
+
+    def __init__(self, message: str, *, trace: str, place: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, place=place, remedy=remedy)
+        self.trace = trace
+
+
 class NotFound(HeadgateError):
     """Nothing by that name that the asker may know of."""
 

@@ -1,7 +1,7 @@
 """The data pipeline: event log, policy as rows, matching on Spark, deliveries, verification.
 
 Guarantees: every event is decided by Spark exactly as `decide` says, once, whatever crashes lie between.
-The only package that imports pyspark, and only in `source` and `session`.
+The only package that imports pyspark, and only in `source`, `session` and the processes that Spark starts.
 """
 
 SOURCE = "headgate-log"

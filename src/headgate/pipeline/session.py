@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileS
 SOCKET_SECONDS = 300
 """How long the JVM and Python wait for each other to connect: Spark's 15 s are too few on a machine with much to do."""
 
+END_SECONDS = 20.0
+"""How long a JVM may take to end before it is ended by force."""
+
+_PYTHON = Path(__file__).parent / "python-for-spark"
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
 _GREETING = b"WARNING: Using incubator modules: jdk.incubator.vector"
@@ -49,11 +53,12 @@ def check_java() -> None:
 def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # type: ignore[no-untyped-def]
     """The session of this process."""
     check_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["HEADGATE_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(_PYTHON)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
 
     conf = {
@@ -79,8 +84,41 @@ def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # typ
     for key, value in conf.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    ready: Any = ensure_callback_server_started  # it carries no types
+    ready(SparkContext._gateway)  # now, since two queries that start at once would both find it missing
     register(session)
     return session
+
+
+def renewed(**settings: str) -> Any:
+    """A session on a new JVM; the one there was is ended, whatever state it is in."""
+    end_jvm()
+    return spark(**settings)
+
+
+def end_jvm() -> None:
+    """End the JVM of this process, if there is one. Nothing is asked of it, for it may not answer."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    if gateway.proc is not None:
+        gateway.proc.terminate()
+        try:
+            gateway.proc.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+    context: Any = SparkContext._active_spark_context
+    if context is not None:
+        context._jsc = None  # it would be asked to stop
+        context.stop()
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def register(session: Any) -> None:

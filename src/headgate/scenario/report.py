@@ -13,24 +13,36 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
+from headgate.pipeline.failures import Failure
 from headgate.scenario.play import AUDIT_STREAM, Got, Outcome
 from headgate.scenario.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A scenario on one engine: what came of it, and where that is not what must come of it."""
+    """A scenario on one engine: what came of it, and where that is not what must come of it.
+
+    `failures` are those of the engine, one for each try that it did not finish. If it finished none, nothing is known
+    of the scenario, and `error` is the last of them.
+    """
 
     scenario: Scenario
     engine: str
     outcome: Outcome
     differences: Sequence[str] = ()
     seconds: float = 0.0
+    failures: Sequence[Failure] = ()
+    finished: bool = True
 
     @property
     def passed(self) -> bool:
         """Is everything as it must be?"""
-        return not self.differences
+        return self.finished and not self.differences
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the engine did not finish, if it did not."""
+        return None if self.finished else self.failures[-1]
 
 
 def judge(scenario: Scenario, outcome: Outcome) -> list[str]:
@@ -117,9 +129,15 @@ def disagreements(reference: Outcome, other: Outcome) -> list[str]:
     return found
 
 
-def as_json(result: Result) -> str:
-    """One line of JSON for a scenario on an engine."""
+def as_json(result: Result, trace: str | None = None) -> str:
+    """One line of JSON for a scenario on an engine; `trace` names the file that holds what the engine said, if any."""
     outcome = result.outcome
+    failed = {
+        "finished": result.finished,
+        "tries": len(result.failures) + result.finished,
+        "cause": result.failures[-1].cause if result.failures else "",
+        "trace": trace,
+    }
     return _json(
         {
             "title": result.scenario.title,
@@ -130,6 +148,7 @@ def as_json(result: Result) -> str:
             "versions": outcome.versions,
             "signals": {},
             "differences": list(result.differences),
+            **({"error": failed} if result.failures else {}),
         }
     )
 

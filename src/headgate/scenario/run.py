@@ -1,8 +1,10 @@
 """Running scenarios on the engines, and judging them.
 
-Guarantees: an engine that fails gives a result that did not pass, never an exception; so one scenario cannot keep the
-others from running. With both engines, what they disagree on counts against Spark. Some scenarios may run at once, each
-in a domain of its own; results come in the order of the scenarios.
+Guarantees: an engine that fails gives a result that says so, never an exception and never a difference; so one scenario
+cannot keep the others from running, and a policy is not blamed for Spark. What Spark did not finish is tried once more
+when the others are done, alone and on a new JVM, for the old one may be damaged. With both engines, what they disagree
+on counts against Spark. Some scenarios may run at once, each in a domain of its own; results come in the order of the
+scenarios.
 """
 
 from __future__ import annotations
@@ -11,53 +13,90 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
-from headgate.model.values import brief
+from headgate.model.errors import BadScenario
+from headgate.pipeline.failures import describe
 from headgate.scenario.engines import run_decide, run_spark
 from headgate.scenario.play import Outcome
 from headgate.scenario.report import Result, disagreements, judge
 from headgate.scenario.story import Scenario
 
-ENGINES: Final = ("decide", "spark")
+SPARK: Final = "spark"
+ENGINES: Final = ("decide", SPARK)
 MOST_AT_ONCE: Final = 4
 """Starting a streaming query is mostly waiting for its source's process, so a few at once take little longer."""
 
 
 def run_all(
-    scenarios: Sequence[Scenario], engines: Sequence[str], *, session: Any = None, seed: int = 0
+    scenarios: Sequence[Scenario],
+    engines: Sequence[str],
+    *,
+    session: Any = None,
+    seed: int = 0,
+    renew: Callable[[], Any] | None = None,
 ) -> Iterator[list[Result]]:
-    """Every scenario in turn; on Spark as many at once as there are processors."""
-    at_once = min(MOST_AT_ONCE, os.cpu_count() or 1) if "spark" in engines else 1
+    """Every scenario in turn; on Spark as many at once as there are processors. `renew`: a session on a new JVM."""
+    at_once = min(MOST_AT_ONCE, os.cpu_count() or 1) if SPARK in engines else 1
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="scenario")
+    held: list[list[Result]] = []
     try:
         for future in [pool.submit(run, one, engines, session=session, seed=seed) for one in scenarios]:
-            yield future.result()
+            results = future.result()
+            if held or any(_again(result) for result in results):
+                held.append(results)
+            else:
+                yield results
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def run(scenario: Scenario, engines: Sequence[str], *, session: Any = None, seed: int = 0) -> list[Result]:
-    """A scenario on some engines, in this order; Spark needs a session."""
-    results: list[Result] = []
-    outcomes: dict[str, Outcome] = {}
-    for engine in engines:
-        started = time.perf_counter()
-        play: Callable[[], Outcome] = lambda: run_decide(scenario)  # noqa: E731
-        if engine == "spark":
-            play = lambda: run_spark(scenario, session, seed)  # noqa: E731
+    if held and renew is not None:
         try:
-            outcome = outcomes[engine] = play()
-            differences = judge(scenario, outcome)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this scenario's result
-            outcome = Outcome()
-            differences = [f"the engine failed: {type(error).__name__}: {_first_words(error)}"]
-        if engine == "spark" and len(outcomes) == len(ENGINES):
-            differences += disagreements(outcomes["decide"], outcome)
-        results.append(Result(scenario, engine, outcome, differences, time.perf_counter() - started))
+            session = renew()
+        except Exception:  # noqa: BLE001 - without a new JVM there is no second try, and the first is told
+            yield from held
+            return
+    for results in held:
+        yield run(results[0].scenario, engines, session=session, seed=seed, before=results)
+
+
+def run(
+    scenario: Scenario, engines: Sequence[str], *, session: Any = None, seed: int = 0, before: Sequence[Result] = ()
+) -> list[Result]:
+    """A scenario on some engines, in this order; Spark needs a session.
+
+    Of what was run `before` only Spark is repeated, and only if it failed.
+    """
+    results: list[Result] = []
+    for engine in engines:
+        earlier = next((one for one in before if one.engine == engine), None)
+        if earlier is not None and not _again(earlier):
+            results.append(earlier)
+            continue
+        result = _run(scenario, engine, session, seed, earlier)
+        reference = next((one for one in results if one.engine != SPARK and one.finished), None)
+        if engine == SPARK and result.finished and reference is not None:
+            told = disagreements(reference.outcome, result.outcome)
+            result = replace(result, differences=[*result.differences, *told])
+        results.append(result)
     return results
 
 
-def _first_words(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " / ".join(brief(line) for line in lines[:3])
+def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Result | None) -> Result:
+    """A scenario on one engine, perhaps after an earlier try."""
+    failures = () if earlier is None else earlier.failures
+    started = time.perf_counter()
+    finished, outcome, differences = True, Outcome(), list[str]()
+    try:
+        outcome = run_spark(scenario, session, seed) if engine == SPARK else run_decide(scenario)
+        differences = judge(scenario, outcome)
+    except BadScenario as error:
+        differences = [str(error)]
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this scenario's result
+        finished, failures = False, (*failures, describe(error))
+    return Result(scenario, engine, outcome, differences, time.perf_counter() - started, failures, finished)
+
+
+def _again(result: Result) -> bool:
+    """Is it worth another try? The reference would fail in the same way."""
+    return not result.finished and result.engine == SPARK

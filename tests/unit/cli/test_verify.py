@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from typer.testing import CliRunner
 
 from headgate.cli.common import out
+from headgate.cli.main import app
 from headgate.cli.shown import as_json
 from headgate.cli.verify import sentence, show_report
+from headgate.gateway import Domain
 from headgate.pipeline.verify import Copy, Difference, Kind, Report
 
 COPY = Copy(2, "e1", "t.T", "pub", 0, {"a": 1, "b": None})
@@ -50,3 +56,22 @@ def test_json_names_what_should_be_and_what_is() -> None:
     assert isinstance(found, dict)
     assert found["should"]["view"] == {"a": 1, "b": None}
     assert found["is"]["view"] == {"a": 2}
+
+
+def test_a_spark_that_failed_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Domain.create(tmp_path / "d").close()
+    sessions: list[str] = []
+
+    def verified(pipeline: Any, say: object) -> Report:
+        sessions.append(pipeline.session)
+        raise RuntimeError("the JVM\nis gone")
+
+    monkeypatch.setattr("headgate.cli.common.start_spark", lambda: "first")
+    monkeypatch.setattr("headgate.cli.common.renew_spark", lambda: "second")
+    monkeypatch.setattr("headgate.cli.verify.verified", verified)
+    done = CliRunner().invoke(app, ["verify", "--domain", str(tmp_path / "d")])
+    assert (done.exit_code, sessions) == (3, ["first", "second"])
+    said = " ".join(done.output.split())
+    assert "Spark failed and is tried once more, on a new JVM: RuntimeError: the JVM" in said
+    assert "error [engine-failed] RuntimeError: the JVM" in said
+    assert "is gone" in Path(said.split("everything it said is in ")[1]).read_text()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 
-from headgate.gateway.pipeline_process import Failure, failure
-from headgate.model.errors import Damaged, HeadgateError, PublishDenied, StorageFull, TooNew
+from headgate.gateway.pipeline_process import MOST_IN_A_ROW, Failure, Keeper, failure
+from headgate.gateway.processes import EXIT_FAILED
+from headgate.model.errors import Damaged, HeadgateError, PublishDenied, StorageBusy, StorageFull, TooNew
 
 SECRET = "AE05 XYZ of the secret"
 
@@ -38,3 +42,52 @@ def test_of_anything_else_only_the_kind_is_told() -> None:
 def test_content_that_looks_like_an_error_does_not_end_the_process_in_its_own_words() -> None:
     found = failure(f"ValueError: the value was 'damaged: {SECRET} [damaged]'", "StreamingQueryException")
     assert found == Failure("StreamingQueryException")
+
+
+class Query:
+    """A query that has failed."""
+
+    isActive = False  # noqa: N815
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def exception(self) -> Exception:
+        return self.error
+
+
+class Jvm:
+    """A session whose JVM lives, and the domain and pipeline on it: every query fails with what it is given."""
+
+    def __init__(self, errors: list[Exception], stop: threading.Event) -> None:
+        self.sparkContext = SimpleNamespace(_gateway=SimpleNamespace(proc=None))
+        self.errors = errors
+        self.stop = stop
+
+    def pipeline(self, session: object) -> Jvm:
+        return self
+
+    def start(self) -> Query:
+        if len(self.errors) == 1:
+            self.stop.set()
+        return Query(self.errors.pop(0))
+
+
+@pytest.mark.parametrize(
+    ("errors", "status"),
+    [
+        ([RuntimeError("spark")] * (MOST_IN_A_ROW + 5), EXIT_FAILED),
+        ([RuntimeError(traced(StorageBusy("wait")))] * (MOST_IN_A_ROW + 5), 0),
+        ([RuntimeError("spark"), RuntimeError(traced(StorageBusy("wait")))] * (MOST_IN_A_ROW + 5), 0),
+    ],
+)
+def test_a_jvm_on_which_every_query_fails_is_left(
+    monkeypatch: pytest.MonkeyPatch, errors: list[Exception], status: int
+) -> None:
+    monkeypatch.setattr("headgate.gateway.pipeline_process.FIRST_PAUSE", 0)
+    monkeypatch.setattr("headgate.gateway.pipeline_process._finish", lambda query: 0)
+    stop = threading.Event()
+    jvm = Jvm(list(errors), stop)
+    keeper = Keeper(jvm, jvm, stop)  # type: ignore[arg-type]
+    monkeypatch.setattr(keeper, "_pause", 0)
+    assert keeper.run() == status

@@ -143,7 +143,10 @@ def test_an_engine_that_fails_is_a_result(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "f.yaml"
     path.write_text(BASE)
     (result,) = run(load(path), ["decide"])
-    assert result.differences == ["the engine failed: ZeroDivisionError: no / more"]
+    assert (result.passed, result.differences) == (False, [])
+    assert result.error is not None
+    assert result.error.cause == "ZeroDivisionError: no"
+    assert "more" in result.error.trace
 
 
 CLOSED = BASE.replace("headgate: 1", "headgate: 1\nconnect: closed", 1)

@@ -24,8 +24,9 @@ from headgate.cli.stories.script import Deed, Scene, Story, Tried, Waiting
 from headgate.gateway import Domain
 from headgate.gateway.domain import utc_now
 from headgate.model.changes import Batch, Change
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
+from headgate.pipeline.failures import describe
 from headgate.pipeline.jobs import Pipeline
 
 COLD = "The first event is stored, with its place and version. Spark is warming up to decide it."
@@ -39,12 +40,6 @@ Show: TypeAlias = Callable[[Board, str], None]
 
 def _show_nothing(board: Board, say: str) -> None:
     """For when nobody watches."""
-
-
-class PipelineStopped(HeadgateError):
-    """The streaming query ended by itself."""
-
-    code = "pipeline-stopped"
 
 
 class NotAsTold(HeadgateError):
@@ -167,6 +162,7 @@ class Stage:
             if self.board.decided(event) if event is not None else time.monotonic() >= until:
                 return
             if not query.isActive:
-                raise PipelineStopped(f"the streaming query stopped: `{query.exception()}`")
+                found = describe(query.exception() or RuntimeError("it gives no reason"))
+                raise EngineFailed(f"the streaming query stopped: {found.cause}", trace=found.trace)
             if self._stop.wait(TICK):
                 raise Stopped
