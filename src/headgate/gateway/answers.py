@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Final
 
 from headgate.decide.publish import check_policy_rule
@@ -31,6 +32,7 @@ def find(
     timer: Callable[[], float] = time.monotonic,
 ) -> dict[str | None, HeadgateError | None]:
     """The refusal of each requirement, or None where the rule is wider; None is what an event without any asks for."""
+    import_module("z3")  # the first time it takes long, and that is not what the time is for
     state = State(policy_rules={} if rule is None else {publisher: rule})
     found: dict[str | None, HeadgateError | None] = {}
     end = timer() + seconds

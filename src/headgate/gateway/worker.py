@@ -22,7 +22,7 @@ from headgate.model.errors import HeadgateError
 HEAD: Final = struct.Struct(">Q")
 """How a message begins: with the number of its bytes."""
 READY: Final = b"ready"
-NICE: Final = 10
+NICE: Final = 5
 """How much the gateway itself, which others wait for, goes before."""
 
 
