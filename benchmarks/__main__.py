@@ -8,6 +8,7 @@ from benchmarks import (
     cascade,
     chains,
     event_policy,
+    fairness,
     gateway,
     gryphon,
     latency_node,
@@ -29,7 +30,13 @@ SPARK = {
     "event-policy": event_policy.run,
 }
 """Benchmarks of Spark jobs in this process."""
-NODE = {"gateway": gateway.run, "single": nats.single, "received": latency_node.run, "gryphon": gryphon.run}
+NODE = {
+    "fairness": fairness.run,
+    "gateway": gateway.run,
+    "single": nats.single,
+    "received": latency_node.run,
+    "gryphon": gryphon.run,
+}
 """Benchmarks of a node, whose pipeline is a process of its own."""
 PLAIN = {"cascade": cascade.run, "chains": chains.run, "validation": validation.run, "wider": wider.run}
 """Benchmarks that need neither."""

@@ -548,7 +548,7 @@ class _Work:
     def _declare_type(self, new: EventType) -> None:
         state = self._freeze()
         if not self.is_administrator:
-            if new.owner != self.author or not _may_install(state, self.author, new.name):
+            if new.owner != self.author or not may_install(state, self.author, new.name):
                 raise GovernDenied(f"`{self.author}` may not install the type `{new.name}` of `{new.owner}`")
             if (
                 new.name not in self.types.every
@@ -732,16 +732,9 @@ class _Work:
             self.first.append(rule.id)
 
     def _may_rule(self, state: State, rule: Rule) -> None:
-        if self.is_administrator:
-            if not is_pattern(rule.type):
-                self.types[rule.type]
-            return
-        if not is_pattern(rule.type):
-            allowed = governs(state, self.author, rule.type)
-        else:
-            allowed = any(matches(rule.type, t) and governs(state, self.author, t) for t in self.types)
-        if not allowed or rule.actions & DOMAIN_ACTIONS:
-            raise GovernDenied(f"`{self.author}` does not govern `{rule.type}`")
+        if self.is_administrator and not is_pattern(rule.type):
+            self.types[rule.type]
+        check_may_rule(state, self.author, rule.type, rule.actions)
 
     def _remove_rule(self, id: str) -> None:
         rule = self.rules.get(id)
@@ -797,6 +790,18 @@ class _Work:
         del self.subscriptions[id]
 
 
+def check_may_rule(state: State, author: str, type_name: str, actions: frozenset[Action]) -> None:
+    """Refuse a rule on a type, or a pattern of types, that its author does not govern (D14)."""
+    if author == state.administrator:
+        return
+    if not is_pattern(type_name):
+        allowed = governs(state, author, type_name)
+    else:
+        allowed = any(matches(type_name, t) and governs(state, author, t) for t in state.types)
+    if not allowed or actions & DOMAIN_ACTIONS:
+        raise GovernDenied(f"`{author}` does not govern `{brief(type_name)}`")
+
+
 def _check_rule_on(state: State, rule: Rule, kinds: Mapping[str, Kind], where: str, *, lenient: bool) -> None:
     """Refuse a rule whose condition or forced values do not fit a type, or whose normal form is too large."""
     try:
@@ -810,7 +815,8 @@ def _check_rule_on(state: State, rule: Rule, kinds: Mapping[str, Kind], where: s
         raise kind(f"rule `{rule.id}` on {where}: {error.message}", place=error.place, remedy=error.remedy) from None
 
 
-def _may_install(state: State, principal: str, name: str) -> bool:
+def may_install(state: State, principal: str, name: str) -> bool:
+    """May a principal declare a type of this name as its own?"""
     found = (r for r in entries(state, principal, Action.INSTALL) if matches(r.type, name))
     return next((r.effect is Effect.GRANT and r.where == TRUE for r in found), False)
 

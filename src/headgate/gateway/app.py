@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from headgate.gateway import granting, handlers, presenting, push, roles, watching, wire
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.openapi import document
-from headgate.gateway.operations import Operation, Parameter
+from headgate.gateway.operations import UNREAD, Operation, Parameter
 from headgate.gateway.problems import TITLES, internal, problem
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import HeadgateError, RoleDenied
@@ -155,6 +155,8 @@ async def _refused(request: Request, error: Exception) -> Response:
         log.error("failed", **fault(error))
     wait = str(math.ceil(getattr(error, "retry", None) or 1))
     headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": wait}, 413: {"connection": "close"}}
+    if request.scope.get(UNREAD):
+        headers.setdefault(told.status, {})["connection"] = "close"
     return _problem(told, **headers.get(told.status, {}))
 
 

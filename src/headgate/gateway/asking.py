@@ -1,31 +1,27 @@
 """Is a publisher's policy rule wider than what its events ask of receivers? Found out before it is the writer's turn.
 
-Guarantees: no such question is ever put in the writer's thread, so that nobody waits for another's. A request has
-ASK_SECONDS, and the answer that is being sought then; what was not found out by then counts as no, for that request
-alone. One question of a publisher is looked into at a time, and past MAX_ASKING requests it is refused as `too-busy`.
-An answer is for one rule: where that has changed meanwhile, it is asked anew (`Unasked`).
-Leaves out: how it is found out (`decide.wider`), which remembers its answers.
+Guarantees: no such question is ever put in this process, so that nobody waits for another's; one request of a
+publisher is looked into at a time, within the bounds of `workers`. A request has ASK_SECONDS, and the answer that is
+being sought then; what was not found out by then counts as no, for that request alone. An answer is for one rule: where
+that has changed meanwhile, it is asked anew (`Unasked`).
+Leaves out: how it is found out (`answers`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.decide.publish import check_policy_rule
+from headgate.gateway.answers import TooLate, find
+from headgate.gateway.workers import Workers
 from headgate.model.conditions import Condition
-from headgate.model.errors import HeadgateError, PolicyRuleDenied, TooBusy
+from headgate.model.errors import HeadgateError, PolicyRuleDenied
 from headgate.model.state import State
+from headgate.pipeline.requirements import text_of
 
-ASK_SECONDS: Final = 2.0
-"""How long the questions of one request may take together, before another is begun."""
-ASKING_THREADS: Final = 2
-MAX_ASKING: Final = 16
-"""Requests of one publisher that wait for answers."""
+MAX_KNOWN: Final = 4_096
+"""Answers that are remembered."""
 
 
 class Unasked(Exception):
@@ -37,7 +33,8 @@ class Answers:
     """What a policy rule says of some requirements: the refusal, or None where it is wider."""
 
     rule: str = ""
-    found: Mapping[str, HeadgateError | None] = field(default_factory=dict)
+    found: Mapping[str | None, HeadgateError | None] = field(default_factory=dict)
+    """By the text that the log has for a requirement."""
 
     def is_for(self, state: State, publisher: str) -> bool:
         """Is this still the rule?"""
@@ -45,9 +42,10 @@ class Answers:
 
     def check(self, state: State, publisher: str, requires: Condition | None) -> None:
         """Refuse a requirement, as `decide.publish.check_policy_rule` does."""
-        if not self.is_for(state, publisher) or repr(requires) not in self.found:
+        text = None if requires is None else text_of(requires)
+        if not self.is_for(state, publisher) or text not in self.found:
             raise Unasked
-        refusal = self.found[repr(requires)]
+        refusal = self.found[text]
         if refusal is not None:
             raise PolicyRuleDenied(refusal.message, remedy=refusal.remedy)
 
@@ -55,71 +53,26 @@ class Answers:
 NO_ANSWERS: Final = Answers()
 
 
-def find(
-    state: State,
-    publisher: str,
-    requirements: Callable[[], Iterable[Condition | None]],
-    seconds: float = ASK_SECONDS,
-    timer: Callable[[], float] = time.monotonic,
-) -> Answers:
-    """Find out what can be found out in time."""
-    found: dict[str, HeadgateError | None] = {}
-    end = timer() + seconds
-    for one in requirements():
-        if timer() >= end:
-            found[repr(one)] = _too_late(publisher)
-            continue
-        try:
-            check_policy_rule(state, publisher, one)
-        except HeadgateError as refusal:
-            found[repr(one)] = refusal
-        else:
-            found[repr(one)] = None
-    return Answers(repr(state.policy_rules.get(publisher)), found)
-
-
-def _too_late(publisher: str) -> PolicyRuleDenied:
-    return PolicyRuleDenied(
-        f"it was not found out in time whether the policy rule of `{publisher}` is wider than the requirement",
-        remedy="send events with fewer different requirements in one request",
-    )
-
-
-@dataclass
-class _Turn:
-    """The requests of one publisher, one after another."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-
-
 class Asking:
-    """Finds answers for requests, in threads of its own. Used from one event loop."""
+    """Finds answers for requests, and remembers some. Used from one event loop."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(ASKING_THREADS, thread_name_prefix="policy-rules")
-        self._turns: dict[str, _Turn] = {}
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._known: dict[tuple[str, str, str | None], HeadgateError | None] = {}
 
-    def stop(self) -> None:
-        """Answer nothing more."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-
-    async def ask(
-        self, state: State, publisher: str, requirements: Callable[[], Iterable[Condition | None]]
-    ) -> Answers:
-        """What the publisher's policy rule says of the requirements of a request."""
-        turn = self._turns.setdefault(publisher, _Turn())
-        if turn.waiting >= MAX_ASKING:
-            raise TooBusy(f"requests of `{publisher}` wait for its policy rule", remedy="send them one after another")
-        turn.waiting += 1
-        try:
-            async with turn.lock:
-                try:
-                    found = self._threads.submit(find, state, publisher, requirements)
-                except RuntimeError:  # it has stopped
-                    raise TooBusy("the gateway is stopping", remedy="send it to another") from None
-                return await asyncio.wrap_future(found)
-        finally:
-            turn.waiting -= 1
-            if turn.waiting == 0:
-                self._turns.pop(publisher, None)
+    async def ask(self, state: State, publisher: str, requirements: Iterable[str | None]) -> Answers:
+        """What the publisher's policy rule says of the requirements of a request, as texts."""
+        rule = state.policy_rules.get(publisher)
+        exact = repr(rule)
+        texts = list(dict.fromkeys(requirements))
+        answers = {text: self._known[key] for text in texts if (key := (exact, publisher, text)) in self._known}
+        new = [text for text in texts if text not in answers]
+        if new:
+            found = await self._workers.run(publisher, find, rule, publisher, new)
+            answers.update(found)
+            for text, answer in found.items():
+                if not isinstance(answer, TooLate):
+                    self._known[exact, publisher, text] = answer
+            while len(self._known) > MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+        return Answers(exact, answers)

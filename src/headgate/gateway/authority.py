@@ -10,7 +10,10 @@ which is made in `issuing`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -21,8 +24,10 @@ from headgate.gateway.auth import CAME, lets_in
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.hearing import Pace, is_chosen, is_news, rests_on, takes_away
+from headgate.gateway.opening import opened
 from headgate.gateway.register import Register
 from headgate.gateway.standing_clock import alike
+from headgate.gateway.workers import Workers
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
     Batch,
@@ -47,6 +52,8 @@ from headgate.model.values import brief
 from headgate.trust.bags import Bag, open_bag
 from headgate.trust.statements import Verifier
 
+SMALL_CHARS: Final = 8_192
+"""Characters of a bag that is opened at once."""
 _TRIES: Final = 20
 """How often a batch is made anew while others keep changing the ledger."""
 
@@ -76,6 +83,8 @@ class Authority:
         issuers: Collection[str] = (),
         refused: Callable[[str], None] = lambda _: None,
         paced: Callable[[str], None] = lambda _: None,
+        spent: Callable[[str, float], None] = lambda _, __: None,
+        workers: Workers | None = None,
     ) -> None:
         self.own = own
         self.verifier = Verifier()
@@ -89,22 +98,35 @@ class Authority:
         self._pace = Pace()
         self._refused = refused
         self._paced = paced
+        self._spent = spent
+        self._workers = workers
 
     # -- bags -------------------------------------------------------------------------------------------------
 
-    def opened(self, texts: Sequence[str]) -> Bag:
-        """A bag whose signatures are all good."""
+    def opening(self, texts: Sequence[str], whose: str) -> Future[Bag]:
+        """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
+        if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
+            return self._workers.submit(whose, opened, list(texts), self.audience, self._clock())
+        found: Future[Bag] = Future()
+        try:
+            found.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
+        except HeadgateError as error:
+            found.set_exception(error)
+        return found
+
+    def opened(self, texts: Sequence[str], whose: str = "") -> Bag:
+        """The same, once it is there."""
         with self._counting():
-            return open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier)
+            return self.opening(texts, whose).result()
 
     def judge(self, did: str, bag: Bag) -> None:
         """Refuse a bag that would not let this key connect; nothing is changed."""
-        with self._counting():
+        with self._counting(), self._spending(did):
             self._welcome(self._plan(self._follower.state, did, bag, self._clock()))
 
     def take_up(self, did: str, bag: Bag) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
-        with self._counting():
+        with self._counting(), self._spending(did):
             for attempt in range(_TRIES):
                 self._follower.refresh()
                 state = self._follower.state
@@ -240,6 +262,15 @@ class Authority:
         self._follower.refresh()
         return True
 
+    @contextmanager
+    def _spending(self, did: str) -> Iterator[None]:
+        """Let whoever shows a bag answer for the time that it takes to find out what follows from it."""
+        begun = time.thread_time()
+        try:
+            yield
+        finally:
+            self._spent(holder(self._follower.state, did) or did, time.thread_time() - begun)
+
     def _counting(self) -> _Counting:
         return _Counting(self._refused)
 
@@ -254,7 +285,7 @@ class Presented:
 
     def judge(self, did: str) -> None:
         """Refuse what would not let this key connect."""
-        self._bag = self._authority.opened(self._texts)
+        self._bag = self._authority.opened(self._texts, did)
         self._authority.judge(did, self._bag)
 
     def take_up(self, did: str) -> None:

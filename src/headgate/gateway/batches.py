@@ -6,8 +6,9 @@ Guarantees: only shapes are translated; whether a change is allowed and well-for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
+from headgate.decide.apply import check_may_rule, may_install
 from headgate.decide.check import check_role
 from headgate.gateway import wire
 from headgate.lang import parse_condition
@@ -53,15 +54,57 @@ from headgate.model.changes import (
     Withdraw,
 )
 from headgate.model.conditions import TRUE, Condition
-from headgate.model.errors import BadDefinition, BadKey, BadRequest, HeadgateError
+from headgate.model.errors import BadDefinition, BadKey, BadRequest, GovernDenied, HeadgateError
 from headgate.model.limits import MAX_MAPPED
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.roles import Peer
-from headgate.model.types import EventType
-from headgate.model.values import Kind
+from headgate.model.state import State
+from headgate.model.types import EventType, matches
+from headgate.model.values import Kind, brief
 from headgate.trust.keys import PublicKey
 
 ANY = "any"
+_ADMINISTRATORS: Final = (
+    *(wire.SetPolicyRuleOp, wire.SetRolefileOp, wire.SetEventPolicyOp, wire.SetRepresentativeOp, wire.AddIssuingOp),
+)
+"""The changes with expressions that only the administrator makes."""
+
+
+def check_may_change(state: State, author: str, ops: Sequence[wire.ChangeOp]) -> None:
+    """Refuse whoever may not make one of these changes, before any expression in them is read.
+
+    Who owns a type that the same batch declares may write rules on it. Whatever passes is judged by `decide.apply`.
+    """
+    if author == state.administrator:
+        return
+    own = {op.name for op in ops if isinstance(op, wire.DeclareTypeOp) and may_install(state, author, op.name)}
+    for at, op in enumerate(ops):
+        if isinstance(op, _ADMINISTRATORS):
+            raise GovernDenied(f"`{author}` does not govern the domain").at(f"change {at + 1}")
+        if isinstance(op, wire.DeclareTypeOp) and op.name not in own:
+            raise GovernDenied(f"`{author}` may not install the type `{brief(op.name)}`").at(f"change {at + 1}")
+        if isinstance(op, wire.AddRuleOp) and not any(matches(op.rule.type, name) for name in own):
+            try:
+                check_may_rule(state, author, op.rule.type, frozenset(map(Action, _said(op.rule.may))))
+            except GovernDenied as error:
+                raise error.at(f"change {at + 1}") from None
+
+
+def expression_chars(ops: Sequence[wire.ChangeOp]) -> int:
+    """How many characters of expressions there are to read."""
+    return sum(len(text) for op in ops for text in _texts(op) if text is not None)
+
+
+def _texts(op: wire.ChangeOp) -> Iterator[str | None]:
+    match op:
+        case wire.AddRuleOp(rule):
+            yield from (rule.where, rule.role)
+        case wire.SetPolicyRuleOp(_, text) | wire.SetRolefileOp(_, text) | wire.SetEventPolicyOp(text):
+            yield text
+        case wire.SetRepresentativeOp(_, parameters):
+            yield from parameters.values()
+        case wire.AddIssuingOp():
+            yield from (one.where for one in op.authority)
 
 
 def changes_of(ops: Sequence[wire.ChangeOp], author: str) -> tuple[Change, ...]:
@@ -140,7 +183,7 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
 
 def rule_of(body: wire.RuleBody) -> Rule:
     """A rule as sent."""
-    actions = body.may if isinstance(body.may, list) else [body.may]
+    actions = _said(body.may)
     forced = _forced(body.attributes)
     if (body.who is None) == (body.role is None):
         raise BadRequest(f"the rule `{body.id}` is for `who`, or for a `role`", remedy="name one of the two")
@@ -157,6 +200,10 @@ def rule_of(body: wire.RuleBody) -> Rule:
         role=None if body.role is None else check_role(parse_role(body.role)),
         attested=body.attested,
     )
+
+
+def _said(may: wire.ActionName | list[wire.ActionName]) -> list[wire.ActionName]:
+    return may if isinstance(may, list) else [may]
 
 
 def _forced(attributes: list[str] | dict[str, wire.Scalar] | None) -> dict[str, object]:

@@ -39,8 +39,9 @@ MAX_LISTED: Final = 1_000
 async def show(request: Request, caller: Caller, body: wire.StatementsRequest) -> Response:
     """Take up what a principal shows during its session."""
     gateway = gateway_of(request)
+    gateway.check_pace(caller.principal)
+    bag = await gateway.open_bag(caller.principal, body.statements)
     async with gateway.presenting:
-        bag = await gateway.run_blocking(gateway.authority.opened, body.statements)
         state: State = await gateway.run_blocking(gateway.authority.take_up, caller.did, bag)
     held = [state.certificates[key].id for key in state.bags.get(caller.principal, ())]
     attested = [one.identity.id for one in state.identities.values() if one.principal == caller.principal]

@@ -23,7 +23,7 @@ from headgate.decide.views import entries
 from headgate.gateway import wire
 from headgate.gateway.auth import Caller, authenticated, token_of
 from headgate.gateway.authority import Presented
-from headgate.gateway.batches import changes_of, condition_of, type_of
+from headgate.gateway.batches import type_of
 from headgate.gateway.names import ledger_id, local_id
 from headgate.gateway.operations import answer, nothing, read_body, shaped
 from headgate.gateway.origin import origin_of
@@ -220,7 +220,7 @@ async def publish(request: Request, caller: Caller, body: None) -> Response:  # 
     raw = await read_body(request, gateway.config.publish.max_body)
     begun = perf_counter()
     origin = origin_of(request, gateway.config.gateway.proxies)
-    made: object
+    made: wire.EventResult | wire.PublishAnswer | wire.BulkAnswer
     if content == wire.EVENT_JSON:
         made = await gateway.publisher.publish_one(caller, shaped(raw, wire.CloudEvent), origin)
     elif content == wire.BATCH_JSON:
@@ -229,7 +229,20 @@ async def publish(request: Request, caller: Caller, body: None) -> Response:  # 
     else:
         made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"), origin)
     gateway.metrics.published(perf_counter() - begun)
+    if nothing_kept(made):
+        gateway.count_refused(caller.principal, len(raw))
     return answer(made)
+
+
+def nothing_kept(made: wire.EventResult | wire.PublishAnswer | wire.BulkAnswer) -> bool:
+    """Was every event refused?"""
+    match made:
+        case wire.EventResult():
+            return made.status == "refused"
+        case wire.PublishAnswer(results):
+            return bool(results) and all(one.status == "refused" for one in results)
+        case wire.BulkAnswer():
+            return made.refused > 0 and made.accepted + made.duplicates == 0
 
 
 async def advertisements(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -354,7 +367,7 @@ async def make_subscription(
     One that was made elsewhere is made anew from here, where rights depend on that.
     """
     name = ledger_id(caller.principal, id)
-    wanted = _wanted(name, caller, body, origin)
+    wanted = await _wanted(gateway, name, caller, body, origin)
     await gateway.run_blocking(gateway.follower.refresh)  # another gateway may have made it and lost the answer
     old = gateway.follower.subscription(name)
     if old is not None:
@@ -398,7 +411,9 @@ def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnectio
         )
 
 
-def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest, origin: str | None) -> Subscription:
+async def _wanted(
+    gateway: Gateway, name: str, caller: Caller, body: wire.SubscriptionRequest, origin: str | None
+) -> Subscription:
     history, version, time = body.from_ == "start", 0, None
     if isinstance(body.from_, wire.Since):
         if (body.from_.version is None) == (body.from_.time is None):
@@ -409,11 +424,11 @@ def _wanted(name: str, caller: Caller, body: wire.SubscriptionRequest, origin: s
         name,
         caller.principal,
         body.type,
-        condition_of(body.where),
+        await gateway.reader.condition(caller.principal, body.where),
         history,
         since_version=version,
         since_time=time,
-        requires=None if body.requires is None else condition_of(body.requires),
+        requires=None if body.requires is None else await gateway.reader.condition(caller.principal, body.requires),
         origin=origin,
         counted=None if body.with_ is None else tuple(dict.fromkeys(body.with_)),
     )
@@ -474,7 +489,7 @@ def _subscription(gateway: Gateway, found: Subscription, temporary: bool) -> wir
 async def change(request: Request, caller: Caller, body: wire.BatchRequest) -> Response:
     """Commit a batch of changes."""
     gateway = gateway_of(request)
-    changes = changes_of(body.changes, caller.principal)
+    changes = await gateway.reader.changes(gateway.follower.state, caller.principal, body.changes)
     version = await commit(gateway, caller, changes, body.note, body.expect)
     return answer(wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect))
 

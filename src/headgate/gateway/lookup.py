@@ -22,7 +22,6 @@ from headgate.decide.apply import apply
 from headgate.gateway import wire
 from headgate.gateway.archive import MAX_SLICE_BYTES, Ask
 from headgate.gateway.auth import Caller
-from headgate.gateway.batches import condition_of
 from headgate.gateway.cursors import Reservation
 from headgate.gateway.handlers import commit, gateway_of, make_subscription
 from headgate.gateway.names import ledger_id
@@ -176,10 +175,12 @@ async def reserve(request: Request, caller: Caller, body: wire.ReservationReques
     longest = gateway.config.subscribe.max_reservation
     if body.seconds > longest:
         raise BadRequest(f"`seconds` cannot be `{body.seconds:g}`", remedy=f"at most {longest:g}")
-    state, now = gateway.follower.state, gateway.clock()
     name = ledger_id(caller.principal, id)
-    new = Subscription(f"{name}?", caller.principal, body.type, condition_of(body.where))
-    apply(state, Batch(caller.principal, (Subscribe(new),)))  # would a subscription like it be accepted?
+    where = await gateway.reader.condition(caller.principal, body.where)
+    state, now = gateway.follower.state, gateway.clock()
+    new = Subscription(f"{name}?", caller.principal, body.type, where)
+    # Would a subscription like it be accepted?
+    await gateway.run_blocking(apply, state, Batch(caller.principal, (Subscribe(new),)))
     cursors = gateway.cursors
     old = {one.id: one for one in await gateway.run_blocking(cursors.reservations, caller.principal, now)}.get(id)
     if old is not None and _kin(state, old.type, body.type):

@@ -17,10 +17,17 @@ from starlette.responses import Response
 
 from headgate.gateway import wire
 from headgate.gateway.auth import Caller, authenticated
-from headgate.model.errors import BadRequest, TooLarge, UnsupportedMediaType
+from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
 
 MAX_BODY: Final = 1_000_000
 """Bytes of a request that is not a publish."""
+
+LARGE: Final = 65_536
+"""Bytes of a request that costs something to read."""
+RECEIVED: Final = "headgate.received"
+"""Where a request keeps how many bytes of its body were read."""
+UNREAD: Final = "headgate.unread"
+"""Where it keeps that its body was left alone, so that the connection is of no more use."""
 
 Handler: TypeAlias = Callable[[Request, Caller, Any], Awaitable[Response]]
 Open: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
@@ -65,6 +72,21 @@ class Operation:
         if self.session or self.request is not None:  # what only tells of the node needs no ledger
             await request.app.state.gateway.catch_up()
         caller = await authenticated(request) if self.session else None
+        if caller is None:
+            return await self._carried_out(request, None)
+        if _is_large(request):
+            try:
+                await request.app.state.gateway.wait_for_room(caller.principal)
+            except TooBusy:
+                request.scope[UNREAD] = True
+                raise
+        try:
+            return await self._carried_out(request, caller)
+        except HeadgateError:
+            request.app.state.gateway.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
+            raise
+
+    async def _carried_out(self, request: Request, caller: Caller | None) -> Response:
         body = None
         if self.request is not None:
             content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -74,6 +96,14 @@ class Operation:
         if caller is None:
             return await self.handler(request, body)  # type: ignore[call-arg, arg-type]
         return await self.handler(request, caller, body)  # type: ignore[call-arg]
+
+
+def _is_large(request: Request) -> bool:
+    """Is more to come than little? Who does not say how much is believed to have much."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal():
+        return int(announced) > LARGE
+    return "transfer-encoding" in request.headers
 
 
 def _check_path(request: Request) -> None:
@@ -94,6 +124,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
+        request.scope[RECEIVED] = size
         if size > limit:
             raise _too_large(limit)
         chunks.append(chunk)

@@ -1,4 +1,4 @@
-"""How much a principal may ask of what is everyone's: versions of the ledger, and searches of the role services.
+"""How much a principal may ask of what is everyone's: versions, searches for roles, and reading what is refused.
 
 Guarantees: at one gateway a principal spends at most `most` at once, and from then on `most` in PACE_SECONDS, evenly;
 past that no more than what was begun before it was spent. A refusal says when there is room again. Only those who have
@@ -20,6 +20,10 @@ PACE_SECONDS: Final = 60.0
 
 STEPS_PACED: Final = 1_000
 """Steps of search that cost as much as a request of a role."""
+
+
+SECONDS_PACED: Final = 0.01
+"""Seconds of looking for chains that cost as much as a version."""
 
 
 def cost_of(steps: int) -> int:
@@ -64,6 +68,18 @@ class Paces:
             account.spent += cost
             if over > 0:
                 raise self._too_busy(principal, over)
+
+    def check(self, principal: str, now: datetime) -> None:
+        """Refuse whoever has spent all."""
+        with self._lock:
+            over = self._of(principal, now).spent - self._most
+            if over >= 0:
+                raise self._too_busy(principal, over)
+
+    def add(self, principal: str, now: datetime, cost: int) -> None:
+        """Count what was spent, however much that is."""
+        with self._lock:
+            self._of(principal, now).spent += cost
 
     def _of(self, principal: str, now: datetime) -> _Account:
         """What a principal has spent; whoever asked last stands last."""

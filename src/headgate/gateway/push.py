@@ -23,8 +23,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from headgate.gateway import frames, lookup, poll, wire
 from headgate.gateway.auth import PROTOCOL, Caller, authenticated
 from headgate.gateway.feed import Closed, Feed, Gap, Step
-from headgate.gateway.handlers import check_place, own_subscription
+from headgate.gateway.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.logs import Log, fault
+from headgate.gateway.operations import LARGE
 from headgate.gateway.origin import origin_of
 from headgate.gateway.outgoing import abort_of, ending_with
 from headgate.gateway.problems import problem
@@ -246,6 +247,13 @@ class Socket:
         await self._say(frames.said("acked", subscription=id, count=count))
 
     async def _publish(self, raw: msgspec.Raw, ref: str | int | None) -> None:
+        size, gateway = len(bytes(raw)), self._gateway
+        try:
+            if size > LARGE:
+                await gateway.wait_for_room(self._caller.principal)
+        except TooBusy as error:
+            await self._say(frames.refused(error, ref=ref))
+            return
         try:
             events = msgspec.json.decode(raw, type=list[wire.CloudEvent])
             await self._gateway.catch_up()
@@ -253,10 +261,14 @@ class Socket:
             origin = origin_of(self._ws, self._gateway.config.gateway.proxies)
             results = await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            gateway.count_refused(self._caller.principal, size)
             await self._say(frames.refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
         except HeadgateError as error:
+            gateway.count_refused(self._caller.principal, size)
             await self._say(frames.refused(error, ref=ref))
         else:
+            if nothing_kept(wire.PublishAnswer(results)):
+                gateway.count_refused(self._caller.principal, size)
             await self._say(frames.said("published", ref=ref, results=results))
 
     async def _watch(self, types: list[str]) -> None:

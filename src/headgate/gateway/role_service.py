@@ -28,7 +28,6 @@ from headgate.gateway.pace import Paces, cost_of
 from headgate.gateway.role_certificates import Asker, RoleCertificates, Signed, is_certificate
 from headgate.gateway.role_trial import Asked, Holders, Trial
 from headgate.gateway.role_wire import ALL
-from headgate.lang.rolefile import parse_role
 from headgate.model.changes import (
     Batch,
     ElectRole,
@@ -222,23 +221,22 @@ class RoleService:
         place: Service,
         wish: Wish,
         shown: Sequence[str] | None,
-        required: Sequence[str],
+        required: Sequence[RoleRef],
         *,
         until: datetime | None = None,
         revoke_on_exit: bool = False,
         request: str | None = None,
     ) -> Elected:
-        """Elect whoever holds the required roles, written as in a rolefile."""
+        """Elect whoever holds the required roles."""
         state, now = self._begin(asker)
         role, args = wish
         self._check_until(until, now)
         id = self._id(asker, role, request, 0)
         if id not in state.roles.elections:
             self._check_news([id], request)
-            roles = tuple(_role(text, at) for at, text in enumerate(required))
             using = self._using(asker, place, (), shown, state, now)
             asked = ElectRole(
-                id, place[0], role, args, asker.principal, using, now, roles, until, revoke_on_exit, place[1]
+                id, place[0], role, args, asker.principal, using, now, tuple(required), until, revoke_on_exit, place[1]
             )
             self._try(asker, [asked], state)
             state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(place)}", [id])
@@ -486,13 +484,6 @@ def _office(state: State, principal: str, election: Election) -> Reference | Non
         if shares_office(one, election, rolefile, scene):
             return one.record
     return None
-
-
-def _role(text: str, at: int) -> RoleRef:
-    try:
-        return parse_role(text)
-    except HeadgateError as error:
-        raise error.at(f"required role {at + 1}") from None
 
 
 def _named(place: Service) -> str:

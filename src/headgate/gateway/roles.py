@@ -29,9 +29,8 @@ from headgate.gateway.role_graph import Graph, Node, graph
 from headgate.gateway.role_service import Held, check_place
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
-from headgate.lang.rolefile import parse_role, parse_rolefile
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
-from headgate.model.rolefiles import Argument, ArgumentType, Given, ObjectType, Rolefile
+from headgate.model.rolefiles import Argument, ArgumentType, Given, ObjectType, Rolefile, RoleRef
 from headgate.model.roles import Election, Membership, Service, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief
@@ -214,13 +213,14 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
     asker, place = _asker(request, caller), _place(request, body.instance)
     wish, until = (body.role, rw.open_arguments_of(body.args)), _utc(body.until)
+    required = await gateway.reader.roles(caller.principal, body.to, "required role")
     found = await gateway.run_blocking(
         lambda: gateway.roles.elect(
             asker,
             place,
             wish,
             body.with_,
-            body.to,
+            required,
             until=until,
             revoke_on_exit=body.revoke_on_exit,
             request=body.request,
@@ -301,16 +301,22 @@ async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Resp
     gateway.roles.pace(_asker(request, caller))
     service, found = _existing(gateway.follower.state, request)
     functions = gateway.domain.functions(gateway.follower.state)
-    return answer(await gateway.run_blocking(_parsed, service, found, body, functions))
+    if body.type is not None:
+        said = await gateway.reader.rolefile(caller.principal, f"def T(a) a : {body.type}")
+        type = _type(body.type, said, service)
+        return answer(await gateway.run_blocking(_literal, type, body.text, functions))
+    (ref,) = await gateway.reader.roles(caller.principal, [body.text], "role")
+    return answer(await gateway.run_blocking(_parsed, service, found, ref, body, functions))
+
+
+def _literal(type: ArgumentType, text: str, functions: Mapping[str, RoleFunction]) -> rw.ParsedAnswer:
+    value = conform_argument(type, text, written=True, parsers=functions)
+    return rw.ParsedAnswer(None, rw.arguments_told([value]))
 
 
 def _parsed(
-    service: str, found: Rolefile, body: rw.ParseRequest, functions: Mapping[str, RoleFunction]
+    service: str, found: Rolefile, ref: RoleRef, body: rw.ParseRequest, functions: Mapping[str, RoleFunction]
 ) -> rw.ParsedAnswer:
-    if body.type is not None:
-        value = conform_argument(_type(body.type, service), body.text, written=True, parsers=functions)
-        return rw.ParsedAnswer(None, rw.arguments_told([value]))
-    ref = parse_role(body.text)
     if ref.service not in (None, service):
         raise RoleDenied(f"`{brief(body.text)}` is of another service", failure="misuse", remedy="ask that one")
     if ref.role not in _types(found):
@@ -320,9 +326,8 @@ def _parsed(
     return rw.ParsedAnswer(ref.role, rw.arguments_told(args))
 
 
-def _type(text: str, service: str) -> ArgumentType:
+def _type(text: str, said: Rolefile, service: str) -> ArgumentType:
     """A type as a rolefile writes it; one of no service is this one's own."""
-    said = parse_rolefile(f"def T(a) a : {text}")
     if said.imports or said.statements or len(said.declarations) != 1 or len(said.declarations[0].types) != 1:
         raise BadRequest(f"`{brief(text)}` is no type", remedy="such as `Integer`, `{rw}` or `Login.userid`")
     ((_, found),) = said.declarations[0].types

@@ -22,7 +22,7 @@ from headgate.gateway import wire
 from headgate.gateway.announcing import Announcer
 from headgate.gateway.auditing import refusals
 from headgate.gateway.auth import Sessions
-from headgate.gateway.authority import Authority
+from headgate.gateway.authority import SMALL_CHARS, Authority
 from headgate.gateway.bulletin import Bulletin
 from headgate.gateway.config import Config, Files
 from headgate.gateway.cursors import FILE, Cursors
@@ -33,12 +33,13 @@ from headgate.gateway.issuers import Issuers, silences
 from headgate.gateway.issuing import Service
 from headgate.gateway.logs import Log, fault
 from headgate.gateway.metrics import Metrics
-from headgate.gateway.pace import Paces
+from headgate.gateway.pace import SECONDS_PACED, Paces
 from headgate.gateway.peers import FILE as PEERS
 from headgate.gateway.peers import Peers
 from headgate.gateway.publisher import Publisher
 from headgate.gateway.quench import Quench
 from headgate.gateway.readers import Readers
+from headgate.gateway.reading import Reader
 from headgate.gateway.register import FILE as REGISTER
 from headgate.gateway.register import Register
 from headgate.gateway.role_certificates import Asker, RoleCertificates
@@ -49,11 +50,21 @@ from headgate.gateway.submissions import of_drafts
 from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements, shown, signs_of_life
 from headgate.gateway.watchers import FILE as WATCHERS
 from headgate.gateway.watchers import Watchers
+from headgate.gateway.workers import Workers
 from headgate.gateway.writer import Writer
 from headgate.model.changes import EnterRole
-from headgate.model.errors import HeadgateError, NotInForce, RoleDenied, StorageBusy, StorageFull, VersionConflict
+from headgate.model.errors import (
+    HeadgateError,
+    NotInForce,
+    RoleDenied,
+    StorageBusy,
+    StorageFull,
+    TooBusy,
+    VersionConflict,
+)
 from headgate.model.rolefiles import Argument
 from headgate.model.roles import Service as Place
+from headgate.trust.bags import Bag
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
@@ -66,6 +77,8 @@ RETRY_SECONDS: Final = 0.5
 """How long to wait with a ledger that could not be read."""
 THREADS: Final = 8
 """Threads for work on files, beside the writer's."""
+MAX_PAUSE: Final = 20.0
+"""How long a large request waits before it is refused, in seconds."""
 MAX_PRESENTING: Final = 4
 """Bags of statements that are judged at a time: strangers may show some, and the threads are everyone's."""
 SHOWN_SECONDS: Final = 10.0
@@ -112,6 +125,13 @@ class Gateway:
         self._versions = Paces(
             config.limits.versions_per_minute, what="made as many versions", setting="limits.versions_per_minute"
         )
+        self._workers = Workers()
+        self.reader = Reader(self._workers)
+        self._refused = Paces(
+            config.limits.refused_per_minute,
+            what="sent as much that was refused",
+            setting="limits.refused_per_minute",
+        )
         self.authority = Authority(
             self.domain,
             self.follower,
@@ -123,6 +143,8 @@ class Gateway:
             issuers=[one.key for one in config.issuers],
             refused=self.metrics.statement_refused,
             paced=self.pace_version,
+            spent=self.spent,
+            workers=self._workers,
         )
         self.service = Service(
             self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
@@ -187,8 +209,9 @@ class Gateway:
             clock=clock,
             standing=self.standing,
             paced=self.pace_version,
+            workers=self._workers,
         )
-        self.publisher = Publisher(self._writer, config.publish.max_events, self._published)
+        self.publisher = Publisher(self._writer, self.reader, config.publish.max_events, self._published, self.catch_up)
         self.announcer = Announcer(
             self.domain,
             self.follower,
@@ -237,6 +260,7 @@ class Gateway:
             with suppress(asyncio.CancelledError):
                 await task
         await self.readers.stop()
+        await self.run_blocking(self._workers.stop)
         await self.run_blocking(self._writer.stop)
         self._threads.shutdown(wait=True)
         self._watch.close()
@@ -327,6 +351,41 @@ class Gateway:
         """
         if principal != self.follower.state.administrator:
             self._versions.count(principal, self.clock())
+
+    def check_pace(self, principal: str) -> None:
+        """Refuse whoever has made as many versions as it may, or let us search for as long."""
+        if principal != self.follower.state.administrator:
+            self._versions.check(principal, self.clock())
+
+    def spent(self, principal: str, seconds: float) -> None:
+        """Count time that was spent on finding out what follows from what a principal shows."""
+        if principal != self.follower.state.administrator:
+            self._versions.add(principal, self.clock(), int(seconds / SECONDS_PACED))
+
+    async def open_bag(self, principal: str, texts: Sequence[str]) -> Bag:
+        """The statements that a principal shows, if all are good."""
+        if sum(map(len, texts)) <= SMALL_CHARS:
+            return await self.run_blocking(self.authority.opened, texts, principal)
+        try:
+            return await asyncio.wrap_future(self.authority.opening(texts, principal))
+        except HeadgateError as error:
+            self.metrics.statement_refused(str(getattr(error, "reason", error.code)))
+            raise
+
+    async def wait_for_room(self, principal: str) -> None:
+        """Let who has sent too much that was refused wait before a large request of it is read, or refuse that.
+
+        Waiting costs a connection and nothing else, where a refusal would be followed by another try.
+        """
+        try:
+            self._refused.check(principal, self.clock())
+        except TooBusy as busy:
+            await asyncio.sleep(min(busy.retry or 0.0, MAX_PAUSE))
+            self._refused.check(principal, self.clock())
+
+    def count_refused(self, principal: str, size: int) -> None:
+        """A request of so many bytes was read for nothing."""
+        self._refused.add(principal, self.clock(), size)
 
     def new_name(self) -> str:
         """A name that nobody else has."""

@@ -213,6 +213,12 @@ class LimitSettings:
         "How many versions of the ledger a principal may make in a minute, by subscribing, advertising, showing "
         "statements and changing policy; the administrator is not held to it. Who makes more is told to wait.",
     )
+    refused_per_minute: int = _size(
+        "16MB",
+        "1KB",
+        "10GB",
+        "How much a principal may send in a minute that is refused; past it, its large requests wait to be read.",
+    )
     unauthenticated_per_address: int = _whole(
         1_000, 1, 1_000_000, "Open connections from one address that have not yet said who they are."
     )

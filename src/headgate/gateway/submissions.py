@@ -7,7 +7,7 @@ of it ends as accepted, duplicate or refused, in the order in which it was sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.gateway.asking import NO_ANSWERS, Answers
-from headgate.model.conditions import Condition
 from headgate.model.errors import HeadgateError, PolicyRuleDenied, PublishDenied
 from headgate.model.events import Draft
 from headgate.model.state import State
@@ -60,12 +59,14 @@ class Submission:
     cut: Callable[[Admission, datetime, BeforeOf | None], Parts]
     named: Callable[[int], tuple[str, str]]
     """The source and the id of the event at a place."""
-    requirements: Callable[[], Iterable[Condition | None]]
-    """What the events ask of receivers, each once; None where one asks for anyone."""
+    requirements: Callable[[], Iterable[str | None]]
+    """What the events ask of receivers, each once, as the log has it; None where one asks for anyone."""
     answers: Answers = NO_ANSWERS
     """What the publisher's policy rule says of those, as far as it was asked."""
     quick: str | None = None
     """The type of events that are all of one, come as columns, and are few."""
+    barred: Mapping[int, HeadgateError] = field(default_factory=dict)
+    """Events that are refused whatever they say, because their publisher had no right when they came."""
     ready: tuple[State, Append] | None = None
     sent_before: set[int] = field(default_factory=set)
     looked_for: set[int] = field(default_factory=set)
@@ -111,6 +112,7 @@ class Submission:
             for row, error in part.refusals.items()
             if int(places[row]) not in self.sent_before
         }
+        self.refusals |= {at: error for at, error in self.barred.items() if at not in self.sent_before}
 
     def denied(self, time: int, window: int) -> tuple[list[int], Append] | None:
         """The events that the publisher may not publish now, and were not looked for in the log yet, if any.
@@ -194,20 +196,37 @@ class Submission:
         return Outcome(self.size, frozenset(duplicates), self.refusals)
 
 
-def of_drafts(publisher: str, drafts: Sequence[Draft]) -> Submission:
-    """Events that came one by one."""
+def of_drafts(publisher: str, drafts: Sequence[Draft], barred: Mapping[int, HeadgateError] | None = None) -> Submission:
+    """Events that came one by one; those that are barred are refused as said, unless they were stored before."""
+    barred = barred or {}
+    places = np.array([at for at in range(len(drafts)) if at not in barred], np.int64)
+    judged = [drafts[at] for at in places.tolist()] if barred else drafts
+
+    def cut(admission: Admission, now: datetime, before: BeforeOf | None) -> Parts:
+        parts, mine = admission.admit_drafts(judged, now, before)
+        return parts, [places[rows] for rows in mine]
+
     return Submission(
         publisher,
         len(drafts),
-        lambda admission, now, before: admission.admit_drafts(drafts, now, before),
+        cut,
         lambda at: (drafts[at].source, drafts[at].id),
-        lambda: _each(required([draft.requires for draft in drafts], {})),
+        lambda: _each(required([draft.requires for draft in judged], {})),
+        barred=barred,
     )
 
 
-def of_table(publisher: str, table: pa.Table, default: str | None, origin: str | None = None) -> Submission:
-    """Events that came as an Arrow table, from somewhere."""
-    pieces = by_type(table, default)
+def of_table(
+    publisher: str,
+    table: pa.Table,
+    default: str | None,
+    origin: str | None = None,
+    barred: Mapping[str, HeadgateError] | None = None,
+) -> Submission:
+    """Events that came as an Arrow table, from somewhere; those of barred types are refused as said."""
+    every = by_type(table, default)
+    pieces = [piece for piece in every if piece.type not in (barred or {})]
+    refused = {int(row): error for piece in every for error in _of(barred, piece.type) for row in piece.rows}
 
     def cut(admission: Admission, now: datetime, before: BeforeOf | None) -> Parts:
         found = []
@@ -222,20 +241,25 @@ def of_table(publisher: str, table: pa.Table, default: str | None, origin: str |
         source = table.column("source")[at].as_py() if "source" in table.column_names else None
         return source or "", table.column("id")[at].as_py() or ""
 
-    def requirements() -> Iterator[Condition | None]:
+    def requirements() -> Iterator[str | None]:
         for piece in pieces:
             with suppress(HeadgateError):  # the writer meets it again, and answers
                 yield from _each(requirements_in(piece.table))
 
-    quick = pieces[0].type if len(pieces) == 1 and table.num_rows <= QUICK_EVENTS else None
-    return Submission(publisher, table.num_rows, cut, named, requirements, quick=quick)
+    quick = every[0].type if len(every) == len(pieces) == 1 and table.num_rows <= QUICK_EVENTS else None
+    return Submission(publisher, table.num_rows, cut, named, requirements, quick=quick, barred=refused)
 
 
-def _each(found: Required | None) -> Iterator[Condition | None]:
+def _of(barred: Mapping[str, HeadgateError] | None, type_name: str) -> Iterator[HeadgateError]:
+    if barred is not None and type_name in barred:
+        yield barred[type_name]
+
+
+def _each(found: Required | None) -> Iterator[str | None]:
     """Each distinct requirement of some events."""
     if found is None or (found.codes == NONE).any():
         yield None
-    yield from () if found is None else found.rules
+    yield from () if found is None else found.texts
 
 
 class _Held:

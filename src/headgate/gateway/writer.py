@@ -30,6 +30,7 @@ from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
 from headgate.gateway.standing_clock import StandingClock
 from headgate.gateway.submissions import Outcome, Submission
+from headgate.gateway.workers import Workers
 from headgate.model.changes import Advertise, Batch
 from headgate.model.errors import (
     Fenced,
@@ -75,6 +76,7 @@ class Writer:
         clock: Callable[[], datetime],
         standing: StandingClock | None = None,
         paced: Callable[[str], None] = lambda _: None,
+        workers: Workers | None = None,
     ) -> None:
         self.stream = stream
         self.domain = domain
@@ -89,7 +91,8 @@ class Writer:
         self._held_until = 0.0
         self._written = 0  # the newest time of an append
         self._admission: Admission | None = None
-        self._asking = Asking()
+        self._own_workers = Workers() if workers is None else None
+        self._asking = Asking(workers or self._own_workers or Workers())
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -107,7 +110,8 @@ class Writer:
         with self._lock:  # nothing comes after it
             self._stopping = True
             self._queue.put(None)
-        self._asking.stop()
+        if self._own_workers is not None:
+            self._own_workers.stop()
         if self._thread.is_alive():
             self._thread.join()
         if self._token is not None:
@@ -137,7 +141,7 @@ class Writer:
         """Find out what the publisher's policy rule says, if it has one."""
         state, publisher = self._follower.state, submission.publisher
         if publisher in state.policy_rules and not submission.answers.is_for(state, publisher):
-            submission.answers = await self._asking.ask(state, publisher, submission.requirements)
+            submission.answers = await self._asking.ask(state, publisher, submission.requirements())
 
     async def _stored(self, submission: Submission) -> Outcome:
         self._prepare(submission)

@@ -29,10 +29,20 @@ class HeadgateError(Exception):
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"{where}{self.message}{remedy} [{self.code}]"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, whatever its constructor asks for: a refusal may come from another process."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     def at(self, place: str) -> HeadgateError:
         """Say where it happened, keeping a place that is already more exact."""
         self.place = f"{place}, {self.place}" if self.place else place
         return self
+
+
+def _restored(kind: type[HeadgateError], args: tuple[object, ...], facts: dict[str, object]) -> HeadgateError:
+    made = kind.__new__(kind, *args)
+    made.__dict__.update(facts)
+    return made
 
 
 class UnknownType(HeadgateError):

@@ -9,6 +9,12 @@ MAX_EXPRESSION_CHARS = 10_000
 MAX_EXPRESSION_DEPTH = 64
 """Nesting of `not`, parentheses, `and` and `or` in one expression."""
 
+MAX_EXPRESSION_TEXT = 250_000
+"""Characters of all conditions, rolefiles and other expressions in one request to a gateway."""
+
+MAX_REQUIREMENTS = 1_000
+"""Different requirements in one request that publishes events."""
+
 MAX_CLAUSES = 256
 """Clauses of a filter or condition in disjunctive normal form."""
 

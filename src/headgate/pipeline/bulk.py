@@ -169,6 +169,12 @@ def by_type(table: pa.Table, default: str | None = None) -> list[Part]:
     return found
 
 
+def requirement_texts(table: pa.Table) -> list[str]:
+    """The different requirements of a sound table, as they were sent."""
+    column = _text(table, "requires")
+    return [] if column is None else [one for one in pc.unique(column).to_pylist() if one is not None]
+
+
 def requirements_in(table: pa.Table) -> Required | None:
     """What the events of a sound table ask of receivers; what is no requirement is left out."""
     column = _text(table, "requires")

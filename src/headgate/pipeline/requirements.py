@@ -7,10 +7,12 @@ answer is kept in the worker, so that a pair of event and subscription costs a l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +22,23 @@ import pyarrow.compute as pc
 from headgate.decide.bind import subjects
 from headgate.decide.requirements import match
 from headgate.lang import parse_condition, render_condition
+from headgate.lang.texts import does_not_read_back
 from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression, HeadgateError
-from headgate.model.values import Value, brief
+from headgate.model.limits import MAX_REQUIREMENTS
+from headgate.model.values import Value
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Attributes: TypeAlias = Mapping[str, Value]
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 NONE: Final = -1
 """The number of a requirement that is absent."""
 MAX_PARSED: Final = 65_536
 """Distinct requirements whose parsed form is kept."""
-MAX_REQUIREMENTS: Final = 1_000
-"""Different requirements in one bulk request."""
 MAX_KEPT: Final = 1 << 18
 """Answers that are kept in a worker whatever becomes of the index."""
 MAX_CELLS: Final = 1 << 26
@@ -43,17 +48,65 @@ MAX_CELLS: Final = 1 << 26
 # -- text ---------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=MAX_PARSED)
+class _Memo(Generic[K, V]):
+    """The last so many of something. May be used from any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[K, V] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        return self._held.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._held[key] = value
+            if len(self._held) > self._most:
+                del self._held[next(iter(self._held))]
+
+
+_PARSED: Final = _Memo[str, "Condition | BadExpression"](MAX_PARSED)
+_WRITTEN: Final = _Memo[int, "tuple[Condition, str]"](MAX_PARSED)
+"""Requirements as text, by their identity: equal ones need not mean the same. What is here is kept, so it lasts."""
+
+
 def requirement_of(text: str) -> Condition:
     """The requirement that a text in the log says."""
-    return parse_condition(text)
+    found = _PARSED.get(text)
+    if found is None:
+        try:
+            found = parse_condition(text)
+        except BadExpression as error:
+            found = error
+        _PARSED.put(text, found)
+    if isinstance(found, BadExpression):
+        raise copy(found)
+    return found
+
+
+def remember(text: str, found: Condition | BadExpression, written: str | None = None) -> None:
+    """Know what a text says, and how that is written, as somebody else worked it out (`lang.texts.requirement`)."""
+    _PARSED.put(text, found)
+    if written is not None and not isinstance(found, BadExpression):
+        _PARSED.put(written, found)
+        _WRITTEN.put(id(found), (found, written))
+
+
+def is_known(text: str) -> bool:
+    """Does it take no time to tell what a text says?"""
+    return _PARSED.get(text) is not None
 
 
 def text_of(requirement: Condition) -> str:
     """A requirement as text that reads back as the same requirement."""
+    known = _WRITTEN.get(id(requirement))
+    if known is not None and known[0] is requirement:
+        return known[1]
     text = render_condition(requirement)
     if repr(requirement_of(text)) != repr(requirement):
-        raise BadExpression(f"the requirement `{brief(text)}` does not read back as it was given")
+        raise does_not_read_back(text)
+    _WRITTEN.put(id(requirement), (requirement, text))
     return text
 
 

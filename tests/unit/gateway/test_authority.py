@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.gateway import authority, runtime
 from headgate.gateway.hearing import LISTS_PER_ISSUER
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Issuing, Provider, Validity
@@ -33,7 +34,7 @@ from headgate.trust.revocations import verify_revocations
 from headgate.trust.successions import consent_to, issue_succession
 from headgate.trust.vouching import check_broker
 from strategies.presenting import Visitor, certificate, identity, network, now, revocations, types
-from strategies.serving import SALE, Served, eventually, serving
+from strategies.serving import PRICE, SALE, Served, eventually, serving
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,21 @@ def test_showing_the_same_again_makes_no_version(shop: Served, root: PrivateKey)
         "identities": [],
     }
     assert state(shop).version == version
+
+
+def test_a_large_bag_is_opened_elsewhere_and_means_the_same(
+    shop: Served, root: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (authority, runtime):
+        monkeypatch.setattr(module, "SMALL_CHARS", 10)
+    visitor = Visitor(shop)
+    shown = certificate(root, visitor.key, network(), types(SALE, "subscribe"))
+    more = certificate(root, visitor.key, types(PRICE, "subscribe", where="amount > 1"))
+    assert visitor.connect(shown).status_code == 201
+    told = visitor.show(shown, more).json()
+    assert told["certificates"] == [verify_certificate(one, audience=None).id for one in (shown, more)]
+    assert refusal(visitor.show(more[:-8] + "AAAAAAAA")) == (422, "bad-statement", "bad-signature")
+    assert shop.gateway._workers._threads
 
 
 def test_a_chain_without_connect_lets_no_stranger_in_and_leaves_nothing(shop: Served, root: PrivateKey) -> None:

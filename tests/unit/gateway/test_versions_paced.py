@@ -178,7 +178,7 @@ def test_whatever_makes_versions_is_paced_for_each_principal(slow: Served) -> No
     assert (refused.status_code, refused.json()["code"]) == (503, "too-busy")
     assert 10 <= int(refused.headers["retry-after"]) <= 15
     assert "limits.versions_per_minute" in refused.json()["remedy"]
-    version = slow.domain.ledger.version
+    version = slow.commit(grant("rules", "bob", SALE, may=(Action.GOVERN,)))
     rule = {"id": "r", "who": "bob", "may": "subscribe", "type": SALE}
     for method, path, body in (
         ("POST", "/v1/subscriptions", {"type": SALE}),

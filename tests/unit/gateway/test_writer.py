@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.gateway.asking import Unasked, find
+from headgate.gateway.answers import find
+from headgate.gateway.asking import Answers, Unasked
 from headgate.gateway.domain import Domain
 from headgate.gateway.follow import Follower
-from headgate.gateway.submissions import Outcome, of_drafts, of_table
+from headgate.gateway.submissions import Outcome, Submission, of_drafts, of_table
 from headgate.gateway.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import (
@@ -29,7 +30,7 @@ from headgate.model.changes import (
 from headgate.model.errors import PolicyRuleDenied, PublishDenied, StreamHeld, TooBusy, TypeMismatch, UnknownType
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Rule
-from headgate.model.state import ADMINISTRATOR
+from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
 from headgate.pipeline.admission import Admission
@@ -314,6 +315,11 @@ def limited(domain: Domain, rule: str | None) -> None:
     domain.commit(Batch(ADMINISTRATOR, (changed,)))
 
 
+def answered(state: State, submission: Submission) -> Answers:
+    rule = state.policy_rules.get("till")
+    return Answers(repr(rule), find(rule, "till", submission.requirements()))
+
+
 def asking_for(requires: str | None, *ids: str) -> list[Draft]:
     rule = None if requires is None else parse_condition(requires)
     return [Draft(id, "till", "shop.Order", {"item": "lamp", "price": 5.0}, "s", rule) for id in ids]
@@ -347,7 +353,7 @@ def test_no_question_about_a_policy_rule_is_looked_into_when_it_is_the_writers_t
     admission = Admission(domain.ledger.state(), {})
     with pytest.raises(Unasked):
         submission.decide(admission, NOW)
-    submission.answers = find(admission.state, "till", submission.requirements)
+    submission.answers = answered(admission.state, submission)
     submission.decide(admission, NOW)
     assert submission.refusals == {}
 
@@ -360,7 +366,7 @@ def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> 
             before = writer.state
             one, two = (of_drafts("till", asking_for("$nation = 'IT'", id)) for id in "ab")
             for submission in (one, two):
-                submission.answers = find(before, "till", submission.requirements)
+                submission.answers = answered(before, submission)
             limited(domain, "$nation = 'NO'")
             found = [await writer.publish(one)]
             limited(domain, "$nation = 'IT'")
@@ -370,6 +376,26 @@ def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> 
     assert [type(error) for error in narrow.refusals.values()] == [PolicyRuleDenied]
     assert wide.refusals == {}
     assert [id for _, _, id in stored(domain)] == ["b"]
+
+
+def test_what_is_barred_is_refused_whatever_it_is_unless_it_was_stored_before(domain: Domain) -> None:
+    denied = PublishDenied("no")
+
+    async def run() -> list[Outcome]:
+        async with writing(domain.paths.directory, "g1") as writer:
+            found = [await send(writer, asking_for(None, "a"))]
+            drafts = asking_for(None, "x", "a", "b", "y")
+            found.append(await writer.publish(of_drafts("till", drafts, {0: denied, 1: denied})))
+            found.append(await writer.publish(of_drafts("till", drafts[:1], {0: denied})))
+            barred = {"shop.Order": denied}
+            return [*found, await writer.publish(of_table("till", arrows("p", "q"), "shop.Order", None, barred))]
+
+    first, some, one, columns = asyncio.run(run())
+    assert first.accepted == 1
+    assert (some.accepted, some.duplicates, some.refusals) == (2, {1}, {0: denied})
+    assert (one.accepted, one.duplicates, one.refusals) == (0, set(), {0: denied})
+    assert (columns.accepted, columns.refusals) == (0, {0: denied, 1: denied})
+    assert [id for _, _, id in stored(domain)] == ["a", "b", "y"]
 
 
 def test_an_event_stored_before_is_found_again_also_where_a_policy_rule_keeps_it_back_now(domain: Domain) -> None:
