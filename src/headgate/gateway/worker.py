@@ -17,6 +17,7 @@ import sys
 import threading
 from typing import BinaryIO, Final
 
+from headgate.gateway.processes import die_with
 from headgate.model.errors import HeadgateError
 
 HEAD: Final = struct.Struct(">Q")
@@ -58,6 +59,7 @@ def done(job: bytes) -> bytes:
 
 def main() -> None:
     """Do jobs until there is no gateway."""
+    die_with(int(sys.argv[1]))  # also where a job lets no other thread of this process run
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway hears it too, and ends this in its own time
     os.nice(NICE)
     answers = os.fdopen(os.dup(1), "wb")

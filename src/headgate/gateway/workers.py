@@ -204,8 +204,8 @@ class _Process:
         return found
 
     def _start(self, given_up: Callable[[], bool]) -> subprocess.Popen[bytes]:
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "headgate.gateway.worker"],
+        process = self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-P", "-m", "headgate.gateway.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # what is typed at a terminal is for the gateway

@@ -149,8 +149,12 @@ OWNER = """
 import os, sys, time
 from headgate.gateway.workers import Workers
 workers = Workers(processes=1)
-print(workers.submit("a", os.getpid).result(), flush=True)
-busy = workers.submit("a", sum, range(10**12))
+process = workers.submit("a", os.getpid).result()
+busy = workers.submit("a", sum, range(10**12))  # which lets no other thread of its process run
+while not busy.running():
+    time.sleep(0.01)
+time.sleep(0.3)
+print(process, flush=True)
 time.sleep(600)
 """
 
