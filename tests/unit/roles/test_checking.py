@@ -70,14 +70,14 @@ GOOD = [
        Login(u)     <- Pw.Passwd(u, 'Login') & Host(h) : h in hosts
        Secure(u)    <- Pw.Passwd(u, 'Login') & Host(h) : h in secure
        Untrusted(u) <- Pw.Passwd(u, 'Login')
-       Visitor(u)   <-""",
+       Visitor(?u)  <-""",
     """
        def Login(l, u) l : integer
        def Host(h)
        Login(3, u) <- Pw.Passwd(u, 'Login') & Host(h) : h in secure
        Login(2, u) <- Pw.Passwd(u, 'Login') & Host(h) : h in hosts
        Login(1, u) <- Pw.Passwd(u, 'Login')
-       Login(0, u) <-""",
+       Login(0, ?u) <-""",
     # 3.4.4
     """
        Author <- Login.LoggedOn(u, _) : u <- creator(@instance)
