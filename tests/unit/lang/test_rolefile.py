@@ -429,7 +429,7 @@ UNWRITABLE: list[tuple[Callable[[], str], str]] = [
     (lambda: render_argument(frozenset({"1"})), "no letter"),
     (lambda: render_expression(Variable("")), "empty"),
     (lambda: render_expression(ClockOf("weekday", X, "Mars")), "time zone"),
-    (lambda: render_constraint(Compares("=", LONDON, A)), "beside `timeofday`"),
+    (lambda: render_constraint(Compares("=", LONDON, A)), "beside a timeofday"),
     (lambda: render_constraint(OneOf(X, ())), "choice of nothing"),
     (lambda: render_entry(EventEntry(EventTemplate("E"), constraint=Starred(FINAL))), "has no `*`"),
     (lambda: render_statement(Statement(CHAIR, (Credential(CHAIR),) * (MAX_CREDENTIALS + 1))), "MAX_CREDENTIALS"),
