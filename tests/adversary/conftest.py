@@ -1,7 +1,7 @@
 """Two domains that share a network and trust each other little, each with two gateways; and a neighbour in each.
 
-Every test is an attack on one of them. Whatever it does, afterwards the neighbours are served at all four gateways, have
-lost nothing and got nothing twice, and no gateway has logged a fault.
+Every test is an attack on one of them. Whatever it does, afterwards the neighbours are served at all four gateways, and
+have lost nothing and got nothing twice, and no gateway has logged a fault.
 """
 
 from __future__ import annotations

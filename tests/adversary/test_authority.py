@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from itertools import pairwise
 
 import httpx
 import pytest
 
 from harness.alone import Alone, wait
-from harness.attack import SALE, Neighbour, enter, event, fresh, person, publish, read, refused, version
+from harness.attack import SALE, enter, event, fresh, person, publish, refused, version
+from headgate.gateway import wire
 from headgate.model.authority import Issuing, Provider, Validity
 from headgate.model.changes import AddIssuing, RemoveProvider, SetProvider
 from headgate.model.limits import MAX_CHAIN_LENGTH
@@ -238,17 +240,14 @@ def test_long_chains_and_wide_bags_are_given_up_soon(world: object, north: Alone
     """A chain past the limit, a ring, and a lattice in which every path is a chain."""
     wide = types(OWN, "publish")
     keys = [dora, *(PrivateKey.generate() for _ in range(MAX_CHAIN_LENGTH))]
-    links = [certificate(a, b, wide, delegate=True) for a, b in zip(keys, keys[1:], strict=False)]
+    links = [certificate(a, b, wide, delegate=True) for a, b in pairwise(keys)]
     refused(show(north, eve, *links, certificate(keys[-1], north.key(eve), wide)), "chain-invalid")
     ring = [PrivateKey.generate() for _ in range(20)]
     circle = [certificate(a, b, wide, delegate=True) for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
     refused(show(north, eve, *circle, certificate(ring[3], north.key(eve), wide)), "chain-invalid")
     layers = [[PrivateKey.generate() for _ in range(3)] for _ in range(10)]
     lattice = [
-        certificate(a, b, wide, delegate=True)
-        for upper, lower in zip(layers, layers[1:], strict=False)
-        for a in upper
-        for b in lower
+        certificate(a, b, wide, delegate=True) for upper, lower in pairwise(layers) for a in upper for b in lower
     ]
     ends = [certificate(one, north.key(eve), wide) for one in layers[-1]]
     begins = [certificate(dora, one, wide, delegate=True) for one in layers[0]]
@@ -283,9 +282,7 @@ def test_a_guest_brings_no_more_than_its_mapping_and_no_statement_of_another(nor
             (guest, ("connect-denied", "chain-invalid", "not-authenticated")),
         ):
             with north.http() as http:
-                proof = json.loads(
-                    __import__("headgate.gateway.wire", fromlist=["wire"]).encode(north.answered(http, key))
-                )
+                proof = json.loads(wire.encode(north.answered(http, key)))
                 proof.pop("present", None)
                 told = http.post("/v1/identity/guest", json={**proof, "statement": text})
                 if key is thief:

@@ -1,4 +1,4 @@
-"""Sessions and keys: nothing of another domain, another connection or a key that is followed by another lets anyone in."""
+"""Sessions and keys: nothing of another domain or connection, and no key that another follows, lets anyone in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What attacks share: how a refusal looks, who attacks, and the honest neighbour who must not notice.
 
-Guarantees: a neighbour's `served` passes only if every event that it has ever published came to its reader exactly once,
-in the order of each gateway, whatever was done in between.
+Guarantees: a neighbour's `served` passes only if every event that it has ever published came to its reader exactly
+once and in order, whatever was done in between.
 """
 
 from __future__ import annotations
