@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from harness.alone import Alone, alone, rule
-from harness.attack import SALE, Neighbour
+from harness.attack import HASTY, IMPATIENT, SALE, Neighbour
 from harness.node import free_ports
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import AddMember, Change, DeclareGroup, DeclareRelation, DeclareType, SetRolefile
@@ -28,13 +28,6 @@ Chair(u) <- Login.LoggedOn(u, h)* : (u in chairs)*
 Member(u) <- Login.LoggedOn(u, h)* <|* Chair(c)
 Guest(u) <- Login.LoggedOn(u, h)* |>* Chair
 """
-IMPATIENT = """
-import headgate.gateway.doors as doors
-doors.HEAD_SECONDS = doors.HANDSHAKE_SECONDS = doors.BODY_SECONDS = 2.0
-from headgate.gateway.serve import main
-raise SystemExit(main())
-"""
-"""A gateway that does not wait long for slow clients."""
 PROXY = "127.0.0.9"
 """The address of the south's proxy; the north has none."""
 
@@ -86,7 +79,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             (north, north.launch("g1", port)),
             (north, north.launch("g2", port + 1)),
             (south, south.launch("g1", port + 2, gateway__proxies=PROXY)),
-            (south, south.launch("g2", port + 3, program=("-c", IMPATIENT), gateway__proxies=PROXY)),
+            (south, south.launch("g2", port + 3, program=IMPATIENT, gateway__proxies=PROXY)),
         ]
         for made, one in launched:
             made.await_ready(one)
@@ -97,6 +90,30 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             stack.callback(one.close)
             one.begin()
         yield World(north, south, neighbours)
+
+
+@pytest.fixture(scope="session")
+def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Alone, Neighbour]]:
+    """A third domain, for attacks on its files and its processes."""
+    with alone(tmp_path_factory.mktemp("spare") / "domain", policy, "spare") as made:
+        port = free_ports(2)
+        for one in [made.launch(f"g{n + 1}", port + n, program=HASTY) for n in range(2)]:
+            made.await_ready(one)
+        neighbour = Neighbour(made, "hana", "hugo")
+        with made.deciding():
+            neighbour.begin()
+            yield made, neighbour
+            neighbour.close()
+
+
+@pytest.fixture
+def spare(spares: tuple[Alone, Neighbour]) -> Iterator[Alone]:
+    """The third domain, whose neighbour must not notice anything either, once it is over."""
+    made, neighbour = spares
+    before = sum(len(one.faults()) for one in made.gateways)
+    yield made
+    neighbour.served()
+    assert sum(len(one.faults()) for one in made.gateways) == before
 
 
 @pytest.fixture

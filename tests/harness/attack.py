@@ -9,11 +9,15 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
+from click.testing import Result
+from typer.testing import CliRunner
 
 from harness.alone import Alone, rule, wait
+from headgate.cli.main import app
 from headgate.gateway import wire
 from headgate.model.changes import Change
 from headgate.trust.keys import PrivateKey
@@ -21,6 +25,23 @@ from headgate.trust.keys import PrivateKey
 SALE = "shop.Sale"
 ONE = {"content-type": wire.EVENT_JSON}
 MANY = {"content-type": wire.BATCH_JSON}
+_SERVE = """
+from headgate.gateway.serve import main
+raise SystemExit(main())
+"""
+_IMPATIENT = """
+import headgate.gateway.doors as doors
+doors.HEAD_SECONDS = doors.HANDSHAKE_SECONDS = doors.BODY_SECONDS = 2.0
+"""
+_HASTY = """
+import headgate.pipeline.files as files
+from headgate.ledger import Ledger
+files.BUSY_SECONDS = Ledger.open.__func__.__kwdefaults__["patience"] = 0.5
+"""
+IMPATIENT = ("-c", _IMPATIENT + _SERVE)
+"""The program of a gateway that does not wait long for slow clients."""
+HASTY = ("-c", _HASTY + _SERVE)
+"""The program of a gateway that waits for a locked file only a moment."""
 _numbers = itertools.count(1)
 
 
@@ -94,6 +115,40 @@ def read(http: httpx.Client, id: str, count: int) -> list[dict[str, Any]]:
 
     wait(there, f"{count} deliveries of `{id}`")
     return found
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def policy_files(made: Alone, place: Path, *people: str, groups: str = "") -> Path:
+    """A policy directory that lets neighbours, and others who publish and read, go on."""
+    place.mkdir()
+    known = ("hana", "hugo", "dora", *people)
+    lines = [f"  {name}: {{key: {made.key(name).public.did}}}" for name in known]
+    rules = [f"  - {{id: {name}-connects, who: {name}, may: connect}}" for name in known]
+    rules += [f"  - {{id: {name}-sends, who: {name}, may: publish, type: {SALE}}}" for name in ("hana", *people)]
+    rules += [f"  - {{id: {name}-reads, who: {name}, may: subscribe, type: {SALE}}}" for name in ("hugo", *people)]
+    kinds = "{item: string, amount: float, count: int}"
+    text = [
+        "types:",
+        f"  {SALE}: {{owner: administrator, attributes: {kinds}, key: [item]}}",
+        "  dora.Own: {owner: dora, attributes: {x: int, who: string}}",
+        "principals:",
+        *lines,
+        f"groups: {{insiders: [hugo], chairs: [], public: [], {groups}}}",
+        "open: [public]",
+        "policy:",
+        *rules,
+    ]
+    (place / "shop.yaml").write_text("\n".join(text) + "\n")
+    return place
+
+
+def applied(made: Alone, place: Path, *more: str, command: str = "apply") -> Result:
+    """What `headgate policy` says to a directory."""
+    sure = ["--yes"] if command == "apply" else []
+    arguments = ["policy", command, str(place), "--domain", str(made.directory), *sure, *more]
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, arguments)
 
 
 @dataclass
