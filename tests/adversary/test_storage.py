@@ -210,8 +210,6 @@ def test_a_gateway_that_is_killed_in_a_batch_leaves_it_whole_or_not_at_all(
 
 ALIASES = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
 BOMB = "\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x]", *ALIASES])
-    ["a0: &a0 [x, x, x, x, x, x, x, x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))]
-)
 FOREIGN: dict[str, bytes] = {
     "a bomb of aliases": BOMB.encode(),
     "nested too deep": b"policy: " + b"[" * 50_000,
