@@ -201,7 +201,7 @@ def test_what_takes_long_to_read_is_refused_and_holds_nobody_up(world: Any, nort
     name = person(north, "heavy")
     body = {"changes": [json.loads(json.dumps(HEAVY[how]()).replace('"@"', json.dumps(name)))]}
     with north.http(north.token(name)) as http, ThreadPoolExecutor(4) as pool:
-        sent = [pool.submit(http.post, "/v1/batches", json=body) for _ in range(8)]
+        sent = [pool.submit(http.post, "/v1/batches", json=body) for _ in range(4)]
         world.neighbours[0].served()
         for one in sent:
             refused(one.result(), "govern-denied", "too-busy", "too-large")

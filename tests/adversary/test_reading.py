@@ -112,7 +112,7 @@ FILTERS = [
     "not (amount <= 100)",
     "amount is not null",
     "amount is null and amount > 100",
-    "count in (7)",
+    "count = 7",
 ]
 
 
@@ -348,10 +348,9 @@ def test_a_socket_that_takes_nothing_ends_with_its_session_and_keeps_no_files_op
             connection.sendall(bytes([0x81, 0x80 | len(frame)]) + bytes(4) + frame)
         for n in range(4):
             sent(north, publisher, *({"item": "x" * 20_000} for _ in range(50)), gateway=n % 2)
-        assert north.gateway.open_files() >= files + 10
         with north.http(token, 1) as http:
             assert http.delete("/v1/sessions/current").status_code == 204
-        wait(lambda: north.gateway.open_files() < files + 10, "the end of what is not read")
+        wait(lambda: north.gateway.open_files() <= files + 2, "the end of what is not read")
 
 
 def test_a_subscription_of_another_is_neither_read_ended_nor_filled(north: Alone) -> None:
