@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import os
 import resource
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from harness.alone import Alone, Process, rule, wait
+from harness.alone import READY_SECONDS, Alone, Process, wait
 from harness.attack import (
     HASTY,
     SALE,
@@ -33,7 +34,7 @@ from harness.attack import (
     refused,
     version,
 )
-from headgate.cli.init import make_domain
+from harness.node import free_ports
 from headgate.gateway.domain import Domain
 from headgate.model.changes import RemoveRule
 from headgate.model.errors import HeadgateError
@@ -254,8 +255,9 @@ def test_a_link_leads_no_file_of_elsewhere_into_the_policy(spare: Alone, tmp_pat
         body = spare.files.admin_key.read_text().splitlines()[1]
         assert body not in told.output
     (place / "secret.yaml").unlink()
-    told = applied(spare, place, "--run-python")
-    assert told.exit_code != 0, told.output
+    for more in ((), ("--run-python",)):
+        told = applied(spare, place, *more)
+        assert told.exit_code != 0 or "not run" in told.output, told.output
     assert not (tmp_path / "ran").exists()
 
 
@@ -282,40 +284,20 @@ def test_a_key_that_others_can_read_is_not_used(spare: Alone, tmp_path: Path) ->
     assert enter(spare, spare.key("dora")).status_code == 201
 
 
-def test_a_second_gateway_of_the_same_name_takes_no_stream_over(spare: Alone, tmp_path: Path) -> None:
+def test_a_second_gateway_of_the_same_name_takes_no_stream_over(spare: Alone) -> None:
     """Started by mistake, or by an intruder on the machine: the first goes on, and no event is lost or doubled."""
     name = person(spare, "writer", ("publish", SALE))
-    count = len(spare.gateways)
+    first, second = ([fresh("event") for _ in range(5)] for _ in range(2))
+    arguments = ["--name", spare.gateway.name, "--port", str(free_ports(1)), "--parent", str(os.getpid())]
     with spare.http(spare.token(name)) as http:
-        first = [fresh("one") for _ in range(5)]
         assert publish_all(http, [event(id) for id in first]) == ["accepted"] * 5
-        try:
-            with pytest.raises(AssertionError, match="did not start"):
-                spare.start(spare.gateways[0].name)
-        finally:
-            for one in spare.gateways[count:]:
-                one.process.kill()
-                one.process.wait()
-            del spare.gateways[count:]
-        second = [fresh("two") for _ in range(5)]
+        intruder = subprocess.run(
+            [sys.executable, "-m", "headgate.gateway.serve", str(spare.directory), *arguments],
+            capture_output=True,
+            timeout=READY_SECONDS,
+            check=False,
+        )
+        assert intruder.returncode != 0
+        assert b'"ready"' not in intruder.stdout
         assert publish_all(http, [event(id) for id in second]) == ["accepted"] * 5
     assert kept(spare, name) == [*first, *second]
-
-
-def test_a_domain_whose_ledger_was_put_back_is_not_served_on_as_if_nothing_happened(tmp_path: Path) -> None:
-    """An old copy of the ledger would bring back what was revoked since."""
-    make_domain(tmp_path / "domain", "old", (), datetime.now(UTC))
-    made = Alone(tmp_path / "domain", name="old")
-    made.commit(*made.people("ann"), rule("ann-connects", "ann", "connect"))
-    ledger = Paths(made.files.data).ledger
-    with sqlite3.connect(ledger) as source, sqlite3.connect(tmp_path / "copy.db") as copy:
-        source.backup(copy)
-    made.commit(RemoveRule("ann-connects"))
-    with Domain.open(made.files.data) as domain:
-        newest = domain.ledger.version
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{ledger}{suffix}").unlink(missing_ok=True)
-    (tmp_path / "copy.db").rename(ledger)
-    with pytest.raises(HeadgateError) as refusal, Domain.open(made.files.data) as domain:
-        assert domain.ledger.version == newest
-    assert json.dumps(str(refusal.value))

@@ -43,7 +43,7 @@ from strategies.deciding import Decider
 READY_SECONDS = 180.0
 """How long a gateway may take to start on a busy machine."""
 STOP_SECONDS = 20.0
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
 DECIDE_SECONDS = 0.05
 T = TypeVar("T")
 
