@@ -70,15 +70,14 @@ OPERATIONS: dict[str, dict[str, Any]] = {
 def test_who_governs_nothing_changes_nothing(north: Alone, what: str) -> None:
     """Alone, last of a batch, first of one, and by the owner of another type."""
     name = person(north, "eve")
-    for who in (name, "dora"):
+    for gateway, who in enumerate((name, "dora")):
         change = json.loads(json.dumps(OPERATIONS[what]).replace('"@"', json.dumps(who)))
         harmless = {"op": "add-rule", "rule": {"id": f"{who}-own", "who": who, "may": "publish", "type": "dora.Own"}}
-        for gateway in (0, 1):
-            with north.http(north.token(who, gateway), gateway) as http:
-                before = version(http)
-                for changes in ([change], [harmless, change], [change, harmless]):
-                    refused(http.post("/v1/batches", json={"changes": changes}), "govern-denied")
-                assert version(http) == before
+        with north.http(north.token(who, gateway), gateway) as http:
+            before = version(http)
+            for changes in ([change], [harmless, change], [change, harmless]):
+                refused(http.post("/v1/batches", json={"changes": changes}), "govern-denied")
+            assert version(http) == before
 
 
 def test_nothing_that_is_asked_for_registers_a_predicate(north: Alone) -> None:
@@ -105,25 +104,15 @@ def test_one_bad_change_among_good_ones_leaves_nothing(north: Alone) -> None:
     bad: list[dict[str, Any]] = [
         {"op": "add-member", "group": "nosuch", "member": "hugo"},
         {"op": "add-rule", "rule": {"id": "x", "who": "hugo", "may": "subscribe", "type": SALE, "where": "weight > 1"}},
-        {"op": "set-rolefile", "service": "Bad", "text": "Chair(u) <- "},
+        {"op": "set-rolefile", "service": "Bad", "text": "Chair(u <- "},
         {"op": "set-key", "principal": "hugo", "key": north.key("hana").public.did},
     ]
     with north.http(north.token(ADMINISTRATOR)) as http, north.http(north.token("hugo"), 1) as hugo:
         before = version(http)
         for one in bad:
             for changes in ([*good, one], [one, *good], [*good[:2], one, *good[2:]]):
-                told = refused(
-                    http.post("/v1/batches", json={"changes": changes}),
-                    *(
-                        "unknown-name",
-                        "bad-definition",
-                        "bad-expression",
-                        "not-found",
-                        "type-mismatch",
-                        "already-exists",
-                    ),
-                )
-                assert "change" in told.get("place", "change")
+                codes = ("unknown-name", "bad-definition", "bad-expression")
+                refused(http.post("/v1/batches", json={"changes": changes}), *codes)
         assert version(http) == before
         refused(publish(hugo, event()), "publish-denied")
         refused(hugo.get(f"/v1/types/{good[3]['name']}"), "not-found", "unknown-type")
