@@ -40,7 +40,7 @@ from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, client_context, fingerprint
 from strategies.deciding import Decider
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 """How long a gateway may take to start on a busy machine."""
 STOP_SECONDS = 20.0
 ANSWER_SECONDS = 60.0
@@ -140,6 +140,7 @@ class Alone:
 
     directory: Path
     gateways: list[Process] = field(default_factory=list)
+    name: str = "example"
 
     @property
     def files(self) -> Files:
@@ -177,7 +178,12 @@ class Alone:
 
     def start(self, name: str = "g1", *, program: Sequence[str] = (), **settings: str) -> Process:
         """Start a gateway; returns when it is ready."""
-        port = free_ports(1)
+        made = self.launch(name, free_ports(1), program=program, **settings)
+        self.await_ready(made)
+        return made
+
+    def launch(self, name: str, port: int, *, program: Sequence[str] = (), **settings: str) -> Process:
+        """Start a gateway, and do not wait for it."""
         log = self.directory / f"{name}.log"
         overrides = [
             part for key, value in settings.items() for part in ("--set", f"{key.replace('__', '.', 1)}={value}")
@@ -190,10 +196,10 @@ class Alone:
             )
         made = Process(name, port, process, log)
         self.gateways.append(made)
-        self._await(made)
         return made
 
-    def _await(self, made: Process) -> None:
+    def await_ready(self, made: Process) -> None:
+        """Wait until a gateway is ready."""
         assert made.process.stdout is not None
         timer = threading.Timer(READY_SECONDS, made.process.kill)
         timer.start()
@@ -315,10 +321,10 @@ def rule(id: str, who: str, may: str, type: str = "*", where: str | None = None,
 
 
 @contextmanager
-def alone(directory: Path, policy: Callable[[Alone], Sequence[Change]]) -> Iterator[Alone]:
+def alone(directory: Path, policy: Callable[[Alone], Sequence[Change]], name: str = "example") -> Iterator[Alone]:
     """A domain with a policy; the test starts its gateways."""
-    make_domain(directory, "example", (), datetime.now(UTC))
-    made = Alone(directory)
+    make_domain(directory, name, (), datetime.now(UTC))
+    made = Alone(directory, name=name)
     made.commit(*policy(made))
     try:
         yield made

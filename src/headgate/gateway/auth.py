@@ -237,3 +237,12 @@ async def authenticated(connection: HTTPConnection) -> Caller:
     caller = sessions.caller(token)
     connection.scope["headgate.caller"] = caller
     return caller
+
+
+async def still_authenticated(connection: HTTPConnection) -> None:
+    """Refuse a request whose session ended while its body was on its way, which may take hours."""
+    caller = connection.scope.get("headgate.caller")
+    if caller is not None:
+        gateway: Any = connection.app.state.gateway
+        await gateway.catch_up()
+        gateway.sessions.check(caller)

@@ -111,9 +111,16 @@ class Domain:
 
     # -- changing ---------------------------------------------------------------------------------------------
 
-    def commit(self, batch: Batch, *, expect: int | None = None, rebase: Callable[[State], Batch] | None = None) -> int:
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        expect: int | None = None,
+        rebase: Callable[[State], Batch] | None = None,
+        check: Callable[[State], None] | None = None,
+    ) -> int:
         """Apply a batch (`Ledger.commit`); returns its version once every stream has its starting point."""
-        version = self.ledger.commit(batch, expect=expect, rebase=rebase)
+        version = self.ledger.commit(batch, expect=expect, rebase=rebase, check=check)
         try:
             self.acknowledge(version)
         except (StorageFull, StorageBusy) as error:

@@ -6,7 +6,7 @@ not know of is `not-found`, like what is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -76,13 +76,17 @@ async def commit(
     expect: int | None = None,
     *,
     paced: bool = True,
+    check: Callable[[State], None] | None = None,
 ) -> int:
-    """Commit a batch in the caller's name and at its pace; its version, once every stream has its starting point."""
+    """Commit a batch in the caller's name and at its pace; its version, once every stream has its starting point.
+
+    What `check` refuses it refuses by the newest state, while nobody else can commit.
+    """
     if paced:
         gateway.pace_version(caller.principal)
     batch = Batch(caller.principal, tuple(changes), note)
     version: int = await gateway.run_blocking(
-        lambda: gateway.domain.commit(batch, expect=expect, rebase=lambda _: batch)
+        lambda: gateway.domain.commit(batch, expect=expect, rebase=lambda _: batch, check=check)
     )
     with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
         await gateway.run_blocking(gateway.follower.refresh)
@@ -379,11 +383,17 @@ async def make_subscription(
         if body.temporary:  # again, where the first answer told that this could not be written
             await _end_with_reader(gateway, old)
         return old, False
-    state = gateway.follower.state
-    held = sum(1 for s in state.subscriptions.values() if s.principal == caller.principal)
-    if held >= gateway.config.limits.subscriptions_per_principal:
-        raise TooMany(f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full")
-    await commit(gateway, caller, [Subscribe(wanted)])
+    most = gateway.config.limits.subscriptions_per_principal
+
+    def check(state: State) -> None:
+        held = sum(1 for s in state.subscriptions.values() if s.principal == caller.principal)
+        if held >= most:
+            raise TooMany(
+                f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full"
+            )
+
+    check(gateway.follower.state)  # who has too many makes nobody wait for the ledger
+    await commit(gateway, caller, [Subscribe(wanted)], check=check)
     made = await own_subscription(gateway, caller, id)
     if body.temporary:
         await _end_with_reader(gateway, made)

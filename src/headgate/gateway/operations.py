@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.gateway import wire
-from headgate.gateway.auth import Caller, authenticated
+from headgate.gateway.auth import Caller, authenticated, still_authenticated
 from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
 
 MAX_BODY: Final = 1_000_000
@@ -116,7 +116,7 @@ def _check_path(request: Request) -> None:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, read no further than the limit."""
+    """The body of a request, read no further than the limit, if its session is not over when it has come."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
@@ -128,6 +128,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         if size > limit:
             raise _too_large(limit)
         chunks.append(chunk)
+    await still_authenticated(request)
     return b"".join(chunks)
 
 

@@ -138,11 +138,18 @@ class Ledger:
         with self._storage.reading() as connection:
             return _latest(connection)
 
-    def commit(self, batch: Batch, *, expect: int | None = None, rebase: Callable[[State], Batch] | None = None) -> int:
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        expect: int | None = None,
+        rebase: Callable[[State], Batch] | None = None,
+        check: Callable[[State], None] | None = None,
+    ) -> int:
         """Apply a batch and return the version it made; `expect` refuses it if the ledger has moved on.
 
         With `rebase` it is refused only if the policy has changed since: else that gives the batch for the newest
-        state, while nobody else can commit.
+        state, while nobody else can commit. So does `check` look at that state, and refuse.
         """
         with self._turn():
             with self._storage.writing() as connection:
@@ -158,6 +165,8 @@ class Ledger:
                 if moved and expect is not None and rebase is not None:
                     self._check_same_policy(connection, expect, before)
                     batch = rebase(before)
+                if check is not None:
+                    check(before)
                 now = self._clock()
                 outcome = self._passed(before, batch, now)
                 after = outcome.after

@@ -151,6 +151,14 @@ def _files(directory: Path) -> list[Path]:
     found = [*inner, *(f for d in inner if d.is_dir() for f in d.iterdir() if not f.name.startswith("."))]
     known = (*_ENDINGS, policy_roles.ROLEFILE, policy_roles.EVENTS)
     files = sorted((f for f in found if f.suffix in known and f.is_file()), key=lambda f: f.relative_to(directory))
+    within = directory.resolve()
+    for file in files:
+        if not file.resolve().is_relative_to(within):  # an error would quote what stands there
+            raise BadDefinition(
+                f"`{file.name}` leads out of the directory",
+                place=str(file),
+                remedy="let files of the policy stand in its directory, and link to no others",
+            )
     if not any(f.suffix in _ENDINGS for f in files):
         raise NotFound(f"no `.yaml` file in `{directory}`", remedy="a policy of nothing is one file with `headgate: 1`")
     if len(files) > MAX_FILES:

@@ -56,11 +56,11 @@ def open_bag(texts: Sequence[str], *, audience: str | None, now: datetime, verif
         raise TooLarge(f"the statements are longer than MAX_SHOWN_CHARS ({MAX_SHOWN_CHARS})", remedy="show fewer")
     # 2. Each by the function of its kind.
     every: list[Statement] = []
-    for number, text in enumerate(dict.fromkeys(texts), 1):
+    for text in dict.fromkeys(texts):
         try:
             every.append(_opened(text, audience, now, verifier))
         except HeadgateError as error:
-            raise error.at(f"statement {number}") from None
+            raise error.at(f"statement {texts.index(text) + 1}") from None
     return Bag(
         tuple(one for one in every if isinstance(one, Certificate)),
         tuple(one for one in every if isinstance(one, Identity)),
