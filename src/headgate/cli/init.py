@@ -7,6 +7,7 @@ Leaves out: applying the policy, which is `headgate policy apply`'s part.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -115,11 +116,14 @@ def init(
 
 
 def make_domain(directory: Path, name: str | None, hosts: Sequence[str], now: datetime) -> Made:
-    """Make a whole domain beside its place, and move it there when it is finished."""
+    """Make a whole domain beside its place, or inside if there is a directory, and move it when it is finished.
+
+    A directory that is there stays the same one: somebody may be in it, or it may be where a disk is mounted.
+    """
     try:
         place = directory.resolve()
         _check_free(place, directory)
-        building = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}-", dir=place.parent))
+        building = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}-", dir=place if place.is_dir() else place.parent))
     except (OSError, RuntimeError) as error:  # the latter for links that lead in a circle
         raise BadDefinition(f"`{directory}` cannot be made ({error})", remedy="name one where you may write") from None
     try:
@@ -169,18 +173,33 @@ def _settings(name: str) -> str:
 
 
 def _move(building: Path, place: Path, given: Path) -> None:
-    """Put the finished directory in its place, on disk, in one step."""
+    """Put the finished directory in its place, on disk: in one step, or the settings, which make a domain, last."""
     try:
-        building.rename(place)
+        if building.parent == place:
+            _move_up(building, place)
+        else:
+            building.rename(place)
     except OSError as error:
         raise BadDefinition(
             f"`{given}` cannot be replaced ({error.strerror})", remedy=f"name a new one, such as `{given / 'domain'}`"
         ) from None
-    handle = os.open(place.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    for directory in (place, place.parent):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _move_up(building: Path, place: Path) -> None:
+    """Move everything one directory up; if something else has come there meanwhile, nothing."""
+    if any(one != building for one in place.iterdir()):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+    place.chmod(0o700)  # as what is made has
+    config = Files(building).config.name
+    for one in sorted(building.iterdir(), key=lambda one: one.name == config):
+        one.rename(place / one.name)
+    building.rmdir()
 
 
 def _show(directory: Path, made: Made) -> None:
@@ -191,6 +210,7 @@ def _show(directory: Path, made: Made) -> None:
         (files.config, "settings, each with its default and what it is for"),
         (files.policy, f"an example policy: {PUBLISHER} publishes, {SUBSCRIBER} subscribes"),
         (files.keys, f"private keys: broker, administrator, positions, {PUBLISHER}, {SUBSCRIBER}"),
+        (files.metrics_token, "what whoever reads /metrics has to show"),
         (files.statements, "the domain's word that the gateways are its own, which they show to clients"),
         (files.tls_certificate, f"the certificate that clients pin, good until {made.expires:%Y-%m-%d}"),
         (files.data, "ledger, log and deliveries, empty"),

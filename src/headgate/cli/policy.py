@@ -96,9 +96,9 @@ def plan(
     """Show what a policy directory would change: who gains and who loses what, and then the changes themselves.
 
     The files (`*.yaml`, in order of their names, also one directory down) have the keys of scenario files without
-    `certificates`, `identities`, `steps` and `expect`, and `peers`. Rolefiles may stand in files `Service.roles`, event
-    policy in files `*.erdl`. The directory is the whole policy: what it does not say would end, except for what signed
-    statements brought, and roles that follow from the rolefiles as they become.
+    `certificates`, `identities`, `steps` and `expect`; of `peers` they say more. Rolefiles may stand in files
+    `Service.roles`, event policy in files `*.erdl`. The directory is the whole policy: what it does not say
+    would end, except for what signed statements brought, and roles that follow from the rolefiles as they become.
 
     No Python of the directory runs unless `--run-python` is given; a predicate that is new is then known by name alone.
 

@@ -96,7 +96,8 @@ def check(
     not needed if everything would stay as it is without it. All rules that are named could be removed together.
 
     In a domain with identity providers it also warns of every publisher that could publish without an identity
-    statement in force, which `attested: true` in a rule asks for.
+    statement in force, which `attested: true` in a rule asks for. And it warns of rules that show no attribute, of
+    members of groups that are no principals, and of arguments of roles that whoever enters may name as it likes.
 
     It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
     identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor

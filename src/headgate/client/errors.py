@@ -17,6 +17,7 @@ from headgate.model.values import brief
 _MOST_CHARS: Final = 2_000
 """Characters of a gateway's message that are kept."""
 _MOST_TRIED: Final = 5
+_UNVERIFIED: Final = "CERTIFICATE_VERIFY_FAILED"
 """Attempts that a message tells of: the last ones."""
 
 
@@ -38,6 +39,8 @@ class Unreachable(HeadgateError):
     def __init__(self, what: str, tried: Sequence[str], *, remedy: str | None = None) -> None:
         self.tried = tuple(tried)
         told = "; ".join(dict.fromkeys(self.tried[-_MOST_TRIED:])) or "nothing was tried"
+        if remedy is None and _UNVERIFIED in told:
+            remedy = "give the node's own certificate: `--certificate FILE`, or `--domain DIR` on its machine"
         super().__init__(f"{what}: {told}", remedy=remedy or "check that the node is up and the address is right")
 
 

@@ -38,9 +38,10 @@ class Place:
             raise NotFound(f"`{brief(principal)}` is not the name of a key", remedy="name a file of `keys/`")
         if not path.exists():
             known = sorted(one.stem for one in self.files.keys.glob("*.pem") if one != self.files.broker_key)
+            names = ", ".join(f"`{name}`" for name in known) or "none"
             raise NotFound(
                 f"there is no key for `{brief(principal)}` in `{self.files.keys}`",
-                remedy=f"there are {', '.join(f'`{name}`' for name in known) or 'none'}",
+                remedy=f"there are {names}; `--key FILE` names another file",
             )
         return path
 

@@ -31,7 +31,7 @@ from headgate.model.conditions import (
     atoms,
     operands,
 )
-from headgate.model.rights import Action, Effect, Rule, Source
+from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
 from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
 from headgate.model.values import Kind
@@ -94,7 +94,7 @@ def advise(state: State) -> list[Advice]:
     found += valued(state)
     idle = _Idle(state)
     for rule in state.rules:
-        if rule.who not in nobody and idle.proven(rule):
+        if rule.who not in nobody and rule.id != ANNOUNCES and idle.proven(rule):
             concern = Concern.IDLE_FORBID if rule.effect is Effect.FORBID else Concern.IDLE_GRANT
             found.append(Advice(concern, (rule.id,)))
     without = tuple(name for name in state.principals if name not in state.keys)

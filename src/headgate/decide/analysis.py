@@ -37,7 +37,7 @@ from headgate.model.conditions import (
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
 from headgate.model.limits import WIDER_SECONDS
-from headgate.model.rights import Action, Effect, Rule, Source
+from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
 from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.roles import Membership
 from headgate.model.state import State
@@ -307,7 +307,7 @@ class _Check:
     def run(self) -> Checked:
         """Look for rules that never count, from the first; then for those that nobody would miss, from the last."""
         own = (rule for rule in self.state.rules if rule.source is Source.RULE)  # nobody can remove a chain's
-        rules = [rule for rule in own if rule.actions <= set(_ACTIONS)]
+        rules = [rule for rule in own if rule.actions <= set(_ACTIONS) and rule.id != ANNOUNCES]
         found: dict[str, Finding] = {}
         undecided: dict[str, None] = {}
         for look, ordered in ((self._unreachable, rules), (self._redundant, list(reversed(rules)))):

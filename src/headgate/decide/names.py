@@ -8,6 +8,7 @@ Leaves out: attributes, rules, subscriptions and certificates, which nobody is g
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Sequence
 
 from headgate.model.errors import BadDefinition
@@ -34,7 +35,8 @@ def check_new_name(what: str, name: str, known: Lookalikes) -> None:
     """Refuse a name that could be mistaken for another."""
     alike = known.find(name)
     if alike is not None:
-        raise BadDefinition(f"the {what} `{brief(name)}` looks like `{brief(alike)}`, which there is", remedy=_REMEDY)
+        shown = f"`{brief(name)}`{_strange(name)} looks like `{brief(alike)}`{_strange(alike)}"
+        raise BadDefinition(f"the {what} {shown}, which there is", remedy=_REMEDY)
     if scripts := mixed_scripts(name):
         raise BadDefinition(f"the {what} `{brief(name)}` mixes scripts: {' and '.join(scripts)}", remedy=_REMEDY)
     if (normal := normal_form(name)) != name:
@@ -52,3 +54,9 @@ def _names(state: State, what: str) -> Collection[str]:
             return state.relations
         case _:
             return state.predicates
+
+
+def _strange(name: str) -> str:
+    """The first character of a name that is not ASCII, in words: two names that look alike tell a reader nothing."""
+    found = next((one for one in name if not one.isascii()), None)
+    return "" if found is None else f" (with U+{ord(found):04X}, {unicodedata.name(found, 'unnamed').lower()})"

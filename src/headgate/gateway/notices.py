@@ -21,7 +21,7 @@ from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Advertise, Batch, Change, DeclareType
 from headgate.model.errors import BadDefinition, SubscribeDenied, VersionConflict
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Action, Rule
+from headgate.model.rights import ANNOUNCES, Action, Rule
 from headgate.model.roles import reference_text
 from headgate.model.state import State
 from headgate.model.types import EventType
@@ -33,7 +33,6 @@ MODIFIED: Final = "headgate.roles.Modified"
 HEARTBEAT: Final = "headgate.roles.Heartbeat"
 ALL: Final = "headgate.roles.*"
 SOURCE: Final = "headgate.roles"
-_RULE: Final = "headgate.roles announces"
 _TRIES: Final = 20
 _COMMON: Final = {"watcher": Kind.STRING, "service": Kind.STRING, "epoch": Kind.STRING, "number": Kind.INT}
 
@@ -56,8 +55,8 @@ def declaring(state: State) -> tuple[Change, ...]:
             made.append(DeclareType(one))
         elif state.types[one.name].owner != who or not set(one.attributes) <= set(state.types.attributes(one.name)):
             raise BadDefinition(f"`{one.name}` is another type here", remedy="retire it: the name is Headgate's own")
-    if not any(rule.id == _RULE for rule in state.rules):
-        made.append(AddRule(Rule(_RULE, who, frozenset({Action.PUBLISH}), ALL)))
+    if not any(rule.id == ANNOUNCES for rule in state.rules):
+        made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), ALL)))
     if (who, NOTICE) not in state.advertisements:
         made.append(Advertise(who, NOTICE))
     return tuple(made)

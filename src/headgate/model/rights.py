@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from typing import Final
 
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import RoleRef
 from headgate.model.types import check_name, check_pattern, check_type_name
 from headgate.model.values import Value
+
+ANNOUNCES: Final = "headgate.roles announces"
+"""The id of the rule by which a domain publishes events about its own roles; Headgate makes it when it is needed."""
 
 
 class Action(Enum):

@@ -16,7 +16,7 @@ from headgate.lang.render_roles import render_argument
 from headgate.model.changes import AddRule, Batch, Change, DeclareType, EnterRole, SetRolefile
 from headgate.model.errors import BadDefinition
 from headgate.model.events import Draft
-from headgate.model.rights import Action, Rule
+from headgate.model.rights import ANNOUNCES, Action, Rule
 from headgate.model.rolefiles import Argument, Rolefile
 from headgate.model.roles import Membership
 from headgate.model.state import State
@@ -32,7 +32,6 @@ TYPES: Final[dict[Word, str]] = {
     "refused": "headgate.roles.Refused",
 }
 SOURCE: Final = "headgate.roles audit"
-_RULE: Final = "headgate.roles announces"
 _ALL: Final = "headgate.roles.*"
 _ATTRIBUTES: Final = {
     **dict.fromkeys(("service", "instance", "role", "args", "principal", "id", "reason", "note"), Kind.STRING),
@@ -133,6 +132,6 @@ def with_types(state: State, batch: Batch) -> Batch:
             raise BadDefinition(f"`{one.name}` is another type here", remedy="retire it: the name is Headgate's own")
         if one.name not in state.types and one.name not in declared:
             made.append(DeclareType(one))
-    if _RULE not in ruled:
-        made.append(AddRule(Rule(_RULE, who, frozenset({Action.PUBLISH}), _ALL)))
+    if ANNOUNCES not in ruled:
+        made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), _ALL)))
     return replace(batch, changes=(*made, *batch.changes)) if made else batch

@@ -46,14 +46,19 @@ def read_expect(node: Node | None, names: Names) -> Expect:
 def _type_of(id: str, names: Names) -> str | None:
     """The type of an event of the file: one that a step publishes, or what an audited role makes of a credential."""
     made = _AUDITED.fullmatch(id)
-    if id not in names.events and made is not None and made[2] in names.credentials:
+    if id not in names.events and made is not None and made[2] in names.asked:
         return next(name for word, name in TYPES.items() if word == made[1])
     return names.events.get(id)
 
 
 def _event(id: str, node: Node, names: Names) -> str:
     if _type_of(id, names) is None:
-        node.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
+        remedy = "its id is that of a `publish` step"
+        if _AUDITED.fullmatch(id):
+            remedy = (
+                "events about audited roles are called by the id of an `enter` or `grant` step: `entered:ID@VERSION`"
+            )
+        node.refuse(f"no event `{brief(id)}`", remedy)
     return id
 
 

@@ -108,7 +108,7 @@ def plan_policy(now: State, desired: Desired) -> Plan:
         return made.batch, made.after
 
     for name, one in desired.state.types.items():
-        if name in now.types.every:
+        if name in now.types.every and name in desired.places:  # others are our own, as `audit` makes them
             _check_growth(now.types.every[name], one, desired.places[name])
     try:
         return plan(now, desired.state, step)

@@ -67,6 +67,8 @@ class RoleSteps:
     """The rolefiles as far as the story has come."""
     credentials: set[str] = field(default_factory=set)
     """The ids of memberships and elections that steps declare."""
+    asked: set[str] = field(default_factory=set)
+    """The ids of all that is asked for, also where it must be denied; events about audited roles have these."""
     _named: list[tuple[Node, str]] = field(default_factory=list)
     _meant: list[tuple[Node, RoleRef]] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
@@ -295,8 +297,11 @@ class RoleSteps:
     def _declare(self, fields: Mapping[str, Node]) -> str:
         if "id" not in fields:  # nothing in the file can speak of it
             self._nameless += 1
-            return _DENIED if self.denying else f"unnamed {self._nameless}"
+            id = _DENIED if self.denying else f"unnamed {self._nameless}"
+            self.asked.add(id)
+            return id
         id = fields["id"].name()
+        self.asked.add(id)
         if not self.denying:
             if self.register.knows(id):
                 fields["id"].refuse(f"`{brief(id)}` is the id of a signed statement already", "choose another")

@@ -71,6 +71,8 @@ class Names:
     """The signed statements that are shown."""
     credentials: set[str] = field(default_factory=set)
     """The memberships and elections that are asked for, and what is revoked by its id."""
+    asked: set[str] = field(default_factory=set)
+    """The ids that events about audited roles may have."""
 
 
 def read_steps(
@@ -86,6 +88,7 @@ def read_steps(
             unsubscribed.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
     reader.roles.finish()
     reader.names.credentials |= reader.roles.credentials
+    reader.names.asked |= reader.roles.asked
     return steps, reader.names
 
 

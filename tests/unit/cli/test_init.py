@@ -146,6 +146,33 @@ def test_an_empty_directory_and_a_link_to_one_will_do(tmp_path: Path) -> None:
     assert (tmp_path / "target" / "headgate.toml").exists()
 
 
+def test_an_empty_directory_stays_the_one_that_somebody_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    before = Path.cwd().stat().st_ino
+    assert run(".").exit_code == 0
+    assert Path.cwd() == tmp_path / "shop"
+    assert Path.cwd().stat().st_ino == before
+    assert not [one for one in Path.cwd().iterdir() if one.name.startswith(".shop-")]
+    assert (Path.cwd() / "headgate.toml").is_file()
+
+
+def test_an_empty_directory_that_fills_up_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop").mkdir()
+    create = Domain.create
+
+    def slow(directory: Path) -> Domain:
+        (tmp_path / "shop" / "file").write_text("theirs")
+        return create(directory)
+
+    monkeypatch.setattr(Domain, "create", slow)
+    with pytest.raises(BadDefinition, match="cannot be replaced"):
+        make_domain(tmp_path / "shop", None, (), NOW)
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["shop", "shop/file"]
+
+
 def test_a_relative_directory_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("shop")

@@ -96,6 +96,20 @@ def test_a_plan_says_which_memberships_end_and_why(policy: Path, domain: Path) -
     assert [(one["id"], one["who"], one["role"]) for one in facts["ended"]] == [("m7", "rmn", "Club.Member('rmn')")]
 
 
+def test_what_an_audit_brings_is_no_difference_and_nothing_to_look_at(policy: Path) -> None:
+    site = policy / "site.yaml"
+    site.write_text(site.read_text().replace("    Member(u)", "    audit Member\n    Member(u)"))
+    done = run("policy", "apply", str(policy), "--yes")
+    assert done.exit_code == 0, done.output
+    assert "headgate.roles announces` gives nothing" not in done.output
+    again = run("policy", "plan", str(policy), "--check")
+    assert again.exit_code == 0, again.output
+    checked = json.loads(run("policy", "check", str(policy), "--json").stdout)
+    assert "headgate.roles announces" not in json.dumps(checked)
+    site.write_text(site.read_text().replace("    audit Member\n", ""))
+    assert run("policy", "plan", str(policy)).exit_code == 0
+
+
 def test_a_plan_says_that_roles_may_bring_more(policy: Path) -> None:
     change(policy, "attributes: [room]", "attributes: [room, badge]")
     said = words(run("policy", "plan", str(policy)))

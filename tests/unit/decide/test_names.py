@@ -71,7 +71,7 @@ FAKES = {
 def test_a_name_that_looks_like_another_is_refused_with_that_name(kind: str) -> None:
     state = made(State(), *REAL)
     change, real = FAKES[kind]
-    with pytest.raises(BadDefinition, match=f"looks like `{real}`") as refused:
+    with pytest.raises(BadDefinition, match=r"\(with U\+[0-9A-F]{4,}, .+\) looks like `" + real) as refused:
         made(state, change)
     assert refused.value.code == "bad-definition"
     assert "names: any" in str(refused.value.remedy)
