@@ -44,7 +44,7 @@ from strategies.deciding import Decider
 from strategies.small import grant
 
 SALE, PRICE = "shop.Sale", "shop.Price"
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds that anything may take on a busy machine."""
 
 PEOPLE = ("anna", "bob", "till")
