@@ -255,8 +255,8 @@ class Inference:
         if met is None:
             earlier, later = f"{words(first[0])} by {first[1]}", f"{words(second[0])} by {second[1]}"
             timed = {type(first[0]), type(second[0])}
-            is_text = Textual in timed and timed & {TimestampType, ClockType}
-            self._clash("times" if is_text else "types", f"`{what}` is {earlier}, but {later}")
+            is_time = timed & {Textual, IntegerType} and timed & {TimestampType, ClockType}
+            self._clash("times" if is_time else "types", f"`{what}` is {earlier}, but {later}")
         else:
             self._known[a] = (met, first[1] if met == first[0] else second[1])
 
