@@ -21,6 +21,7 @@ from headgate.model.errors import PolicyRuleDenied, PublishDenied, TypeMismatch
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
+from headgate.model.types import OWN_TYPES
 from headgate.model.values import Kind, Value, brief, conform, plain
 
 
@@ -119,10 +120,16 @@ def no_right(state: State, publisher: str, type_name: str, does: str = "publish 
             f"`{publisher}` has no right to {does} `{type_name}` without an identity statement in force",
             remedy="show one of an identity provider of this domain",
         )
+    if _is_domains_own(state, type_name) and publisher != state.administrator:
+        return PublishDenied(f"`{publisher}` may not {does} `{type_name}`: only the domain itself tells of its roles")
     return PublishDenied(
         f"`{publisher}` has no right to {does} `{type_name}`",
         remedy=f"ask its owner, `{state.types[type_name].owner}`",
     )
+
+
+def _is_domains_own(state: State, type_name: str) -> bool:
+    return any(name.startswith(OWN_TYPES) for name in state.types.lineage(type_name))
 
 
 def publish_entries(state: State, publisher: str, type_name: str) -> tuple[Rule, ...]:
@@ -132,7 +139,12 @@ def publish_entries(state: State, publisher: str, type_name: str) -> tuple[Rule,
 
 
 def written_entries(state: State, publisher: str, type_name: str) -> tuple[Rule, ...]:
-    """The publish entries of a principal that take in exactly this type, whether or not they pass it over."""
+    """The publish entries of a principal that take in exactly this type, whether or not they pass it over.
+
+    What Headgate tells of itself is the domain's word: nobody else's entries take it in, however wide they are.
+    """
+    if _is_domains_own(state, type_name) and publisher != state.administrator:
+        return ()
     every = entries(state, publisher, Action.PUBLISH)
     return tuple(r for r in every if named_type(state, r, Action.PUBLISH, type_name) is not None)
 

@@ -2,8 +2,8 @@
 
 Guarantees: a column that constraints compare with a moment, a time of day or a day of the week is read as that: text
 such as `'2026-01-01T09:00:00Z'`, `'08:00'` or `'Mon'` is the timestamp or the number it stands for, and everything
-behind sees only these. What is no such text stays as it is. A column is read in one way by all that is read together:
-the statements of a rolefile, or the entries of the event policy.
+behind sees only these. A whole number beside a moment is seconds since 1970. What says no time stays as it is. A column
+is read in one way by all that is read together: the statements of a rolefile, or the entries of the event policy.
 Leaves out: conditions of rules, which see rows as they are stored.
 """
 
@@ -34,7 +34,7 @@ from headgate.model.rolefiles import (
     Starred,
     Variable,
 )
-from headgate.model.values import Value
+from headgate.model.values import Kind, Value, conform
 
 Readings: TypeAlias = Mapping[tuple[str, int], Reading]
 """How columns of relations are read, by relation and place; all others as they are."""
@@ -48,13 +48,15 @@ _kept: dict[tuple[int, tuple[tuple[int, Reading], ...]], tuple[frozenset[Row], f
 
 
 def read(reading: Reading, value: Value) -> Value:
-    """A value read as a time; anything but text that says one stays as it is."""
-    if not isinstance(value, str):
-        return value
+    """A value read as a time, of which whole numbers are seconds since 1970; what says none stays as it is."""
     try:
-        return read_text(reading, value)
+        if isinstance(value, str):
+            return read_text(reading, value)
+        if reading == "timestamp" and isinstance(value, int) and not isinstance(value, bool):
+            return conform(Kind.TIMESTAMP, value)
     except HeadgateError:
-        return value
+        pass
+    return value
 
 
 def spellings(value: Value) -> list[Value]:

@@ -17,6 +17,9 @@ from headgate.model.errors import BadDefinition, UnknownType
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_NAME_CHARS
 from headgate.model.values import Kind, brief
 
+OWN_TYPES: Final = "headgate.roles."
+"""How the names of types begin whose events, and those of their subtypes, the domain alone publishes."""
+
 _NAME: Final = re.compile(r"[^\W\d][\w\-]*(\.[^\W\d][\w\-]*)*\Z")
 _PATTERN: Final = re.compile(r"(\*|[^\W\d][\w\-]*(\.[^\W\d][\w\-]*)*(\.\*)?)\Z")
 _RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})

@@ -11,7 +11,20 @@ from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
-from headgate.model.rolefiles import Argument, Both, Constraint, Credential, Holds, Rolefile, Starred, Statement
+from headgate.model.rolefiles import (
+    Argument,
+    Both,
+    ClockType,
+    Constraint,
+    Credential,
+    Given,
+    Holds,
+    Rolefile,
+    RoleRef,
+    Starred,
+    Statement,
+    TimestampType,
+)
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.book import role_names
@@ -33,6 +46,18 @@ def conform_arguments(
         raise RoleDenied(f"`{brief(role)}` has {len(types)} arguments, not {len(args)}", failure="misuse")
     pairs = zip(types, args, strict=True)
     return tuple(None if arg is None else conform_argument(type, arg, parsers=functions) for type, arg in pairs)
+
+
+def with_times(ref: RoleRef, rolefile: Rolefile | None) -> RoleRef:
+    """A role that someone names, whose arguments in text are times where its rolefile says so."""
+    if rolefile is None or not any(isinstance(term, Given) for term in ref.args):
+        return ref
+    types = infer(rolefile, lambda _service, _role: None).get(ref.role, ())
+    args = list(ref.args)
+    for place, (term, type) in enumerate(zip(ref.args, types, strict=False)):
+        if isinstance(term, Given) and isinstance(type, TimestampType | ClockType):
+            args[place] = Given(conform_argument(type, term.value))
+    return replace(ref, args=tuple(args))
 
 
 def pattern_of(

@@ -38,7 +38,7 @@ from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Stateme
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.roles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile
+from headgate.roles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile, with_times
 from headgate.roles.entry import Derived, Request, derive, elected_roles, shares_office
 from headgate.roles.facts import NotRevoked, fact_of, revocation_key
 from headgate.roles.formula import membership_rule
@@ -269,7 +269,8 @@ class Asking(Mirroring):
         self.book.elect(new)
 
     def _required(self, ref: RoleRef, place: Service) -> RoleRef:
-        return self.scene(place).own(ref)
+        own = self.scene(place).own(ref)
+        return with_times(own, self.rolefiles.get(place[0] if own.service is None else own.service))
 
     def _office(
         self,

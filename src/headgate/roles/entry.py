@@ -9,7 +9,7 @@ Leaves out: records and certificates (`roles.transition`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -17,12 +17,15 @@ from typing import TypeAlias
 
 from headgate.decide.constraint_names import counted_variables, variables
 from headgate.decide.constraints import Bindings, Scene, solutions
+from headgate.decide.reading import read
 from headgate.decide.rolebook import alike, fit, same, unify
+from headgate.lang.clock import Reading
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS
 from headgate.model.rolefiles import Argument, Elector, Given, Rolefile, RoleRef, Statement, Variable
 from headgate.model.roles import Ban, Election, Membership
 from headgate.roles.revocation import Revoked, office_of, on_entry, variables_in
+from headgate.roles.types import credential_readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,9 @@ class Derivation:
         for number, statement in enumerate(self.statements):
             for name in {self._kind(one.ref) for one in statement.credentials}:
                 self.users.setdefault(name, []).append(number)
+        times = credential_readings(rolefile)
         for one in request.shown:
-            self._append(one)
+            self._append(_as_read(one, times.get((one.service, one.role))))
 
     def run(self) -> Derived | None:
         """The first membership that fits, if any does; then all that follows from what was shown is listed."""
@@ -322,6 +326,20 @@ class Derivation:
 
     def _is_banned(self, statement: Statement, args: tuple[Argument, ...]) -> bool:
         return bool(statement.revokers) and (statement.head.role, args) in self.revoked
+
+
+def _as_read(one: Membership, times: Mapping[int, Reading] | None) -> Membership:
+    """A credential of another service, whose arguments are times where the rolefile compares them with times.
+
+    That service need not know that they are (decision 0033).
+    """
+    if times is None:
+        return one
+    args = list(one.args)
+    for place, arg in enumerate(one.args):
+        if place in times and not isinstance(arg, frozenset):
+            args[place] = read(times[place], arg)
+    return replace(one, args=tuple(args))
 
 
 def _meant(ref: RoleRef, one: Candidate, bound: Bindings) -> Bindings | None:

@@ -7,7 +7,7 @@ Leaves out: raw values and the outside view (`types`), and what is true (`decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -52,6 +52,9 @@ from headgate.model.values import brief
 
 Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | None]
 """The argument types of a role of another service, as far as they are known."""
+
+CredentialReadings: TypeAlias = Mapping[tuple[str, str], Mapping[int, Reading]]
+"""How arguments of other services' roles are read as times, by service and role, and by place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +206,29 @@ class Inference:
         found: dict[tuple[str, int], Reading] = {}
         for column, cells in self._columns.items():
             for cell, _, _ in cells:
-                match self.known(cell):
-                    case TimestampType():
-                        found.setdefault(column, "timestamp")
-                    case ClockType(part):
-                        found.setdefault(column, part)
+                reading = self._reading(cell)
+                if reading is not None:
+                    found.setdefault(column, reading)
         return found
+
+    def credential_readings(self) -> CredentialReadings:
+        """How the arguments of other services' roles are read that are compared with times."""
+        found: dict[tuple[str, str], dict[int, Reading]] = {}
+        for (service, role), (cells, _) in self.roles.items():
+            for place, cell in enumerate(cells):
+                reading = self._reading(cell)
+                if service is not None and reading is not None:
+                    found.setdefault((service, role), {})[place] = reading
+        return found
+
+    def _reading(self, cell: int) -> Reading | None:
+        match self.known(cell):
+            case TimestampType():
+                return "timestamp"
+            case ClockType(part):
+                return part
+            case _:
+                return None
 
     # -- cells --
 
@@ -235,8 +255,8 @@ class Inference:
         if met is None:
             earlier, later = f"{words(first[0])} by {first[1]}", f"{words(second[0])} by {second[1]}"
             timed = {type(first[0]), type(second[0])}
-            is_text = Textual in timed and timed & {TimestampType, ClockType}
-            self._clash("times" if is_text else "types", f"`{what}` is {earlier}, but {later}")
+            is_time = timed & {Textual, IntegerType} and timed & {TimestampType, ClockType}
+            self._clash("times" if is_time else "types", f"`{what}` is {earlier}, but {later}")
         else:
             self._known[a] = (met, first[1] if met == first[0] else second[1])
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from headgate.decide.constraints import RoleFunction
+from headgate.lang.clock import Reading
 from headgate.model.errors import BadDefinition, HeadgateError
 from headgate.model.rolefiles import (
     Argument,
@@ -35,7 +36,7 @@ from headgate.model.rolefiles import (
     Variable,
 )
 from headgate.model.values import Value
-from headgate.roles.inference import Inference, Known
+from headgate.roles.inference import CredentialReadings, Inference, Known
 from headgate.roles.types import Signature, conform_argument, infer, signatures
 
 
@@ -47,8 +48,9 @@ def read_literals(
     if found.clashes:  # the checker says what is wrong with it
         return rolefile
     own = signatures(rolefile, found)
+    times = found.credential_readings()
     statements = (
-        _Reading(own, rolefiles, functions, scope).read(one)
+        _Reading(own, rolefiles, functions, scope, times).read(one)
         for one, scope in zip(rolefile.statements, found.scopes, strict=True)
     )
     return replace(rolefile, statements=tuple(statements))
@@ -61,6 +63,10 @@ def _of(rolefile: Rolefile | None, role: str) -> Signature | None:
         return infer(rolefile, lambda _service, _role: None).get(role)
     except HeadgateError:
         return None
+
+
+def _time(reading: Reading) -> TimestampType | ClockType:
+    return TimestampType() if reading == "timestamp" else ClockType(reading)
 
 
 _Read: TypeAlias = ObjectType | TimestampType | ClockType
@@ -76,10 +82,12 @@ class _Reading:
         rolefiles: Mapping[str, Rolefile],
         functions: Mapping[str, RoleFunction],
         scope: Mapping[str, Known | None],
+        times: CredentialReadings,
     ) -> None:
         self._own = own
         self._rolefiles = rolefiles
         self._functions = functions
+        self._times = times
         self._of: dict[str, _Read] = {
             name: type for name, type in scope.items() if isinstance(type, TimestampType | ClockType)
         }
@@ -98,14 +106,21 @@ class _Reading:
             raise BadDefinition(error.message, place=f"line {statement.line}", remedy=error.remedy) from None
 
     def _role(self, ref: RoleRef) -> RoleRef:
-        found = self._own.get(ref.role) if ref.service is None else _of(self._rolefiles.get(ref.service), ref.role)
         args = list(ref.args)
-        for place, (term, type) in enumerate(zip(ref.args, found or (), strict=False)):
+        for place, (term, type) in enumerate(zip(ref.args, self._types(ref), strict=False)):
             if isinstance(type, ObjectType | TimestampType | ClockType):
                 args[place] = Given(self._literal(type, term.value)) if isinstance(term, Given) else term
                 if isinstance(term, Variable):
                     self._of.setdefault(term.name, type)
         return replace(ref, args=tuple(args))
+
+    def _types(self, ref: RoleRef) -> Signature:
+        """The types of a role's arguments; of another service's that does not tell, those that it is compared with."""
+        if ref.service is None:
+            return self._own.get(ref.role, ())
+        told = _of(self._rolefiles.get(ref.service), ref.role) or (None,) * len(ref.args)
+        times = self._times.get((ref.service, ref.role), {})
+        return tuple(_time(times[place]) if one is None and place in times else one for place, one in enumerate(told))
 
     def _literal(self, type: _Read, value: Argument) -> Argument:
         if isinstance(type, ObjectType) and not self._functions:

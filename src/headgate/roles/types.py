@@ -34,7 +34,7 @@ from headgate.model.rolefiles import (
     Variable,
 )
 from headgate.model.values import Kind, brief, conform
-from headgate.roles.inference import Imported, Inference, Letters, Textual, words
+from headgate.roles.inference import CredentialReadings, Imported, Inference, Letters, Textual, words
 
 Signature: TypeAlias = tuple[ArgumentType | None, ...]
 Signatures: TypeAlias = Mapping[str, Signature]
@@ -59,19 +59,27 @@ def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) ->
     return signatures(rolefile, found)
 
 
-_kept: dict[int, tuple[Rolefile, Readings]] = {}
+_kept: dict[int, tuple[Rolefile, Readings, CredentialReadings]] = {}
 
 
 def readings(rolefile: Rolefile | None) -> Readings:
     """How the columns of relations are read that a rolefile compares with times; kept for those looked at last."""
-    if rolefile is None:
-        return {}
+    return {} if rolefile is None else _read(rolefile)[1]
+
+
+def credential_readings(rolefile: Rolefile) -> CredentialReadings:
+    """How a rolefile reads the arguments of other services' roles that it compares with times."""
+    return _read(rolefile)[2]
+
+
+def _read(rolefile: Rolefile) -> tuple[Rolefile, Readings, CredentialReadings]:
     found = _kept.get(id(rolefile))
     if found is None or found[0] is not rolefile:
         if len(_kept) >= MAX_KEPT:
             _kept.clear()
-        found = _kept[id(rolefile)] = rolefile, Inference(rolefile, _unknown).readings()
-    return found[1]
+        inferred = Inference(rolefile, _unknown)
+        found = _kept[id(rolefile)] = rolefile, inferred.readings(), inferred.credential_readings()
+    return found
 
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -173,7 +181,7 @@ def conform_argument(
 
 
 def _timestamp(raw: object) -> Argument:
-    if not isinstance(raw, str | datetime):
+    if isinstance(raw, bool) or not isinstance(raw, str | int | datetime):  # a whole number is seconds since 1970
         raise TypeMismatch(f"`{brief(raw)}` is not a Timestamp", remedy="write it like `'2026-01-01T09:00:00Z'`")
     try:
         found = parse_argument(raw) if isinstance(raw, str) and raw.startswith("timestamp") else raw

@@ -29,6 +29,7 @@ from headgate.model.errors import HeadgateError
 from headgate.model.rolefiles import Argument, Asked, Given, Rolefile, RoleRef, Term, Variable
 from headgate.model.state import State
 from headgate.model.values import brief
+from headgate.roles.arguments import with_times
 from headgate.roles.book import role_names
 from headgate.roles.types import infer
 from headgate.scenario.authority import read_time
@@ -234,7 +235,11 @@ class RoleSteps:
         if any(isinstance(term, Asked) for term in (*ref.args, ref.instance)):
             role.refuse("`@names` have no meaning here", "write a constant in quotes, or a variable")
         self._meant.append((role, ref))
-        return HoldingClaim(role.place, self.principal(who), self._meaning(ref), key == "holds")
+        try:
+            meant = with_times(self._meaning(ref), self.rolefiles.get(ref.service))
+        except HeadgateError as error:
+            role.refuse(error.message, error.remedy)
+        return HoldingClaim(role.place, self.principal(who), meant, key == "holds")
 
     def _meaning(self, ref: RoleRef) -> RoleRef:
         """A role as an author means it: an identifier that names a principal, or that was given as an argument, is it.

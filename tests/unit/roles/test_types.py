@@ -203,7 +203,7 @@ def test_a_raw_value_becomes_an_argument(type: ArgumentType | None, raw: object,
     [
         (RWX, "q"), (RWX, "rr"), (RWX, 3), (RWX, ["rw"]), (RWX, {"r": 1}), (RWX, {"r": None, "w": None}), (RWX, None),
         (INTEGER, "3"), (INTEGER, True), (INTEGER, 1.0), (INTEGER, 2**63), (INTEGER, None), (STRING, 3),
-        (STRING, "\ud800"), (TimestampType(), "8am"), (TimestampType(), "2026-01-01T09:00:00"), (TimestampType(), 3),
+        (STRING, "\ud800"), (TimestampType(), "8am"), (TimestampType(), "2026-01-01T09:00:00"), (TimestampType(), True),
         (ClockType("timeofday"), "8am"), (ClockType("weekday"), "Someday"), (ClockType("weekday"), 1.5),
         (USERID, 3), (USERID, None), (None, None), (None, ["rw"]), (None, {"a": 1}),
         (None, float("nan")), (None, object()),
