@@ -124,12 +124,16 @@ class Following:
             await self._home.run(self._home.peers.fail, self.peer.name, words)
 
     async def follow(self, client: Client) -> None:
-        """Follow over one connection, until it fails."""
+        """Follow over one connection, until it fails; whoever is no peer any longer is told so."""
         abroad = Abroad(client, self.peer.service)
         subscription = await self._subscribed(client, abroad)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._hear(subscription, abroad))
-            tasks.create_task(self._look(abroad))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._hear(subscription, abroad))
+                tasks.create_task(self._look(abroad))
+        except* Gone:  # noticed by either of them
+            await abroad.unwatch(list(self._told))
+            raise
 
     async def _subscribed(self, client: Client, abroad: Abroad) -> Subscription:
         """A subscription to what concerns us; temporary, since what it missed is read anyway."""
@@ -280,12 +284,8 @@ class Following:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _let_go(self, state: State, abroad: Abroad) -> None:
-        """Tell the service of records that nothing here rests on any longer; of all, if it is no peer any longer."""
-        try:
-            self.peer = self._checked(state)
-        except Gone:
-            await abroad.unwatch(list(self._told))
-            raise
+        """Tell the service of records that nothing here rests on any longer."""
+        self.peer = self._checked(state)
         if not self._told:
             return
         needed = mirrored(state.roles, self.peer.name)

@@ -232,6 +232,29 @@ def test_a_peer_that_is_one_no_longer_is_let_go_altogether(here: Here, issuer: O
     run(story)
 
 
+def test_it_is_let_go_also_if_a_message_comes_before_one_looks(
+    here: Here, issuer: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, other = issuer.log_on("anna", "six-a"), issuer.log_on("anna", "six-b")
+
+    async def story() -> None:
+        following = here.following()
+        task = asyncio.create_task(following.run())
+        await here.shown(held["certificate"])
+        await here.shown(other["certificate"])
+        monkeypatch.setattr(following, "_let_go", _nothing)  # so that only what is heard can tell
+        here.commit(RemovePeer(LOGIN))
+        issuer.leave("anna", other["id"])
+        await asyncio.wait_for(task, PATIENCE)
+        await until(lambda: record_of(held["record"]) not in here.followed(), "it to be let go")
+
+    run(story)
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
 def test_what_was_lost_to_silence_heals_and_what_was_revoked_meanwhile_does_not(here: Here, issuer: Office) -> None:
     stays, goes = issuer.log_on("anna", "seven"), issuer.log_on("anna", "eight")
 
