@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from headgate.gateway import wire
 from headgate.gateway.auth import Caller, authenticated, still_authenticated
+from headgate.gateway.problems import problem
 from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
 
 MAX_BODY: Final = 1_000_000
@@ -82,8 +83,9 @@ class Operation:
                 raise
         try:
             return await self._carried_out(request, caller)
-        except HeadgateError:
-            request.app.state.gateway.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
+        except HeadgateError as error:
+            if problem(error).status < 500:  # what the gateway could not do is not held against who asked
+                request.app.state.gateway.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
             raise
 
     async def _carried_out(self, request: Request, caller: Caller | None) -> Response:

@@ -264,7 +264,8 @@ class Socket:
             gateway.count_refused(self._caller.principal, size)
             await self._say(frames.refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
         except HeadgateError as error:
-            gateway.count_refused(self._caller.principal, size)
+            if problem(error).status < 500:  # what the gateway could not do is not held against who asked
+                gateway.count_refused(self._caller.principal, size)
             await self._say(frames.refused(error, ref=ref))
         else:
             if nothing_kept(wire.PublishAnswer(results)):
