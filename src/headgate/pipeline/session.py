@@ -37,8 +37,8 @@ _GREETING = b"WARNING: Using incubator modules: jdk.incubator.vector"
 """Spark always asks Java for this module, and Java always says so, before any setting of either is read."""
 
 
-def check_java() -> None:
-    """One clear message if Java is missing or too old."""
+def check_java() -> str:
+    """What Java says of itself; one clear message if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     remedy = f"install Java {JAVA_NEEDED}, for example with `apt-get install openjdk-{JAVA_NEEDED}-jre-headless`"
@@ -48,11 +48,12 @@ def check_java() -> None:
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None or int(found.group(1)) < JAVA_NEEDED:
         raise BadEnvironment(f"Spark needs Java {JAVA_NEEDED}, and `{java}` is {said.splitlines()[:1]}", remedy=remedy)
+    return said
 
 
 def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # type: ignore[no-untyped-def]
     """The session of this process."""
-    check_java()
+    java = check_java()
     os.environ["HEADGATE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = str(_PYTHON)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -61,12 +62,14 @@ def spark(master: str = "local[2]", memory: str = "3g", **settings: str):  # typ
     from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
 
+    from headgate.pipeline.classes import options
+
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Xss4m -Dlog4j2.configurationFile={_LOGGING}",
+        "spark.driver.extraJavaOptions": f"-Xss4m -Dlog4j2.configurationFile={_LOGGING} {options(java)}",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         "spark.sql.streaming.minBatchesToRetain": "10",

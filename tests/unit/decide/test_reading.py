@@ -48,7 +48,9 @@ def test_a_stored_text_is_found_by_all_that_it_may_be_read_as() -> None:
     assert spellings("09:00") == ["09:00", 32400]
     assert spellings("Mon") == ["Mon", 1]
     assert spellings("2026-01-01T09:00:00Z") == ["2026-01-01T09:00:00Z", NINE]
-    assert spellings(3) == [3]
+    assert spellings(3) == [3, datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)]
+    assert spellings(True) == [True]
+    assert spellings("8am") == ["8am"]
 
 
 def test_a_row_in_a_constraint() -> None:
