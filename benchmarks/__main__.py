@@ -20,7 +20,7 @@ from benchmarks import (
     validation,
     wider,
 )
-from headgate.pipeline.session import spark
+from headgate.pipeline.spark.session import spark
 
 SPARK = {
     "matching": matching.run,

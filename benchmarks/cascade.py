@@ -32,7 +32,7 @@ from headgate.model.changes import (
 from headgate.model.roles import Link, Op, Reference, place_of
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import EPOCH
-from headgate.roles.records import Records
+from headgate.roles.records.records import Records
 
 RECORDS = 100_000
 PORTION = 1_000

@@ -23,12 +23,12 @@ from typing import Any
 
 from benchmarks.measure import console, report, report_ratio
 from benchmarks.node import Node, made
-from headgate.gateway import wire
 from headgate.model.changes import AddRule, Advertise, Change, DeclarePrincipal, DeclareType, SetConnect, SetKey
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 SALE, NOTE = "shop.Sale", "shop.Note"

@@ -24,12 +24,12 @@ import pyarrow as pa
 from benchmarks.measure import console, report, report_ratio, seconds
 from benchmarks.node import PUBLISHER, READY_SECONDS, SOURCE, TYPE, Node, as_arrow, as_cloudevents, made, policy, table
 from benchmarks.workload import World
-from headgate.gateway import wire
-from headgate.pipeline.admission import Admission
-from headgate.pipeline.bulk import from_arrow
-from headgate.pipeline.codec import to_blob
-from headgate.pipeline.log import EventLog
-from headgate.pipeline.recent import hash_keys
+from headgate.pipeline.admission.admission import Admission
+from headgate.pipeline.admission.bulk import from_arrow
+from headgate.pipeline.log.codec import to_blob
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.log.recent import hash_keys
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 SIZE = 1_000
@@ -220,7 +220,7 @@ def _round(supply: Supply, raw: Raw, one: Publishers, two: Publishers, fewer: Pu
 
 
 def _admission(node: Node) -> Admission:
-    from headgate.gateway.domain import Domain
+    from headgate.node.domain import Domain
 
     with Domain.open(node.files.data) as domain:
         return Admission(domain.ledger.state(), {})

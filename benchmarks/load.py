@@ -22,8 +22,8 @@ import numpy as np
 import uvloop
 
 from benchmarks.node import Node, as_arrow, local, publish, reader, table
-from headgate.gateway import wire
-from headgate.gateway.auth import PROTOCOL
+from headgate.gateway.http.sessions import PROTOCOL
+from headgate.protocol import messages as wire
 
 PUBLISHES_A_SECOND = 20
 """Requests; each holds the events of so long."""

@@ -16,11 +16,11 @@ from benchmarks import native
 from benchmarks.measure import console, family, report, report_ratio, resident, side_by_side
 from benchmarks.workload import World
 from headgate.pipeline import SOURCE
-from headgate.pipeline.build import IndexBuilder
-from headgate.pipeline.decider import SCHEMA, decider, make_matcher
-from headgate.pipeline.index import PolicyIndex
-from headgate.pipeline.log import EventLog
-from headgate.pipeline.match import Matcher
+from headgate.pipeline.index.build import IndexBuilder
+from headgate.pipeline.index.index import PolicyIndex
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.match.match import Matcher
+from headgate.pipeline.spark.decider import SCHEMA, decider, make_matcher
 
 EVENTS = 200_000
 

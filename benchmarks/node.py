@@ -28,10 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.workload import ATTRIBUTES, PRICES, World, type_name
-from headgate.cli.init import make_domain
-from headgate.gateway.config import Files
-from headgate.gateway.domain import Domain
-from headgate.gateway.names import ledger_id
+from headgate.cli.node.init import make_domain
+from headgate.gateway.http.subscription_names import ledger_id
 from headgate.model.changes import (
     AddMember,
     AddRule,
@@ -48,6 +46,8 @@ from headgate.model.changes import (
 from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
+from headgate.node.config import Files
+from headgate.node.domain import Domain
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import client_context
 from headgate.trust.tokens import issue

@@ -15,7 +15,7 @@ from benchmarks.matching import Job
 from benchmarks.measure import console, report, report_ratio, side_by_side
 from benchmarks.workload import World
 from headgate.model.rights import Subscription
-from headgate.pipeline.codec import from_blob, packed, to_blob
+from headgate.pipeline.log.codec import from_blob, packed, to_blob
 
 EVENTS = 100_000
 SUBSCRIBERS = 10_000

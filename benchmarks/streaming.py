@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.measure import console, report, report_ratio, side_by_side
 from benchmarks.workload import World
-from headgate.pipeline.jobs import Paths, Pipeline
-from headgate.pipeline.log import EventLog
-from headgate.pipeline.store import DeliveryStore
+from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.spark.jobs import Paths, Pipeline
 
 RATE = 20_000
 APPEND = 500

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.measure import report, report_ratio, side_by_side
 from headgate.model.role_statements import HeldRole, Place, RoleCertificate
 from headgate.model.roles import reference
-from headgate.roles.validation import Validator, Wanted
+from headgate.roles.certificates.validation import Validator, Wanted
 from headgate.trust.keys import PrivateKey
 from headgate.trust.role_statements import issue_role
 from headgate.trust.role_store import MemoryStore

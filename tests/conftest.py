@@ -14,7 +14,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from headgate.pipeline.session import spark as start
+    from headgate.pipeline.spark.session import spark as start
 
     session = start()
     yield session

@@ -12,10 +12,10 @@ import pytest
 
 from harness.alone import Alone, wait
 from harness.attack import SALE, enter, event, fresh, person, publish, refused, version
-from headgate.gateway import wire
 from headgate.model.authority import Issuing, Provider, Validity
 from headgate.model.changes import AddIssuing, RemoveProvider, SetProvider
 from headgate.model.limits import MAX_CHAIN_LENGTH
+from headgate.protocol import messages as wire
 from headgate.trust.certificates import issue_certificate, read_certificate
 from headgate.trust.identities import issue_identity
 from headgate.trust.keys import PrivateKey

@@ -27,9 +27,9 @@ from harness.attack import (
     refused,
     version,
 )
-from headgate.gateway.domain import Domain
 from headgate.model.changes import AddMember, DeclareGroup, RemoveRule
 from headgate.model.state import ADMINISTRATOR
+from headgate.node.domain import Domain
 from headgate.trust.keys import PrivateKey
 
 DID = PrivateKey.generate().public.did

@@ -14,9 +14,9 @@ from websockets.exceptions import InvalidStatus
 
 from harness.alone import Alone, answer_of, head, rule, wait
 from harness.attack import SALE, enter, event, fresh, person, publish, refused, version
-from headgate.gateway import wire
-from headgate.gateway.domain import Domain
 from headgate.model.changes import Change, DeclarePrincipal, RemovePrincipal, RemoveRule, SetKey
+from headgate.node.domain import Domain
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 from headgate.trust.successions import amend_succession, consent_to, issue_succession
 from headgate.trust.tls import client_context

@@ -15,8 +15,6 @@ import pytest
 
 from harness.alone import Alone, rule
 from harness.attack import MANY, SALE, event, fresh, person, publish, publish_all, read, refused
-from headgate.gateway import wire
-from headgate.gateway.domain import Domain
 from headgate.lang import parse_condition
 from headgate.model.authority import Provider, Validity
 from headgate.model.changes import AddRule, DeclareType, RemoveProvider, SetPolicyRule, SetPrivate, SetProvider
@@ -25,6 +23,8 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.domain import Domain
+from headgate.protocol import messages as wire
 from headgate.trust.identities import issue_identity
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import client_context

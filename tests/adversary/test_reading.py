@@ -16,9 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.alone import Alone, Socket, head, rule, wait
 from harness.attack import SALE, event, fresh, person, publish, publish_all, read, refused
-from headgate.gateway import wire
-from headgate.gateway.names import ledger_id
-from headgate.gateway.settings import LimitSettings
+from headgate.gateway.http.subscription_names import ledger_id
 from headgate.model.changes import (
     AddMember,
     AddRule,
@@ -29,6 +27,8 @@ from headgate.model.changes import (
     Unsubscribe,
 )
 from headgate.model.rights import Action, Rule, Subscription
+from headgate.node.settings import LimitSettings
+from headgate.protocol import messages as wire
 
 STREAM = {"accept": wire.EVENT_STREAM}
 MAX_GROWTH = 128 * 2**20

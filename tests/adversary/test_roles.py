@@ -13,10 +13,10 @@ import pytest
 
 from harness.alone import Alone, rule, wait
 from harness.attack import fresh, person, refused, version
-from headgate.gateway.settings import RoleSettings
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import AddMember, DeclareGroup, RemoveMember, SetRolefile
 from headgate.model.state import ADMINISTRATOR
+from headgate.node.settings import RoleSettings
 from strategies.presenting import now
 
 CONF = """

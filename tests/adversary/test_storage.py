@@ -35,11 +35,11 @@ from harness.attack import (
     version,
 )
 from harness.node import free_ports
-from headgate.gateway.domain import Domain
 from headgate.model.changes import RemoveRule
 from headgate.model.errors import HeadgateError
 from headgate.model.state import ADMINISTRATOR
-from headgate.pipeline.jobs import Paths
+from headgate.node.domain import Domain
+from headgate.pipeline.spark.jobs import Paths
 from headgate.trust.certificates import read_certificate
 from headgate.trust.keys import PrivateKey
 from strategies.presenting import certificate, revocations, types

@@ -15,13 +15,13 @@ from headgate.decide.views import entries, forced_value, named_type
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect
 from headgate.model.values import conform, same
-from headgate.pipeline import match
-from headgate.pipeline.build import IndexBuilder
-from headgate.pipeline.codec import LogBatch, decode, from_blob, to_blob
-from headgate.pipeline.decider import decide_appends
-from headgate.pipeline.deliveries import DeliveryBlob, read
-from headgate.pipeline.layout import layouts
-from headgate.pipeline.match import Matcher, Window
+from headgate.pipeline.deliveries.blobs import DeliveryBlob, read
+from headgate.pipeline.index.build import IndexBuilder
+from headgate.pipeline.index.layout import layouts
+from headgate.pipeline.log.codec import LogBatch, decode, from_blob, to_blob
+from headgate.pipeline.match import match
+from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import Delivered, Played, exact, play, reference_deliveries
 from strategies.running import examples
 from strategies.worlds import Story, worlds

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.decide.deliver import decide
-from headgate.gateway import Domain
 from headgate.model.errors import HeadgateError
+from headgate.node.domain import Domain
 from strategies import predicates
 from strategies.memory import exact
 from strategies.running import examples

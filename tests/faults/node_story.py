@@ -26,8 +26,8 @@ from typing import Any, Final
 from harness.node import Node
 from headgate.client import Client, Unreachable, aio
 from headgate.client.subscription import Subscription
-from headgate.gateway.processes import of_session
 from headgate.model.errors import HeadgateError, NotFound, PublishDenied, StorageBusy, TooBusy, UnknownName
+from headgate.node.processes import of_session
 from headgate.trust.keys import PrivateKey
 
 TYPE: Final = "road.Sighting"

@@ -6,12 +6,11 @@ import asyncio
 import sys
 from pathlib import Path
 
-from headgate.gateway import Domain
-from headgate.gateway.domain import utc_now
-from headgate.gateway.follow import Follower
-from headgate.gateway.submissions import of_drafts
-from headgate.gateway.writer import Writer
+from headgate.gateway.publishing.submissions import of_drafts
+from headgate.gateway.publishing.writer import Writer
 from headgate.model.events import Draft
+from headgate.node.domain import Domain, utc_now
+from headgate.node.ledger_follower import Follower
 
 AT_ONCE, SIZE = 8, 5
 

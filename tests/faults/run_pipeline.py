@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headgate.gateway import Domain
-from headgate.pipeline.session import spark
+from headgate.node.domain import Domain
+from headgate.pipeline.spark.session import spark
 
 
 def main(directory: str, how: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from headgate.gateway.domain import Domain
+from headgate.node.domain import Domain
 from strategies.deciding import Decider
 
 PAUSE = 0.03

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from harness.alone import Alone, Process, alone, rule, wait
-from headgate.gateway import wire
 from headgate.gateway.serve import SPARE_FILES
-from headgate.gateway.settings import LimitSettings
 from headgate.model.changes import Change, DeclareType
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.settings import LimitSettings
+from headgate.protocol import messages as wire
 from headgate.trust.tls import client_context
 
 FLOOD = Path(__file__).with_name("run_flood.py")

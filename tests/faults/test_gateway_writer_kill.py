@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from faults.run_gateway_writer import SIZE
-from headgate.gateway import Domain
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.domain import Domain
 
 pytestmark = pytest.mark.soak
 

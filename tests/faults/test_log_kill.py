@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.pipeline.log import EventLog
+from headgate.pipeline.log.event_log import EventLog
 
 pytestmark = pytest.mark.soak
 

@@ -28,19 +28,19 @@ from faults.node_story import GATEWAYS, MARK, READERS, SECONDS, Breaker, Story, 
 from harness.node import Node, run, running
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.gateway.cursors import FILE as CURSORS
-from headgate.gateway.cursors import Cursors
-from headgate.gateway.names import ledger_id
+from headgate.gateway.http.subscription_names import ledger_id
 from headgate.ledger import Ledger
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import plain
-from headgate.pipeline.codec import decode
-from headgate.pipeline.jobs import Paths
-from headgate.pipeline.layout import layouts
-from headgate.pipeline.logfile import LogFile
-from headgate.pipeline.store import DeliveryStore
+from headgate.node.cursors import FILE as CURSORS
+from headgate.node.cursors import Cursors
+from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.index.layout import layouts
+from headgate.pipeline.log.codec import decode
+from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.spark.jobs import Paths
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

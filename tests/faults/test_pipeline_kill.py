@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 
 from headgate.decide.deliver import decide
-from headgate.gateway import Domain
 from headgate.lang import parse_condition
 from headgate.model.changes import (
     AddMember,
@@ -38,8 +37,9 @@ from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.pipeline.deliveries import read
-from headgate.pipeline.layout import layouts
+from headgate.node.domain import Domain
+from headgate.pipeline.deliveries.blobs import read
+from headgate.pipeline.index.layout import layouts
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

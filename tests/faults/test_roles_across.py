@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from harness.alone import wait
-from headgate.gateway.domain import Domain
 from headgate.model.errors import StorageBusy
+from headgate.node.domain import Domain
 from strategies.across import BOUND, Across, across, publish
 
 pytestmark = pytest.mark.soak

@@ -26,15 +26,15 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from harness.node import free_ports
-from headgate.cli.init import make_domain
-from headgate.gateway import wire
-from headgate.gateway.auth import PROTOCOL
-from headgate.gateway.config import Files
-from headgate.gateway.domain import Domain
+from headgate.cli.node.init import make_domain
+from headgate.gateway.http.sessions import PROTOCOL
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, Change, DeclarePrincipal, SetKey
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
+from headgate.node.config import Files
+from headgate.node.domain import Domain
+from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenge, new_nonce, prove
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, client_context, fingerprint

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from harness.alone import Alone, rule, wait
 from headgate.cli.main import app
-from headgate.gateway import wire
 from headgate.model.changes import Change
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 SALE = "shop.Sale"
@@ -30,11 +30,11 @@ from headgate.gateway.serve import main
 raise SystemExit(main())
 """
 _IMPATIENT = """
-import headgate.gateway.doors as doors
+import headgate.gateway.http.connection_limits as doors
 doors.HEAD_SECONDS = doors.HANDSHAKE_SECONDS = doors.BODY_SECONDS = 2.0
 """
 _HASTY = """
-import headgate.pipeline.files as files
+import headgate.pipeline.log.sqlite_files as files
 from headgate.ledger import Ledger
 files.BUSY_SECONDS = Ledger.open.__func__.__kwdefaults__["patience"] = 0.5
 """

@@ -23,8 +23,8 @@ from typing import IO, Any
 import httpx
 
 from headgate.client import Client, connect
-from headgate.gateway.config import Files
-from headgate.gateway.domain import Domain
+from headgate.node.config import Files
+from headgate.node.domain import Domain
 from headgate.trust.keys import PrivateKey
 
 HEADGATE = (str(Path(sys.executable).parent / "headgate"),)

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from harness.node import Node, run
-from headgate.gateway import wire
+from headgate.protocol import messages as wire
 from node.world import DRIVER, TOKEN, WAIT, ask, curl, got, settled, token
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from harness.node import Node, free_ports
-from headgate.cli.init import make_domain
-from headgate.gateway.notices import allowing
+from headgate.cli.node.init import make_domain
+from headgate.gateway.federation.notices import allowing
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import (
     AddRule,

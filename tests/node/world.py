@@ -20,7 +20,7 @@ import httpx
 from harness.node import Node
 from headgate.client import Delivery, aio
 from headgate.decide.deliver import decide
-from headgate.gateway.names import ledger_id
+from headgate.gateway.http.subscription_names import ledger_id
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from harness.alone import Alone, rule, wait
-from headgate.gateway import wire
 from headgate.model.changes import RemoveRule
+from headgate.protocol import messages as wire
 
 SALE = "shop.Sale"
 SECRET = "only bob knows"

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from harness.alone import Alone, answer_of, head, heard
-from headgate.gateway import wire
-from headgate.gateway.operations import MAX_BODY
-from headgate.gateway.poll import MAX_AFTER
+from headgate.gateway.delivery.poll import MAX_AFTER
+from headgate.gateway.http.operations import MAX_BODY
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_CLAUSES, MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
+from headgate.protocol import messages as wire
 
 SALE = "shop.Sale"
 HUGE = 100 * 2**20

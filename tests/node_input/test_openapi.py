@@ -28,11 +28,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from harness.alone import Alone, alone, rule
-from headgate.gateway import wire
 from headgate.model.changes import Change, DeclareGroup, DeclareType
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.protocol import messages as wire
 
 EXAMPLES = int(os.environ.get("HEADGATE_EXAMPLES", "20"))
 """Requests of each operation by each principal."""

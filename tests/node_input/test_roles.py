@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from harness.alone import Alone
-from headgate.gateway import wire
-from headgate.gateway.operations import MAX_BODY
+from headgate.gateway.http.operations import MAX_BODY
 from headgate.model.limits import MAX_ENTERED, MAX_ROLE_ARGUMENTS, MAX_SHOWN, MAX_STATEMENT_BYTES
+from headgate.protocol import messages as wire
 from unit.trust.test_corpus import CASES
 
 NESTED: Any = {"set": {"set": {"set": "rw"}}}

@@ -12,13 +12,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from harness.alone import Alone, Socket, answer_of, head, wait
-from headgate.gateway import wire
-from headgate.gateway.frames import MAX_CREDIT, MAX_WATCHED
-from headgate.gateway.names import ledger_id
-from headgate.gateway.push import MAX_BAD_FRAMES, MAX_OUTBOX
-from headgate.gateway.settings import LimitSettings, PublishSettings
+from headgate.gateway.delivery.push import MAX_BAD_FRAMES, MAX_OUTBOX
+from headgate.gateway.http.frames import MAX_CREDIT, MAX_WATCHED
+from headgate.gateway.http.subscription_names import ledger_id
 from headgate.model.changes import Subscribe, Unsubscribe
 from headgate.model.rights import Subscription
+from headgate.node.settings import LimitSettings, PublishSettings
+from headgate.protocol import messages as wire
 
 SALE = "shop.Sale"
 SECONDS = 30.0

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from harness.alone import Alone
-from headgate.gateway import wire
-from headgate.gateway.operations import MAX_BODY
+from headgate.gateway.http.operations import MAX_BODY
 from headgate.model.limits import MAX_LIST_BYTES
+from headgate.protocol import messages as wire
 from headgate.trust.bags import MAX_SHOWN
 from headgate.trust.keys import PrivateKey
 from strategies.presenting import certificate, revocations

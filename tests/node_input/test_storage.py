@@ -16,20 +16,20 @@ import httpx
 import pytest
 
 from harness.alone import Alone, alone, rule, wait
-from headgate.gateway import wire
-from headgate.gateway.cursors import FILE
-from headgate.gateway.domain import Domain
 from headgate.model.changes import Change, DeclareType, RemoveRule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.pipeline.jobs import Paths
+from headgate.node.cursors import FILE
+from headgate.node.domain import Domain
+from headgate.pipeline.spark.jobs import Paths
+from headgate.protocol import messages as wire
 
 SALE = "shop.Sale"
 DISK = 80 * 2**20
 """Bytes of the small disk: it is nearly full from the beginning, but not full."""
 IMPATIENT = """
-import headgate.pipeline.files as files
+import headgate.pipeline.log.sqlite_files as files
 from headgate.ledger import Ledger
 files.BUSY_SECONDS = Ledger.open.__func__.__kwdefaults__["patience"] = 0.5
 from headgate.gateway.serve import main

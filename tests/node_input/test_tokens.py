@@ -19,14 +19,14 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from harness.alone import Alone, Process, Socket, rule
-from headgate.cli.init import make_domain
+from headgate.cli.node.init import make_domain
 from headgate.client import connect
 from headgate.client.retry import Patience
-from headgate.gateway import wire
-from headgate.gateway.config import Files
 from headgate.model.changes import RemovePrincipal, RemoveRule, SetKey
 from headgate.model.errors import BrokerNotTrusted, HeadgateError, NotAuthenticated
 from headgate.model.limits import MAX_TOKEN_CHARS
+from headgate.node.config import Files
+from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenge, new_nonce, prove
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, client_context, fingerprint, make_certificate, server_context

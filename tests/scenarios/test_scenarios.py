@@ -10,7 +10,7 @@ import pytest
 
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
-from headgate.pipeline.faults import POINTS
+from headgate.pipeline.spark.faults import POINTS
 from headgate.scenario.engines import SparkWorld
 from headgate.scenario.file import load
 from headgate.scenario.play import play

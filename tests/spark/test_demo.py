@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.cli.stories import prepare
 from headgate.cli.stories.stage import Stage
-from headgate.gateway import Domain
-from headgate.gateway.domain import utc_now
-from headgate.pipeline.verify import verify
+from headgate.node.domain import Domain, utc_now
+from headgate.pipeline.spark.verify import verify
 
 pytestmark = pytest.mark.spark
 

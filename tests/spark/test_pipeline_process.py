@@ -13,19 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.init import make_domain
-from headgate.gateway import Domain
-from headgate.gateway.config import Files
-from headgate.gateway.domain import utc_now
-from headgate.gateway.health import Watch
-from headgate.gateway.processes import kill_session, of_session
-from headgate.gateway.supervisor import READY_SECONDS
+from headgate.cli.node.init import make_domain
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.config import Files
+from headgate.node.domain import Domain, utc_now
+from headgate.node.health import Watch
+from headgate.node.processes import kill_session, of_session
+from headgate.node.supervisor import READY_SECONDS
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +36,7 @@ def run(directory: Path) -> Process:
     """The process in a session of its own, as the supervisor starts it."""
     log = (directory / "pipeline.log").open("ab")
     return subprocess.Popen(
-        [sys.executable, "-m", "headgate.gateway.pipeline_process", str(directory), "--set", "log.level=debug"],
+        [sys.executable, "-m", "headgate.node.pipeline_process", str(directory), "--set", "log.level=debug"],
         stdout=subprocess.PIPE,
         stderr=log,
         start_new_session=True,

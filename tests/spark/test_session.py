@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.pipeline import SOURCE
-from headgate.pipeline.session import SOCKET_SECONDS, register
+from headgate.pipeline.spark.session import SOCKET_SECONDS, register
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +94,7 @@ KILLED = """\
 import sys
 from pathlib import Path
 from pyspark import SparkContext
-from headgate.pipeline.session import renewed, spark
+from headgate.pipeline.spark.session import renewed, spark
 from headgate.scenario.file import load
 from headgate.scenario.run import ENGINES, run_all
 

@@ -18,9 +18,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headgate.cli import verify as command
-from headgate.cli.common import shows_errors
-from headgate.gateway import Domain
+from headgate.cli.policy import verify as command
+from headgate.cli.shared.common import shows_errors
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, Subscribe
 from headgate.model.errors import BadDefinition, Damaged
@@ -28,10 +27,11 @@ from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind as ValueKind
-from headgate.pipeline.codec import from_blob, to_blob
-from headgate.pipeline.members import pack
-from headgate.pipeline.store import DeliveryStore
-from headgate.pipeline.verify import Kind, Report, replay, verify
+from headgate.node.domain import Domain
+from headgate.pipeline.deliveries.members import pack
+from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.log.codec import from_blob, to_blob
+from headgate.pipeline.spark.verify import Kind, Report, replay, verify
 
 pytestmark = pytest.mark.spark
 

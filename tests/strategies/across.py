@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.alone import Alone, Process, rule, wait
-from headgate.cli.init import make_domain
-from headgate.gateway import wire
-from headgate.gateway.domain import Domain
-from headgate.gateway.notices import allowing
+from headgate.cli.node.init import make_domain
+from headgate.gateway.federation.notices import allowing
 from headgate.model.changes import (
     AddRule,
     Batch,
@@ -42,6 +40,8 @@ from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.domain import Domain
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 SERVICE = "Login"
@@ -153,7 +153,7 @@ class Across:
                 self.parts[name] = self.there.start("there", roles__heartbeat=HEARTBEAT, **self.settings)
                 self.cable.to = self.parts[name].port
             case "follower":
-                arguments = ["-m", "headgate.client.follower", str(self.here.directory)]
+                arguments = ["-m", "headgate.gateway.federation.process", str(self.here.directory)]
                 self.parts[name] = self._run(name, arguments)
             case "decider":
                 self.parts[name] = self._run(name, [str(DECIDER), str(self.there.files.data), str(os.getpid())])

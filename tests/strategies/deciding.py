@@ -5,13 +5,13 @@ Guarantees: a step decides what a micro-batch would, history for new subscriptio
 
 from __future__ import annotations
 
-from headgate.gateway.domain import Domain
-from headgate.pipeline.build import IndexBuilder
-from headgate.pipeline.codec import LogBatch
-from headgate.pipeline.decider import decide_appends, make_matcher
-from headgate.pipeline.deliveries import DeliveryBlob
-from headgate.pipeline.match import Window
-from headgate.pipeline.store import DeliveryStore
+from headgate.node.domain import Domain
+from headgate.pipeline.deliveries.blobs import DeliveryBlob
+from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.index.build import IndexBuilder
+from headgate.pipeline.log.codec import LogBatch
+from headgate.pipeline.match.match import Window
+from headgate.pipeline.spark.decider import decide_appends, make_matcher
 
 ALL = 2**62
 

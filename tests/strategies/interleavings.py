@@ -1,8 +1,9 @@
 """Three domains that share certificates, and what each of them must come to, straight from the definition.
 
-Guarantees: nothing of `decide.chains`, `decide.reduction` or `decide.standing` is used to say what must be: chains are
-all sequences of certificates that the definition allows, patterns are the sets of names they take in, and conditions
-are Python. A `Story` plays one random interleaving on three ledgers, in memory or on disk, and compares every time.
+Guarantees: nothing of `decide.chains`, `decide.reduction` or `decide.statement_state` is used to say what must be:
+chains are all sequences of certificates that the definition allows, patterns are the sets of names they take in, and
+conditions are Python. A `Story` plays one random interleaving on three ledgers, in memory or on disk, and compares
+every time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, Protocol
 
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.decide.standing import next_moment
+from headgate.decide.statement_state import next_moment
 from headgate.lang import parse_condition
 from headgate.model.authority import Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority, Validity
 from headgate.model.changes import Batch, Change, DeclarePrincipal, DeclareType, Present, Revoke, Subscribe, Tick

@@ -12,10 +12,10 @@ from headgate.cli.stories import prepare
 from headgate.cli.stories.board import Refusal
 from headgate.cli.stories.stage import Stage
 from headgate.decide.deliver import decide
-from headgate.gateway.domain import utc_now
 from headgate.model.events import Event
 from headgate.model.state import State
-from headgate.pipeline.deliveries import Delivered
+from headgate.node.domain import utc_now
+from headgate.pipeline.deliveries.blobs import Delivered
 
 
 class Rehearsal:

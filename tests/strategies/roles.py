@@ -62,7 +62,7 @@ from headgate.model.roles import Peer, reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.roles.transition import Outcome, transition
+from headgate.roles.requests.transition import Outcome, transition
 
 T = TypeVar("T")
 START: Final = datetime(2026, 1, 1, 9, tzinfo=UTC)

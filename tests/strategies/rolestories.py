@@ -61,10 +61,10 @@ from headgate.model.rolefiles import (
 )
 from headgate.model.roles import Election, Membership, Peer
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.roles import asking
-from headgate.roles.book import Book
-from headgate.roles.entry import Derived, Request, derive
-from headgate.roles.transition import transition
+from headgate.roles.records.book import Book
+from headgate.roles.requests import role_requests as asking
+from headgate.roles.requests.entry import Derived, Request, derive
+from headgate.roles.requests.transition import transition
 
 NOW: Final = datetime(2026, 1, 1, 9, tzinfo=UTC)
 Truth = bool | None

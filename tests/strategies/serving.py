@@ -23,12 +23,8 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as dial
 from websockets.typing import Subprotocol
 
-from headgate.cli.init import make_domain
-from headgate.gateway.app import create_app
-from headgate.gateway.config import Config, Files
-from headgate.gateway.domain import Domain
-from headgate.gateway.logs import Access, Application
-from headgate.gateway.processes import listen
+from headgate.cli.node.init import make_domain
+from headgate.gateway.http.app import create_app
 from headgate.gateway.runtime import Gateway
 from headgate.gateway.serve import Server
 from headgate.gateway.serve import server as make_server
@@ -38,6 +34,10 @@ from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.config import Config, Files
+from headgate.node.domain import Domain
+from headgate.node.logs import Access, Application
+from headgate.node.processes import listen
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tokens import issue
 from strategies.deciding import Decider

@@ -29,10 +29,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from headgate.cli.init import make_domain
+from headgate.cli.node.init import make_domain
 from headgate.client import Patience
-from headgate.gateway.config import Files
 from headgate.model.errors import HeadgateError, NotAuthenticated
+from headgate.node.config import Files
 from headgate.trust import tokens
 from headgate.trust.handshake import Challenger
 from headgate.trust.keys import PrivateKey

@@ -73,7 +73,7 @@ from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, plain
-from headgate.roles.transition import next_state
+from headgate.roles.requests.transition import next_state
 from strategies import policies
 from strategies.conditions import COMMON, EXTREME, conditions, values
 from strategies.predicates import ARITIES, registration

@@ -23,7 +23,7 @@ from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import Kind, conform
-from headgate.roles.checking import check_event_policy, check_rolefile
+from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])

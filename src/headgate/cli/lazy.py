@@ -16,7 +16,7 @@ import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
 from typer.main import get_group
 
-from headgate.cli.common import shows_errors
+from headgate.cli.shared.common import shows_errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,80 +8,85 @@ from headgate.cli.lazy import Later, LazyGroup
 
 COMMANDS = {
     "init": Later(
-        "headgate.cli.init:init",
+        "headgate.cli.node.init:init",
         "Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.",
     ),
     "up": Later(
-        "headgate.cli.up:up", "Start a node: the pipeline on Spark and one or more gateways, each a process of its own."
+        "headgate.cli.node.up:up",
+        "Start a node: the pipeline on Spark and one or more gateways, each a process of its own.",
     ),
     "doctor": Later(
-        "headgate.cli.doctor:doctor",
+        "headgate.cli.node.doctor:doctor",
         "Check the machine and a domain: Java, memory, disk, settings, keys, certificate, files, ports and the node.",
     ),
     "demo": Later(
-        "headgate.cli.demo:demo",
+        "headgate.cli.stories.demo:demo",
         "Watch a policy at work: publish, decide on Spark, change the policy, explain, verify.",
     ),
     "test": Later(
-        "headgate.cli.test:test",
+        "headgate.cli.policy.test:test",
         "Test policies: run scenario files and compare what comes of them with what they expect.",
     ),
     "explain": Later(
-        "headgate.cli.explain:explain",
+        "headgate.cli.policy.explain:explain",
         "Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.",
     ),
     "restrictions": Later(
-        "headgate.cli.restrictions:restrictions",
+        "headgate.cli.policy.restrictions:restrictions",
         "Show what a subscription comes to under its principal's rights, beside what was asked.",
     ),
     "versions": Later(
-        "headgate.cli.versions:versions",
+        "headgate.cli.policy.versions:versions",
         "Show every control version: its author, its time, what it changed, and where it starts in each stream.",
     ),
     "verify": Later(
-        "headgate.cli.verify:verify",
+        "headgate.cli.policy.verify:verify",
         "Recompute all deliveries from the log and the ledger on Spark, and report every difference.",
     ),
-    "publish": Later("headgate.cli.publish:publish", "Publish an event, or a file of events."),
+    "publish": Later("headgate.cli.events.publish:publish", "Publish an event, or a file of events."),
     "subscribe": Later(
-        "headgate.cli.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."
+        "headgate.cli.events.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."
     ),
     "echo": Later(
-        "headgate.cli.echo:echo",
+        "headgate.cli.events.echo:echo",
         "Echo another domain's events at home, so that our own clients see them by our own policy.",
     ),
     "token": Later(
-        "headgate.cli.token:token",
+        "headgate.cli.statements.token:token",
         "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
     ),
     "asyncapi": Later(
-        "headgate.cli.asyncapi:asyncapi",
+        "headgate.cli.events.asyncapi:asyncapi",
         "Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.",
     ),
     "wider": Later(
-        "headgate.cli.wider:command",
+        "headgate.cli.policy.wider:command",
         "Is the first rule wider than the second: true for every subject for whom the second is true?",
     ),
 }
 GROUPS = {
     "policy": Later(
-        "headgate.cli.policy:app", "Keep the policy in files: show what they would change, and make it so."
+        "headgate.cli.policy.policy:app", "Keep the policy in files: show what they would change, and make it so."
     ),
-    "keys": Later("headgate.cli.keys:app", "Make and keep the keys that principals are named by."),
-    "cert": Later("headgate.cli.cert:app", "Issue certificates, look at them, and find out what they give."),
+    "keys": Later("headgate.cli.statements.keys:app", "Make and keep the keys that principals are named by."),
+    "cert": Later("headgate.cli.statements.cert:app", "Issue certificates, look at them, and find out what they give."),
     "identity": Later(
-        "headgate.cli.identity:app", "Attest who is who: attributes and policy rules of members, guests and servers."
+        "headgate.cli.statements.identity:app",
+        "Attest who is who: attributes and policy rules of members, guests and servers.",
     ),
     "role": Later(
-        "headgate.cli.role:app",
+        "headgate.cli.roles.role:app",
         "Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
     ),
-    "erdl": Later("headgate.cli.erdl:app", "Check event policy, and see how it is worked through."),
+    "erdl": Later("headgate.cli.policy.erdl:app", "Check event policy, and see how it is worked through."),
     "peer": Later(
-        "headgate.cli.peer:app", "Let roles of other domains count here, and let other domains follow roles of ours."
+        "headgate.cli.node.peer:app",
+        "Let roles of other domains count here, and let other domains follow roles of ours.",
     ),
-    "acl": Later("headgate.cli.acl:app", "Turn access control lists into rules and back, and see what a list gives."),
-    "type": Later("headgate.cli.typedef:app", "Sign event types as their owner, and verify signed ones."),
+    "acl": Later(
+        "headgate.cli.policy.acl:app", "Turn access control lists into rules and back, and see what a list gives."
+    ),
+    "type": Later("headgate.cli.statements.typedef:app", "Sign event types as their owner, and verify signed ones."),
 }
 """Commands that have commands of their own."""
 

@@ -29,7 +29,6 @@ from headgate.client.channel import Channel
 from headgate.client.errors import Unreachable
 from headgate.client.gateways import Gateway, Ring, Trouble
 from headgate.client.inbox import WINDOW, DeliveredEvent, Delivery, delivery
-from headgate.client.place import place_of
 from headgate.client.publishing import (
     BATCH,
     Bulk,
@@ -50,10 +49,11 @@ from headgate.client.sources import Issued, Issuer, What, as_guest, check_kinds,
 from headgate.client.subscription import Ack, Subscription, Watch
 from headgate.client.vetting import Expected
 from headgate.client.wallet import Renewal, Wallet, texts_in
-from headgate.gateway import wire
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.values import Kind, brief
+from headgate.node.location import place_of
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey, PublicKey
 from headgate.trust.typedefs import read_type
 

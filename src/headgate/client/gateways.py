@@ -22,10 +22,10 @@ import msgspec
 
 from headgate.client.errors import unexpected
 from headgate.client.vetting import ANYONE, Expected
-from headgate.gateway import wire
 from headgate.model.errors import BadDefinition
 from headgate.model.limits import CHALLENGE_SECONDS
 from headgate.model.values import brief
+from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import client_context, fingerprint

@@ -18,8 +18,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from headgate.client.errors import Gap, Unacknowledged, unexpected
-from headgate.gateway.wire import MAX_POSITIONS
 from headgate.model.errors import BadDefinition, HeadgateError
+from headgate.protocol.messages import MAX_POSITIONS
 
 WINDOW: Final = 1_000
 """Deliveries that may come ahead of the reader."""

@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from headgate.client.errors import ClientClosed, EventsRefused, refusal, unexpected
 from headgate.client.session import Session
-from headgate.gateway import wire
 from headgate.model.errors import BadDefinition, HeadgateError, TooLarge, TypeMismatch
 from headgate.model.values import brief, render_timestamp
+from headgate.protocol import messages as wire
 
 BATCH: Final = 1_000
 """Events of one request, where nothing else is asked for."""

@@ -18,11 +18,11 @@ from urllib.parse import quote
 from headgate.client.gateways import Trouble
 from headgate.client.session import Session
 from headgate.client.wallet import RoleHeld, pause_after
-from headgate.gateway import peer_wire as pw
-from headgate.gateway import role_wire as rw
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
 from headgate.model.rolefiles import Argument
+from headgate.protocol import peer_messages as pw
+from headgate.protocol import role_messages as rw
 from headgate.trust.handshake import new_nonce
 
 A = TypeVar("A")

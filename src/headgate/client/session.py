@@ -23,8 +23,8 @@ from headgate.client.gateways import Answered, Gateway, Reply, Ring, Trouble
 from headgate.client.retry import Patience, Timing, Tries
 from headgate.client.vetting import ANYONE, Expected
 from headgate.client.wallet import Wallet
-from headgate.gateway import wire
 from headgate.model.errors import ConnectDenied, HeadgateError
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 A = TypeVar("A")

@@ -16,9 +16,9 @@ import msgspec
 from headgate.client.errors import unexpected
 from headgate.client.gateways import Gateway
 from headgate.client.session import Session, problem_of
-from headgate.gateway import wire
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.values import brief
+from headgate.protocol import messages as wire
 
 What: TypeAlias = Literal["certificates", "identity"]
 KINDS: Final = ("certificates", "identity")

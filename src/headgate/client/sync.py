@@ -29,13 +29,13 @@ from headgate.client import subscription as sub
 from headgate.client.aio import Presented, Start
 from headgate.client.errors import ClientClosed
 from headgate.client.inbox import WINDOW, Delivery
-from headgate.client.place import place_of
 from headgate.client.publishing import BATCH, Bulk, Item, Result
 from headgate.client.sources import Issuer, What
 from headgate.client.subscription import Ack
 from headgate.client.sync_roles import Roles
-from headgate.gateway import wire
 from headgate.model.values import Kind
+from headgate.node.location import place_of
+from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from headgate.client import roles as inner
 from headgate.client.roles import ALL, Args
-from headgate.gateway import peer_wire as pw
-from headgate.gateway import role_wire as rw
+from headgate.protocol import peer_messages as pw
+from headgate.protocol import role_messages as rw
 
 T = TypeVar("T")
 

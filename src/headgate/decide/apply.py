@@ -23,7 +23,7 @@ from headgate.decide.normal import clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
-from headgate.decide.standing import LONG_AGO, Standing
+from headgate.decide.statement_state import LONG_AGO, Standing
 from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model.authority import Identity
 from headgate.model.changes import (
@@ -318,7 +318,7 @@ class _Work:
                 | HearPeer()
                 | WatchRecords()
             ):
-                raise TypeError("what becomes of a request of a role is worked out by `roles.transition`")
+                raise TypeError("what becomes of a request of a role is worked out by `roles.requests.transition`")
             case _:  # what was verified is the domain's to take up
                 self._administer("domain", "authority")
                 self._authority(change)

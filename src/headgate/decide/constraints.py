@@ -3,7 +3,7 @@
 Guarantees: `truth` is total: three-valued as everywhere (D1), a variable without a value is unknown, and so is what
 cannot be compared or worked out. `solutions` are exactly the bindings under which a constraint is true, each found by
 binding variables from left to right: by `x = e`, by a row of a relation, by a membership. Work is counted.
-Leaves out: the stars, which mean nothing here (`roles.formula`).
+Leaves out: the stars, which mean nothing here (`roles.records.formula`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Guarantees: each entry is put to (event, client) on its own: its truth is that of its constraint, with the event's
 parameters and the arguments of credentials that the client counts, for the best choice of credentials. Order and
 precedence are those of all entries (D5). A parameter that is null makes what looks at it unknown.
-Leaves out: compiling (`pipeline.event_policy`), which must agree.
+Leaves out: compiling (`pipeline.event_policy.compiled`), which must agree.
 """
 
 from __future__ import annotations

@@ -1,20 +1,11 @@
-"""Where publishers and administrators come in: the publish path and the acknowledged change.
+"""The gateway processes of a node: where clients come in.
 
-Guarantees: what is acknowledged is durable. Leaves out, for now: the network.
+    http         requests and answers: routes, sessions, limits
+    publishing   from a request to the event log
+    delivery     from the delivery store to readers
+    authority    signed statements, what is issued and what is revoked
+    roles        role services and their certificates
+    federation   roles across domains
+
+Guarantees: what is acknowledged is durable. `runtime` holds everything that one process has.
 """
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headgate.gateway.domain import Domain
-
-__all__ = ["Domain"]
-
-
-def __getattr__(name: str) -> object:
-    """The domain, with ledger and pipeline, once it is asked for: clients import this package too, and need neither."""
-    if name != "Domain":
-        raise AttributeError(name)
-    from headgate.gateway.domain import Domain
-
-    return Domain

@@ -17,41 +17,26 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from headgate.decide.standing import Standing
-from headgate.gateway import wire
-from headgate.gateway.announcing import Announcer
-from headgate.gateway.auditing import refusals
-from headgate.gateway.auth import Sessions
-from headgate.gateway.authority import SMALL_CHARS, Authority
-from headgate.gateway.bulletin import Bulletin
-from headgate.gateway.config import Config, Files
-from headgate.gateway.cursors import FILE, Cursors
-from headgate.gateway.domain import Domain
-from headgate.gateway.follow import Follower
-from headgate.gateway.health import Facts, Watch, health
-from headgate.gateway.issuers import Issuers, silences
-from headgate.gateway.issuing import Service
-from headgate.gateway.logs import Log, fault
-from headgate.gateway.metrics import Metrics
-from headgate.gateway.pace import SECONDS_PACED, Paces
-from headgate.gateway.peers import FILE as PEERS
-from headgate.gateway.peers import Peers
-from headgate.gateway.publisher import Publisher
-from headgate.gateway.quench import Quench
-from headgate.gateway.readers import Readers
-from headgate.gateway.reading import Reader
-from headgate.gateway.register import FILE as REGISTER
-from headgate.gateway.register import Register
-from headgate.gateway.role_certificates import Asker, RoleCertificates
-from headgate.gateway.role_service import RoleService, id_secret
-from headgate.gateway.signed_types import SignedTypes
-from headgate.gateway.standing_clock import StandingClock
-from headgate.gateway.submissions import of_drafts
-from headgate.gateway.vouch import coordinator_of, is_vouched, own_statements, shown, signs_of_life
-from headgate.gateway.watchers import FILE as WATCHERS
-from headgate.gateway.watchers import Watchers
-from headgate.gateway.workers import Workers
-from headgate.gateway.writer import Writer
+from headgate.decide.statement_state import Standing
+from headgate.gateway.authority.authority import SMALL_CHARS, Authority
+from headgate.gateway.authority.expiry import StandingClock
+from headgate.gateway.authority.issuers import Issuers, silences
+from headgate.gateway.authority.issuing import Service
+from headgate.gateway.authority.revocation_stream import Bulletin
+from headgate.gateway.authority.signed_types import SignedTypes
+from headgate.gateway.delivery.quench import Quench
+from headgate.gateway.delivery.readers import Readers
+from headgate.gateway.federation.announcing import Announcer
+from headgate.gateway.http.rate_limits import SECONDS_PACED, Paces
+from headgate.gateway.http.request_reading import Reader
+from headgate.gateway.http.sessions import Sessions
+from headgate.gateway.http.worker_pool import Workers
+from headgate.gateway.publishing.publisher import Publisher
+from headgate.gateway.publishing.submissions import of_drafts
+from headgate.gateway.publishing.writer import Writer
+from headgate.gateway.roles.audit_events import refusals
+from headgate.gateway.roles.certificates import Asker, RoleCertificates
+from headgate.gateway.roles.service import RoleService, id_secret
 from headgate.model.changes import EnterRole
 from headgate.model.errors import (
     HeadgateError,
@@ -64,6 +49,21 @@ from headgate.model.errors import (
 )
 from headgate.model.rolefiles import Argument
 from headgate.model.roles import Service as Place
+from headgate.node.config import Config, Files
+from headgate.node.cursors import FILE, Cursors
+from headgate.node.domain import Domain
+from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements, shown, signs_of_life
+from headgate.node.health import Facts, Watch, health
+from headgate.node.ledger_follower import Follower
+from headgate.node.logs import Log, fault
+from headgate.node.metrics import Metrics
+from headgate.node.peers import FILE as PEERS
+from headgate.node.peers import Peers
+from headgate.node.statement_register import FILE as REGISTER
+from headgate.node.statement_register import Register
+from headgate.node.watchers import FILE as WATCHERS
+from headgate.node.watchers import Watchers
+from headgate.protocol import messages as wire
 from headgate.trust.bags import Bag
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey

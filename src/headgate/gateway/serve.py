@@ -3,7 +3,7 @@
 Guarantees: it says `ready` on standard output once it can be reached. On SIGTERM it accepts no more, lets requests
 under way finish, closes what waits, and gives its stream up, all within STOP_SECONDS; then it leaves with status 0. If
 its parent ends, it ends too.
-Leaves out: what it serves (`app`), who may come in and for how long (`doors`).
+Leaves out: what it serves (`app`), who may come in and for how long (`gateway.http.connection_limits`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from typing import Any, Final, cast
 import uvicorn
 import uvloop
 
-from headgate.gateway.config import Config, Files
-from headgate.gateway.doors import Connection, Door, Visit
-from headgate.gateway.hardening import Hardened
-from headgate.gateway.logs import Access, Application, Log, fault, loop_faults, start_logging
-from headgate.gateway.metrics import Metrics
-from headgate.gateway.processes import (
+from headgate.gateway.http.connection_limits import Connection, Door, Visit
+from headgate.gateway.http.security_headers import Hardened
+from headgate.gateway.http.sockets import Socket
+from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.node.config import Config, Files
+from headgate.node.logs import Access, Application, Log, fault, loop_faults, start_logging
+from headgate.node.metrics import Metrics
+from headgate.node.processes import (
     EXIT_FAILED,
     EXIT_FINAL,
     EXIT_REFUSED,
@@ -40,8 +42,6 @@ from headgate.gateway.processes import (
     raise_file_limit,
     settings_from,
 )
-from headgate.gateway.sockets import Socket
-from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.trust.tls import server_context
 
 STOP_SECONDS: Final = 5.0
@@ -166,7 +166,7 @@ def server(
 
 def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> None:
     """Run one gateway until it is told to stop."""
-    from headgate.gateway.app import create_app
+    from headgate.gateway.http.app import create_app
     from headgate.gateway.runtime import Gateway
 
     settings = Config.load(directory, os.environ, override)

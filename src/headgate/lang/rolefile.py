@@ -3,8 +3,8 @@
 Guarantees: each function ends in a tree, `BadExpression` or `BadDefinition` on any text whatever, in time linear in its
 length and without recursion. A tree made here keeps the nesting of its parentheses, nests no deeper than
 `MAX_EXPRESSION_DEPTH`, and is within every limit on names, arguments, credentials, letters and statements.
-Leaves out: whether names exist and types agree (`roles.types`, `roles.checking`). Words are case-sensitive, except the
-types `integer` and `string`.
+Leaves out: whether names exist and types agree (`roles.rolefiles.types`, `roles.rolefiles.checking`). Words are
+case-sensitive, except the types `integer` and `string`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from headgate.ledger.load import load
 from headgate.ledger.storage import RESTORE, damage
 from headgate.model.errors import Damaged, HeadgateError, TooNew, TooOld
 from headgate.model.state import State
-from headgate.roles.book import Book
+from headgate.roles.records.book import Book
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Guarantees: pure. Facts are compared as they are stored, so a change of kind alone (`1` to `True`) is a
 change. A fact that a batch sets to what it was makes no row. The cost is that of what the batch names, not
 of the whole state; for this it relies on `decide.apply` to leave what a batch does not name as the same
-objects. Of roles, it is that of the facts that `roles.transition` has put into the batch.
+objects. Of roles, it is that of the facts that `roles.requests.transition` has put into the batch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Guarantees: a commit is one durable transaction that makes exactly one version, 
 the ledger as it was. Processes and threads may commit at once; each batch is applied to the version just
 before its own. What is in force at a version never changes afterwards: rows are only added, or closed by a
 later version. What falls with a credential falls in the same version (D13), and is as it was after a restart.
-Leaves out: what a batch may do (`roles.transition`), and how streams come to their starting points (D7). A
+Leaves out: what a batch may do (`roles.requests.transition`), and how streams come to their starting points (D7). A
 `Ledger` may be shared by threads, but not carried over a fork.
 """
 
@@ -39,9 +39,9 @@ from headgate.model.roles import Reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import check_name
 from headgate.model.values import micros
-from headgate.roles.audit import Turned
-from headgate.roles.book import Book
-from headgate.roles.transition import Outcome, transition
+from headgate.roles.records.book import Book
+from headgate.roles.requests.audit import Turned
+from headgate.roles.requests.transition import Outcome, transition
 
 CLOSED_AT_ONCE: Final = 10_000
 """Facts that one statement ends; databases bound the values of a statement."""

@@ -1,6 +1,6 @@
 """The state at a version, out of the rows in force there.
 
-Guarantees: equal to what `roles.transition` made when the version was committed, rules and types in the same
+Guarantees: equal to what `roles.requests.transition` made when the version was committed, rules and types in the same
 order. A row that does not fit the others (a member of no group, a type without its parent) is `damaged`, not
 left out.
 """

@@ -1,7 +1,7 @@
 """What a batch would change, in the words that the ledger has for it afterwards.
 
 Guarantees: pure; the differences are those that `Ledger.difference` gives once the batch is committed. The batch is the
-one that `roles.transition` gives, in which requests of roles are worked out.
+one that `roles.requests.transition` gives, in which requests of roles are worked out.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Reference
 from headgate.model.types import check_name
 from headgate.model.values import INT_MAX, moment
-from headgate.roles.audit import Turned, is_audited
+from headgate.roles.requests.audit import Turned, is_audited
 
 
 @dataclass(frozen=True, slots=True)

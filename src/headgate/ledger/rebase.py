@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from headgate.decide.plan import same_rules
+from headgate.analysis.plan import same_rules
 from headgate.ledger import queries, schema
 from headgate.ledger.load import touched
 from headgate.model.errors import VersionConflict

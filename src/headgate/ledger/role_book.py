@@ -1,8 +1,9 @@
 """The role book at a version, out of the rows in force there, and brought forward from one version to a later.
 
-Guarantees: equal to what `roles.transition` made when the version was committed, and in the same order: memberships and
-elections stand as they began, whatever has changed of them since. Bringing a book forward costs what changed.
-Leaves out: the graph in memory (`roles.book`), which is made from the book.
+Guarantees: equal to what `roles.requests.transition` made when the version was committed, and in the same order:
+memberships and elections stand as they began, whatever has changed of them since. Bringing a book forward costs what
+changed.
+Leaves out: the graph in memory (`roles.records.book`), which is made from the book.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Guarantees: what is loaded is what was dumped, kinds included: `1`, `1.0`, `true` and `'1'` stay apart, floats keep
 every bit, timestamps every microsecond. A set is `{"set": "rw"}`, its letters in the order of its type, else by code
 point. Whatever else is loaded is refused with `type-mismatch`.
-Leaves out: whether an argument is of its role's type (`roles.types`).
+Leaves out: whether an argument is of its role's type (`roles.rolefiles.types`).
 """
 
 from __future__ import annotations

@@ -502,7 +502,7 @@ class WatchRecords:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """What a batch makes of roles, worked out. No one asks for it: `roles.transition` adds it."""
+    """What a batch makes of roles, worked out. No one asks for it: `roles.requests.transition` adds it."""
 
     facts: RoleFacts
 
@@ -522,7 +522,7 @@ RoleRequest: TypeAlias = (
     | HearPeer
     | WatchRecords
 )
-"""What is asked of a role service. `roles.transition` works out what becomes of it."""
+"""What is asked of a role service. `roles.requests.transition` works out what becomes of it."""
 
 RoleChange: TypeAlias = SetEventPolicy | SetRepresentative | RemoveRepresentative | Settle
 

@@ -2,7 +2,8 @@
 
 Guarantees: frozen values, with illegal shapes refused. A certificate is a name and not a promise: what it says counts
 only while the credential record that it refers to is true. Times are in whole seconds, as statements say them.
-Leaves out: signatures (`trust.role_statements`), and whether a certificate counts for someone now (`roles.validation`).
+Leaves out: signatures (`trust.role_statements`), and whether a certificate counts for someone now
+(`roles.certificates.validation`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Guarantees: frozen values. A record is known by a reference that is never used again: its place in a table, and the
 version of the ledger that put it there. What a false record held up has ended for good; an unknown one may heal.
-Leaves out: how a role is gained (`roles.entry`), how a change spreads (`roles.records`).
+Leaves out: how a role is gained (`roles.requests.entry`), how a change spreads (`roles.records.records`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Link:
 class Record:
     """A belief: true, false or unknown (None).
 
-    `fact` says what a leaf is about (see `roles.facts`); of a leaf that is simply true until it is revoked it is empty.
-    The state of a record with parents follows from theirs, and is kept only to be read.
+    `fact` says what a leaf is about (see `roles.records.facts`); of a leaf that is simply true until it is revoked it
+    is empty. The state of a record with parents follows from theirs, and is kept only to be read.
     """
 
     ref: Reference
@@ -140,7 +140,7 @@ class Election:
 class Ban:
     """A role instance that was revoked by role, so that it cannot be entered again until reinstated (OASIS 4.11).
 
-    Where a statement asks for a quorum, that is so once its other revocations are there (`roles.revocation`).
+    Where a statement asks for a quorum, that is so once its other revocations are there (`roles.requests.revocation`).
     """
 
     service: str

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import assert_never
 
 from headgate.decide.rolebook import fit
-from headgate.decide.standing import Standing
+from headgate.decide.statement_state import Standing
 from headgate.lang.render_roles import render_membership, render_role
 from headgate.model.state import State
 from headgate.scenario.story import Claim, HoldingClaim, StateClaim

@@ -32,8 +32,8 @@ from headgate.model.errors import BadExpression, BadScenario, HeadgateError, Not
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief
-from headgate.pipeline.predicates import Allowed, find
-from headgate.roles.transition import next_state
+from headgate.pipeline.index.predicates import Allowed, find
+from headgate.roles.requests.transition import next_state
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.yamlfile import Node, Place
 

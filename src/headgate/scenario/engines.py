@@ -19,7 +19,6 @@ from typing import Any
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
-from headgate.gateway import Domain
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, Settle
 from headgate.model.errors import HeadgateError
@@ -27,12 +26,13 @@ from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import EPOCH
-from headgate.pipeline.faults import POINTS
-from headgate.pipeline.jobs import Paths
-from headgate.pipeline.log import EventLog
-from headgate.pipeline.store import DeliveryStore
-from headgate.roles.book import Book
-from headgate.roles.transition import transition
+from headgate.node.domain import Domain
+from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.spark.faults import POINTS
+from headgate.pipeline.spark.jobs import Paths
+from headgate.roles.records.book import Book
+from headgate.roles.requests.transition import transition
 from headgate.scenario.play import Got, Outcome, play
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 

@@ -13,7 +13,7 @@ from typing import Final
 from headgate.model.errors import TypeMismatch
 from headgate.model.types import Catalog
 from headgate.model.values import brief, conform
-from headgate.roles.audit import TYPES
+from headgate.roles.requests.audit import TYPES
 from headgate.scenario.steps import Names, read_reason
 from headgate.scenario.story import Expect, Expected
 from headgate.scenario.yamlfile import Node

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from headgate.decide.advice import doubtful_values
+from headgate.analysis.advice import doubtful_values
 from headgate.model.authority import Certificate
 from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
-from headgate.pipeline.predicates import EVERYTHING, Allowed
+from headgate.pipeline.index.predicates import EVERYTHING, Allowed
 from headgate.scenario.authority import Keys, coordinator, given, read_certificates, read_identities
 from headgate.scenario.declared import (
     POLICY_KEYS,

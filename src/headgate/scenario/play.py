@@ -18,9 +18,9 @@ from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, Head
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import Value
-from headgate.roles import audit
-from headgate.roles.clock import next_moment
-from headgate.roles.transition import next_state
+from headgate.roles.records.clock import next_moment
+from headgate.roles.requests import audit
+from headgate.roles.requests.transition import next_state
 from headgate.scenario.authority import OURSELVES
 from headgate.scenario.claims import wrong
 from headgate.scenario.story import (

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from headgate.decide.plan import Plan, plan
+from headgate.analysis.plan import Plan, plan
 from headgate.decide.truth import NotRun, PredicateFunction
 from headgate.model.changes import Batch, DeclareType, RegisterPredicate, SetConnect
 from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, NotFound
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
-from headgate.pipeline.predicates import Allowed
-from headgate.roles.transition import transition
+from headgate.pipeline.index.predicates import Allowed
+from headgate.roles.requests.transition import transition
 from headgate.scenario import policy_roles
 from headgate.scenario.authority import Keys, any_names, given
 from headgate.scenario.declared import (

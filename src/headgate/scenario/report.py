@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
-from headgate.pipeline.failures import Failure
+from headgate.pipeline.spark.failures import Failure
 from headgate.scenario.play import AUDIT_STREAM, Got, Outcome
 from headgate.scenario.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 

@@ -29,9 +29,9 @@ from headgate.model.errors import HeadgateError
 from headgate.model.rolefiles import Argument, Asked, Given, Rolefile, RoleRef, Term, Variable
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.arguments import with_times
-from headgate.roles.book import role_names
-from headgate.roles.types import infer
+from headgate.roles.records.book import role_names
+from headgate.roles.rolefiles.arguments import with_times
+from headgate.roles.rolefiles.types import infer
 from headgate.scenario.authority import read_time
 from headgate.scenario.peers import PeerSteps
 from headgate.scenario.register import Register

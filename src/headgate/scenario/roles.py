@@ -16,8 +16,8 @@ from headgate.model.changes import SetEventPolicy, SetRepresentative, SetRolefil
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.model.types import check_name
-from headgate.roles.arguments import relation_columns
-from headgate.roles.checking import check_rolefile
+from headgate.roles.rolefiles.arguments import relation_columns
+from headgate.roles.rolefiles.checking import check_rolefile
 from headgate.scenario.declared import Placed, placed
 from headgate.scenario.yamlfile import Node
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.model.errors import BadScenario
-from headgate.pipeline.failures import describe
+from headgate.pipeline.spark.failures import describe
 from headgate.scenario.engines import run_decide, run_spark
 from headgate.scenario.play import Outcome
 from headgate.scenario.report import Result, disagreements, judge

@@ -4,7 +4,8 @@ Guarantees: for each kind there is one `verify_` function, and it is the only wa
 domain signs them with its rolling keys; a key counts only if the domain's own key vouches for it (`role_keys`), only
 for statements of its table, and only for those issued while it signed. Arguments keep their kinds and can be read by
 every service. What is written reads back as what it was made of.
-Leaves out: whether roles are still held (`roles.validation` asks the records); required roles are text and no more.
+Leaves out: whether roles are still held (`roles.certificates.validation` asks the records); required roles are text and
+no more.
 
     {"alg": "EdDSA", "typ": "hg-role+jwt", "kid": "did:key:z6Mk..."}
     {"iss": "did:key:...", "sub": "did:key:...", "jti": "m1", "iat": 1767268800, "exp": 1767272400, "service": "Conf",

@@ -11,9 +11,8 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from headgate.cli import explain, restrictions, verify, versions
-from headgate.cli.common import shows_errors
-from headgate.gateway import Domain
+from headgate.cli.policy import explain, restrictions, verify, versions
+from headgate.cli.shared.common import shows_errors
 from headgate.lang import parse_condition
 from headgate.model.changes import (
     AddMember,
@@ -29,6 +28,7 @@ from headgate.model.events import Draft
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.node.domain import Domain
 
 PLATE = "uk.gov.pito.Numberplate"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,8 +12,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headgate.cli.common import shows_errors
 from headgate.cli.main import COMMANDS, GROUPS, app
+from headgate.cli.shared.common import shows_errors
 
 HEAVY = frozenset({"sqlalchemy", "pyarrow", "pyspark", "httpx", "z3", "pandas", "uvicorn"})
 ALL = COMMANDS | GROUPS
@@ -140,4 +140,4 @@ def test_a_command_that_needs_the_ledger_loads_it() -> None:
     status, modules, _ = loaded("versions", "--help")
     assert status == 0
     assert modules & HEAVY == {"sqlalchemy"}, "or the tests above would see nothing"
-    assert modules & own_modules() == {"headgate.cli.versions"}
+    assert modules & own_modules() == {"headgate.cli.policy.versions"}

@@ -11,11 +11,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.gateway import Domain
-from headgate.gateway.config import Files
 from headgate.model.changes import Batch, EnterRole, GrantRole, Subscribe
 from headgate.model.events import Draft
 from headgate.model.rights import Subscription
+from headgate.node.config import Files
+from headgate.node.domain import Domain
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BASE = """\

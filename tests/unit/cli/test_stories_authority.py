@@ -15,10 +15,10 @@ from headgate.cli.stories.ending import answer
 from headgate.cli.stories.exhibits import show_exhibits
 from headgate.cli.stories.script import Showing, Story, Tried
 from headgate.cli.stories.stage import NotAsTold, Stage
-from headgate.decide.standing import admitted
-from headgate.gateway.domain import utc_now
+from headgate.decide.statement_state import admitted
 from headgate.model.errors import BadStatement
 from headgate.model.rights import Source
+from headgate.node.domain import utc_now
 from strategies.rehearsing import Rehearsal
 
 
@@ -213,7 +213,7 @@ def test_nobody_reads_up_and_nobody_writes_down(tmp_path: Path) -> None:
 
 
 def test_the_answer_names_the_requirement_that_was_not_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from headgate.cli.common import out
+    from headgate.cli.shared.common import out
 
     story = prepare("coalition", tmp_path, utc_now())
     with Stage(story, tmp_path, threading.Event()) as stage:

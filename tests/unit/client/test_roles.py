@@ -14,10 +14,10 @@ from headgate.client import Client, Timing, aio, connect
 from headgate.client.errors import refusal
 from headgate.client.roles import ALL, Roles
 from headgate.client.wallet import RENEW_AT, RoleHeld, Wallet
-from headgate.gateway import role_wire as rw
 from headgate.model.errors import BadRequest, GovernDenied, HeadgateError, NotFound, RoleDenied, StorageBusy
 from headgate.model.limits import MAX_HELD
 from headgate.model.state import ADMINISTRATOR
+from headgate.protocol import role_messages as rw
 from strategies.role_serving import Office, office
 from strategies.serving import SALE
 

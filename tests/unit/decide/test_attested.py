@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.decide.advice import Concern, advise, unattested
-from headgate.decide.analysis import Fault, check_policy
+from headgate.analysis.advice import Concern, advise, unattested
+from headgate.analysis.dynamic import holds_now
+from headgate.analysis.effects import Turn, effects
+from headgate.analysis.proofs import Fault, check_policy
+from headgate.analysis.restrictions import Reason, restrict_publish
 from headgate.decide.ask import Books
-from headgate.decide.dynamic import holds_now
-from headgate.decide.effects import Turn, effects
 from headgate.decide.publish import admit
-from headgate.decide.restrict import Reason, restrict_publish
 from headgate.decide.views import governs
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.rolefile import parse_role

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.analysis.explain import Question, explain
+from headgate.analysis.plan import plan
 from headgate.decide.apply import apply
 from headgate.decide.ask import Books
-from headgate.decide.explain import Question, explain
-from headgate.decide.plan import plan
 from headgate.decide.publish import admit
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_role

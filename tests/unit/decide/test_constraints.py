@@ -17,7 +17,7 @@ from headgate.lang.rolefile import parse_constraint, parse_expression
 from headgate.model.errors import RoleDenied
 from headgate.model.roles import Membership
 from headgate.model.state import State
-from headgate.roles.names import check_bound
+from headgate.roles.rolefiles.names import check_bound
 from strategies import rolestories
 from strategies.rolestories import World
 from strategies.running import examples

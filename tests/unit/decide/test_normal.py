@@ -38,11 +38,11 @@ from headgate.model.limits import MAX_CLAUSES
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
-from headgate.pipeline.codec import LogBatch, encode, event_batch
-from headgate.pipeline.layout import places
-from headgate.pipeline.rest import Asked, Facts, holds
-from headgate.pipeline.rows import lower
-from headgate.pipeline.shapes import Table
+from headgate.pipeline.index.layout import places
+from headgate.pipeline.index.rows import lower
+from headgate.pipeline.index.shapes import Table
+from headgate.pipeline.log.codec import LogBatch, encode, event_batch
+from headgate.pipeline.match.rest import Asked, Facts, holds
 from strategies.conditions import conditions, values
 from strategies.predicates import ARITIES, FUNCTIONS
 from strategies.running import examples

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.analysis.plan import Plan, exact_syntax, plan, same_policy
 from headgate.decide.apply import apply
-from headgate.decide.plan import Plan, exact_syntax, plan, same_policy
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
 from headgate.model.changes import (
     AddMember,
@@ -36,7 +36,7 @@ from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.roles.transition import next_state, transition
+from headgate.roles.requests.transition import next_state, transition
 from strategies.memory import play
 from strategies.running import examples
 from strategies.small import NOON, SEEN, WORLD

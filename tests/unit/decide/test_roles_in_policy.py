@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.advice import Advice, Concern, advise
-from headgate.decide.analysis import Fault, Finding, can_see, check_policy, example_state
+from headgate.analysis.advice import Advice, Concern, advise
+from headgate.analysis.effects import Affected, Turn, effects
+from headgate.analysis.explain import explain
+from headgate.analysis.explanation import Explanation, Question, Tried
+from headgate.analysis.proofs import Fault, Finding, can_see, check_policy, example_state
+from headgate.analysis.quench import wanted
+from headgate.analysis.restrictions import Reason, Restriction, restrict
 from headgate.decide.ask import Books
-from headgate.decide.effects import Affected, Turn, effects
-from headgate.decide.explain import explain
-from headgate.decide.explanation import Explanation, Question, Tried
-from headgate.decide.quench import wanted
-from headgate.decide.restrict import Reason, Restriction, restrict
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.render_roles import render_entry, render_role
@@ -37,7 +37,7 @@ from headgate.model.changes import (
 )
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.roles.transition import next_state
+from headgate.roles.requests.transition import next_state
 from strategies.memory import play
 from strategies.running import examples
 from strategies.small import CHASE, NOON, SEEN, WORLD, grant, seen

@@ -12,7 +12,7 @@ from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, RemoveRule, SetAttribute, SetPolicyRule
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
-from headgate.pipeline.log import EventLog
+from headgate.pipeline.log.event_log import EventLog
 from strategies.presenting import Visitor, now
 from strategies.serving import PRICE, SALE, Served, serving
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from headgate.decide.standing import Standing
+from headgate.decide.statement_state import Standing
 from headgate.model.authority import AttributeMap, NetworkAuthority, Provider, RevocationList, Succession
 from headgate.model.changes import Revoke, SetCoordinator, SetProvider, Succeed
 from headgate.model.rights import Action

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.gateway.pipeline_process import MOST_IN_A_ROW, Failure, Keeper, failure
-from headgate.gateway.processes import EXIT_FAILED
 from headgate.model.errors import Damaged, HeadgateError, PublishDenied, StorageBusy, StorageFull, TooNew
+from headgate.node.pipeline_process import MOST_IN_A_ROW, Failure, Keeper, failure
+from headgate.node.processes import EXIT_FAILED
 
 SECRET = "AE05 XYZ of the secret"
 
@@ -84,8 +84,8 @@ class Jvm:
 def test_a_jvm_on_which_every_query_fails_is_left(
     monkeypatch: pytest.MonkeyPatch, errors: list[Exception], status: int
 ) -> None:
-    monkeypatch.setattr("headgate.gateway.pipeline_process.FIRST_PAUSE", 0)
-    monkeypatch.setattr("headgate.gateway.pipeline_process._finish", lambda query: 0)
+    monkeypatch.setattr("headgate.node.pipeline_process.FIRST_PAUSE", 0)
+    monkeypatch.setattr("headgate.node.pipeline_process._finish", lambda query: 0)
     stop = threading.Event()
     jvm = Jvm(list(errors), stop)
     keeper = Keeper(jvm, jvm, stop)  # type: ignore[arg-type]

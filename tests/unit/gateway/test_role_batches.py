@@ -7,8 +7,7 @@ import json
 import msgspec
 import pytest
 
-from headgate.gateway import wire
-from headgate.gateway.batches import changes_of
+from headgate.gateway.http.change_requests import changes_of
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
 from headgate.model.changes import (
     AddRule,
@@ -22,6 +21,7 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import BadDefinition, BadExpression, BadRequest, HeadgateError
 from headgate.model.roles import Peer
+from headgate.protocol import messages as wire
 
 KEY = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gateway.domain import Domain
-from headgate.gateway.follow import Follower
-from headgate.gateway.standing_clock import StandingClock
+from headgate.gateway.authority.expiry import StandingClock
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import (
     AddMember,
@@ -30,7 +28,9 @@ from headgate.model.rolefiles import RoleRef
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from unit.gateway.test_standing_clock import BEGIN, END, MOMENT, Clock, commit, send
+from headgate.node.domain import Domain
+from headgate.node.ledger_follower import Follower
+from unit.gateway.authority.test_expiry import BEGIN, END, MOMENT, Clock, commit, send
 
 
 @pytest.fixture

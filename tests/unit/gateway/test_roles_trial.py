@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 
 from headgate.decide.constraints import Budget
-from headgate.gateway.role_service import id_secret
-from headgate.gateway.role_trial import Asked, Holders, Trial
+from headgate.gateway.roles.service import id_secret
+from headgate.gateway.roles.trial import Asked, Holders, Trial
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import (
     Batch,
@@ -31,7 +31,7 @@ from headgate.model.changes import (
 from headgate.model.errors import HeadgateError, RoleDenied
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_STEPS
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.roles.transition import transition
+from headgate.roles.requests.transition import transition
 from headgate.trust.keys import PrivateKey
 from strategies.role_serving import Office, office
 from strategies.roles import Walk, walks

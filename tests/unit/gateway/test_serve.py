@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headgate.cli.init import make_domain
-from headgate.gateway.config import Files
-from headgate.gateway.domain import utc_now
-from headgate.gateway.processes import kill_session
-from headgate.pipeline.jobs import Paths
-from headgate.pipeline.logfile import LogFile
+from headgate.cli.node.init import make_domain
+from headgate.node.config import Files
+from headgate.node.domain import utc_now
+from headgate.node.processes import kill_session
+from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.spark.jobs import Paths
 from headgate.trust.tls import client_context
 
 Process = subprocess.Popen[str]

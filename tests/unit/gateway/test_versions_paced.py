@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from headgate.cli import policy
 from headgate.cli.main import app
+from headgate.cli.policy import policy
 from headgate.model.changes import Advertise, DeclarePrincipal, RemoveRule
 from headgate.model.rights import Action
 from strategies.serving import PRICE, SALE, Served, serving

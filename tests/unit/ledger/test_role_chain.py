@@ -11,8 +11,8 @@ from headgate.ledger import Ledger
 from headgate.ledger.preview import preview
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
-from headgate.roles.book import Book
-from headgate.roles.transition import transition
+from headgate.roles.records.book import Book
+from headgate.roles.requests.transition import transition
 from strategies.roles import START, Walk, walks
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

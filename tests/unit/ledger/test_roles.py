@@ -53,7 +53,7 @@ from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Reco
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.roles.book import Book
+from headgate.roles.records.book import Book
 from strategies.roles import START
 
 Commit = Callable[..., int]

@@ -13,12 +13,12 @@ from headgate.lang import parse_condition
 from headgate.model.errors import BadDefinition, BadEnvironment, Damaged
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
-from headgate.pipeline import predicates
-from headgate.pipeline.faults import Struck, strike
-from headgate.pipeline.layout import Slot, mask_of, places, words_for
-from headgate.pipeline.rows import MAX_EXPANSION, TermBounds, lower
-from headgate.pipeline.session import check_java
-from headgate.pipeline.shapes import Access, _dyadic, _node, expand, mix
+from headgate.pipeline.index import predicates
+from headgate.pipeline.index.layout import Slot, mask_of, places, words_for
+from headgate.pipeline.index.rows import MAX_EXPANSION, TermBounds, lower
+from headgate.pipeline.index.shapes import Access, _dyadic, _node, expand, mix
+from headgate.pipeline.spark.faults import Struck, strike
+from headgate.pipeline.spark.session import check_java
 
 KINDS = {"a": Kind.INT, "b": Kind.STRING, "c": Kind.FLOAT, "d": Kind.BOOL, "e": Kind.TIMESTAMP, "f": Kind.BYTES}
 CATALOG = Catalog().declare(EventType("T", "o", KINDS))

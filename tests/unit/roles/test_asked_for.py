@@ -7,7 +7,7 @@ import pytest
 from headgate.lang.render_roles import render_rolefile
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.errors import BadExpression
-from headgate.roles.checking import check_rolefile
+from headgate.roles.rolefiles.checking import check_rolefile
 
 
 def asked(text: str) -> list[str]:

@@ -38,7 +38,7 @@ from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Kind
-from headgate.roles.transition import transition
+from headgate.roles.requests.transition import transition
 
 LATE = EPOCH.replace(year=2000)
 

@@ -21,7 +21,7 @@ from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Kind
-from headgate.roles.transition import Outcome, transition
+from headgate.roles.requests.transition import Outcome, transition
 
 ASKS_GROUP = parse_rolefile("Member(u) <- Login.LoggedOn(u) : (u in g)*")
 

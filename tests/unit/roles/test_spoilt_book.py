@@ -18,8 +18,8 @@ from headgate.model.changes import (
 from headgate.model.errors import RoleDenied
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import EPOCH
-from headgate.roles.book import Book
-from headgate.roles.transition import Outcome, transition
+from headgate.roles.records.book import Book
+from headgate.roles.requests.transition import Outcome, transition
 
 ROLEFILE = parse_rolefile("Member(u) <- Login.LoggedOn(u) : (u in g)*")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.analysis.plan import same_policy
 from headgate.decide.apply import apply
-from headgate.decide.plan import same_policy
 from headgate.lang import parse_condition
 from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotFound

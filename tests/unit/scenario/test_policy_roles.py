@@ -13,7 +13,7 @@ from headgate.model.errors import BadDefinition, BadExpression, BadScenario, Hea
 from headgate.model.limits import MAX_ROLEFILE_CHARS
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.roles.transition import next_state
+from headgate.roles.requests.transition import next_state
 from headgate.scenario.policy import Desired, plan_policy, read_policy
 from strategies.small import NOON
 

@@ -37,8 +37,8 @@ class FakeSpark:
         self.fails = set(fails)
         self.ran: list[tuple[str, str]] = []
         monkeypatch.setattr("headgate.scenario.run.run_spark", self.run)
-        monkeypatch.setattr("headgate.cli.test.start_spark", lambda: "first")
-        monkeypatch.setattr("headgate.cli.test.renew_spark", lambda: "second")
+        monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda: "first")
+        monkeypatch.setattr("headgate.cli.policy.test.renew_spark", lambda: "second")
 
     def run(self, scenario: Scenario, session: Any, seed: int) -> Outcome:
         self.ran.append((scenario.title, session))

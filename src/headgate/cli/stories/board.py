@@ -24,7 +24,7 @@ from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.types import Catalog
 from headgate.model.values import Value
-from headgate.pipeline.deliveries import Delivered
+from headgate.pipeline.deliveries.blobs import Delivered
 
 HIDDEN = "▒▒"
 NOTHING = "-"

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from headgate.cli.shown import show_value
+from headgate.cli.shared.rendering import show_value
 from headgate.cli.stories.office import Office, altered
 from headgate.cli.stories.script import (
     Question,

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Final, Self, assert_never
 
 from headgate.cli.stories.script import Declaring, Deed, Revoking, Showing, Waiting
-from headgate.gateway import Domain
-from headgate.gateway.authority import Authority
-from headgate.gateway.follow import Follower
-from headgate.gateway.register import FILE, Register
-from headgate.gateway.signed_types import SignedTypes
-from headgate.gateway.standing_clock import StandingClock
+from headgate.gateway.authority.authority import Authority
+from headgate.gateway.authority.expiry import StandingClock
+from headgate.gateway.authority.signed_types import SignedTypes
+from headgate.node.domain import Domain
+from headgate.node.ledger_follower import Follower
+from headgate.node.statement_register import FILE, Register
 from headgate.trust.revocations import verify_revocations
 
 _NOBODY: Final = ""

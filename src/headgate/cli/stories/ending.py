@@ -1,6 +1,6 @@
 """How a story ends: one question answered, and the whole run decided again.
 
-Guarantees: the answer is that of `decide.explain` for the administrator, in plain words; the last sentence says that
+Guarantees: the answer is that of `analysis.explain` for the administrator, in plain words; the last sentence says that
 all is well only if `verify` found no difference.
 """
 
@@ -12,14 +12,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headgate.analysis.explain import explain
+from headgate.analysis.explanation import Demand, Explanation, Question, Shown, Unmet, Why
 from headgate.cli.stories.script import Story, show
 from headgate.cli.stories.stage import Stage
 from headgate.decide.ask import Books
-from headgate.decide.explain import explain
-from headgate.decide.explanation import Demand, Explanation, Question, Shown, Unmet, Why
 from headgate.lang.render import render_condition
 from headgate.model.rights import Effect, Source
-from headgate.pipeline.verify import Report
+from headgate.pipeline.spark.verify import Report
 
 
 def answer(stage: Stage) -> RenderableType:

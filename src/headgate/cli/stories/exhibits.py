@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.text import Text
 
-from headgate.cli.cert_shown import draw_chain, say_legend
-from headgate.cli.common import out
-from headgate.cli.shown import cells, table
-from headgate.cli.statements import Names
+from headgate.cli.shared.common import out
+from headgate.cli.shared.rendering import cells, table
+from headgate.cli.statements.certificate_rendering import draw_chain, say_legend
+from headgate.cli.statements.statement_files import Names
 from headgate.cli.stories.script import ChainExhibit, Exhibit, Story, TableExhibit
 
 

@@ -17,17 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from headgate.cli.interrupt import Stopped
+from headgate.cli.shared.interrupt import Stopped
 from headgate.cli.stories.board import Board
 from headgate.cli.stories.desk import Desk
 from headgate.cli.stories.script import Deed, Scene, Story, Tried, Waiting
-from headgate.gateway import Domain
-from headgate.gateway.domain import utc_now
 from headgate.model.changes import Batch, Change
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.pipeline.failures import describe
-from headgate.pipeline.jobs import Pipeline
+from headgate.node.domain import Domain, utc_now
+from headgate.pipeline.spark.failures import describe
+from headgate.pipeline.spark.jobs import Pipeline
 
 COLD = "The first event is stored, with its place and version. Spark is warming up to decide it."
 

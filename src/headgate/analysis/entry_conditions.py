@@ -1,0 +1,394 @@
+"""Event policy as conditions, for whoever looks at a policy without an event (OASIS 7.3).
+
+Guarantees: a condition made here has the truth of its entry on every event (`event_policy.entry_truth`), except for
+the parts that conditions cannot say, such as `Badge(b) = u`: each of those is an opaque predicate, which may be true,
+false or unknown, and is the same one only where the entry, what it names and the credentials are the same.
+Leaves out: deciding, which is done by the entries themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias, assert_never
+
+from headgate.analysis.conflicts import opaque
+from headgate.decide.constraint_names import named, variables_of
+from headgate.decide.constraints import Scene, truth, value
+from headgate.decide.event_policy import means, parameters, policy_readings, rule_of
+from headgate.decide.rolebook import alike
+from headgate.model.conditions import (
+    FALSE,
+    NEGATED,
+    TRUE,
+    Attribute,
+    ClockPart,
+    Compare,
+    CompareOp,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Not,
+    Operand,
+    Related,
+    Subject,
+    TextMatch,
+    all_of,
+    any_of,
+)
+from headgate.model.rights import Rule
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    Combine,
+    Compares,
+    Constraint,
+    Count,
+    Either,
+    EventEntry,
+    Expression,
+    Given,
+    Holds,
+    Negated,
+    OneOf,
+    RoleRef,
+    Starred,
+    Tests,
+    Variable,
+)
+from headgate.model.roles import Membership
+from headgate.model.state import State
+
+MOST_CHOICES: Final = 64
+"""Choices of credentials that one condition tells apart; with more, it is opaque."""
+
+UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
+_COMPARED: Final[Mapping[str, CompareOp]] = {op: op for op in NEGATED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A parameter that no operand can say."""
+
+    expression: Expression
+
+
+_Meaning: TypeAlias = Operand | Given | _Made
+"""What a variable stands for: something of the event or of whoever it may be, a known argument, or neither."""
+
+
+def policy_rules(
+    state: State, principal: str, shown: tuple[Membership, ...], type_name: str
+) -> tuple[tuple[Rule, str], ...]:
+    """The event policy on events of a type, as rules for a principal that counts these memberships, in order.
+
+    An entry for which no credential counts is there too, with a condition that is never true.
+    """
+    line = state.types.lineage(type_name)
+    listed = ((n, entry) for n, entry in enumerate(state.roles.policy.entries) if entry.event.type in line)
+    return tuple((_rule(state, principal, n, entry, shown), entry.event.type) for n, entry in listed)
+
+
+def _rule(state: State, principal: str, number: int, entry: EventEntry, shown: tuple[Membership, ...]) -> Rule:
+    return replace(rule_of(state, entry, number, principal), where=condition_of(state, number, entry, shown))
+
+
+def number_of(rule: Rule) -> int:
+    """The place of an entry of the event policy, from a rule that stands for it."""
+    return int(rule.id.rpartition(".")[2]) - 1
+
+
+def is_shown(entry: EventEntry, shown: tuple[Membership, ...]) -> bool:
+    """Are there credentials for each that the entry asks for?"""
+    return all(any(means(ref, one) for one in shown) for ref in entry.credentials)
+
+
+def condition_of(state: State, number: int, entry: EventEntry, shown: tuple[Membership, ...]) -> Condition:
+    """When an entry is true of an event, for someone who counts these memberships."""
+    saying = _Saying(state, number, entry)
+    agreed, known = saying.event()
+    found: list[Condition] = []
+    for at, (joined, bound) in enumerate(_choices(entry.credentials, shown, known)):
+        if at >= MOST_CHOICES:
+            return saying.unsaid(tuple((one.service, one.instance, one.role, one.args) for one in shown))
+        found.append(_conjoined(agreed, joined, saying.constraint(entry.constraint, bound)))
+    return _disjoined(*found)
+
+
+def assumed(
+    state: State, number: int, entry: EventEntry, *, shared: bool = False
+) -> tuple[Condition, tuple[RoleRef, ...]]:
+    """When an entry is true for someone who holds just what it asks for, and what that is.
+
+    An argument that the entry leaves open is `$name` in the condition; the reference has a variable of that name there.
+    With `shared`, other entries and rules that ask for the same role mean the same membership.
+    """
+    saying = _Saying(state, number, entry)
+    agreed, known = saying.event()
+    bound = dict(known)
+    joined: list[Condition] = []
+    refs: list[RoleRef] = []
+    for at, ref in enumerate(entry.credentials):
+        again = sum(one.role == ref.role and one.service == ref.service for one in refs)
+        whose = f"{ref.service}.{ref.role}.{again}" if shared else f"events.{number}.{at}"
+        args: list[Variable | Given] = []
+        for place, term in enumerate(ref.args):
+            if isinstance(term, Given):
+                args.append(term)
+                continue
+            name = open_name(whose, place)
+            if isinstance(term, Variable) and term.name in bound and term.name not in known:
+                earlier = bound[term.name]
+                args.append(Variable(earlier.name) if isinstance(earlier, Subject) else Variable(name))
+                continue
+            args.append(Variable(name))
+            if isinstance(term, Variable) and term.name in known:
+                joined.append(saying.same(known[term.name], Subject(name)))
+            elif isinstance(term, Variable) and term.name != "_":
+                bound[term.name] = Subject(name)
+        refs.append(replace(ref, args=tuple(args)))
+    return _conjoined(agreed, *joined, saying.constraint(entry.constraint, bound)), tuple(refs)
+
+
+def open_name(whose: str, place: int) -> str:
+    """The name of an argument that is open: no subject attribute can have it."""
+    return f"\0{whose}.{place}"
+
+
+def _choices(
+    refs: tuple[RoleRef, ...], shown: tuple[Membership, ...], known: Mapping[str, _Meaning]
+) -> Iterator[tuple[Condition, Mapping[str, _Meaning]]]:
+    """Every choice of memberships for the references: when they agree with the event, and what variables stand for."""
+    if not refs:
+        yield TRUE, known
+        return
+    for joined, bound in _choices(refs[:-1], shown, known):
+        for one in shown:
+            if means(refs[-1], one):
+                found = _chosen(refs[-1], one, joined, bound, known)
+                if found is not None:
+                    yield found
+
+
+def _chosen(
+    ref: RoleRef, one: Membership, joined: Condition, bound: Mapping[str, _Meaning], known: Mapping[str, _Meaning]
+) -> tuple[Condition, Mapping[str, _Meaning]] | None:
+    made = dict(bound)
+    for term, argument in zip(ref.args, one.args, strict=False):
+        match term:
+            case Given(wanted):
+                if not alike(wanted, argument):
+                    return None
+            case Variable("_"):
+                pass
+            case Variable(name) if name in known:
+                joined = _conjoined(joined, _equals(known[name], argument))
+            case Variable(name):
+                earlier = made.get(name)
+                if isinstance(earlier, Given) and not alike(earlier.value, argument):
+                    return None
+                made[name] = Given(argument)
+            case Asked():
+                return None
+    return joined, made
+
+
+def _equals(meaning: _Meaning, argument: Argument) -> Condition:
+    match meaning:
+        case _Made(expression):
+            return _opaque(("=", expression, argument))
+        case Given():
+            raise AssertionError("the event has no known arguments")
+        case operand:
+            return UNKNOWN if isinstance(argument, frozenset) else Compare("=", operand, Constant(argument))
+
+
+def _conjoined(*parts: Condition) -> Condition:
+    """All of these; nothing that is never true is kept beside what it stops."""
+    kept = [part for part in parts if part != TRUE]
+    return FALSE if FALSE in kept else all_of(*kept)
+
+
+def _disjoined(*parts: Condition) -> Condition:
+    kept = list(dict.fromkeys(part for part in parts if part != FALSE))
+    return TRUE if TRUE in kept else any_of(*kept)
+
+
+def _opaque(what: object) -> Condition:
+    digest = hashlib.sha256(repr(what).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return opaque(f"event policy {digest}")
+
+
+@dataclass(slots=True)
+class _Saying:
+    """One entry, put into conditions."""
+
+    state: State
+    number: int
+    entry: EventEntry
+    scene: Scene = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scene = Scene(self.state, readings=policy_readings(self.state))
+
+    def event(self) -> tuple[Condition, dict[str, _Meaning]]:
+        """When the event fits the template, and what the variables of the template stand for."""
+        known: dict[str, _Meaning] = {}
+        agreed: list[Condition] = []
+        for term, (_, expression) in zip(
+            self.entry.event.args, parameters(self.state, self.entry.event.type), strict=False
+        ):
+            meaning = self._parameter(expression)
+            if isinstance(term, Given):
+                agreed.append(self.same(meaning, term))
+            elif term.name in known:
+                agreed.append(self.same(meaning, known[term.name]))
+            elif term.name != "_":
+                known[term.name] = meaning
+        return _conjoined(*agreed), known
+
+    def _parameter(self, expression: Expression) -> _Meaning:
+        if not variables_of(expression) and not _looks_at_clock(expression):
+            return _Made(expression)
+        found = self.operand(
+            expression, {name: Attribute(name) for name in self.state.types.attributes(self.entry.event.type)}
+        )
+        return _Made(expression) if found is None else found
+
+    def same(self, a: _Meaning, b: _Meaning) -> Condition:
+        """Both have the same value."""
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, Given) and isinstance(one.value, frozenset) and not isinstance(other, _Made):
+                return UNKNOWN
+        left, right = _plain(a), _plain(b)
+        return self.unsaid((a, b)) if left is None or right is None else Compare("=", left, right)
+
+    def constraint(self, constraint: Constraint, bound: Mapping[str, _Meaning]) -> Condition:
+        """A constraint, with what its variables stand for."""
+        match constraint:
+            case Starred(arg):
+                return self.constraint(arg, bound)
+            case Negated(arg):
+                return Not(self.constraint(arg, bound))
+            case Both(args):
+                return all_of(*(self.constraint(arg, bound) for arg in args))
+            case Either(args):
+                return any_of(*(self.constraint(arg, bound) for arg in args))
+            case leaf:
+                return self._leaf(leaf, bound)
+
+    def _leaf(
+        self, leaf: Compares | Among | Between | OneOf | Tests | Holds, bound: Mapping[str, _Meaning]
+    ) -> Condition:
+        parts = _expressions(leaf)
+        used = frozenset[str]().union(*map(variables_of, parts))
+        known = {name: one.value for name in used if isinstance(one := bound.get(name), Given)}
+        if len(known) == len(used) and not any(map(_looks_at_clock, parts)):
+            found = truth(leaf, known, self.scene)
+            return UNKNOWN if found is None else TRUE if found else FALSE
+        operands = [self.operand(part, bound) for part in parts]
+        made = None if None in operands else self._atom(leaf, [one for one in operands if one is not None])
+        if made is not None:
+            return made
+        return self.unsaid((leaf, sorted((name, repr(bound.get(name))) for name in used)))
+
+    def _atom(
+        self, leaf: Compares | Among | Between | OneOf | Tests | Holds, operands: list[Operand]
+    ) -> Condition | None:
+        match leaf:
+            case Compares(op, _, _):
+                return Compare(_COMPARED[op], operands[0], operands[1]) if op in _COMPARED else None
+            case Among(_, group):
+                return InGroup(operands[0], group)
+            case Between():
+                return InRange(operands[0], operands[1], operands[2])
+            case OneOf(_, values):
+                return InSet(operands[0], values) if values and None not in values else None
+            case Tests(op, _, _):
+                return TextMatch(op, operands[0], operands[1])
+            case Holds(name, args):
+                plain = name in self.state.relations and all(one != name for one, _ in self.scene.readings)
+                return Related(name, tuple(operands)) if args and plain else None
+            case _:
+                assert_never(leaf)
+
+    def operand(self, expression: Expression, bound: Mapping[str, _Meaning]) -> Operand | None:
+        """An expression as an operand; None if no operand says it."""
+        match expression:
+            case Given():
+                return _plain(expression)
+            case Variable(name):
+                return _plain(bound[name]) if name in bound else None
+            case Asked("time"):
+                return Meta("time")
+            case ClockOf(part, of, zone):
+                at = self.operand(of, bound)
+                if isinstance(at, Attribute | Meta):
+                    return ClockPart(part, at, zone)
+        used = variables_of(expression)
+        known = {name: one.value for name in used if isinstance(one := bound.get(name), Given)}
+        if len(known) < len(used) or _looks_at_clock(expression):
+            return None
+        return _plain(Given(value(expression, known, self.scene)))
+
+    def unsaid(self, what: object) -> Condition:
+        """Something that conditions cannot say, with all that it hangs on."""
+        entry, roles = self.entry, self.state.roles
+        every = named(entry.constraint) | named(
+            Holds("", tuple(e for _, e in parameters(self.state, entry.event.type)))
+        )
+        facts = [
+            (name, sorted(map(repr, self.state.relations.get(name, ()))), sorted(self.state.members_of(name)))
+            for name in sorted(every)
+        ]
+        return _opaque((what, entry, roles.representatives.get(entry.event.type), facts))
+
+
+def _plain(meaning: _Meaning) -> Operand | None:
+    match meaning:
+        case _Made():
+            return None
+        case Given(known):
+            return None if isinstance(known, frozenset) else Constant(known)
+        case operand:
+            return operand
+
+
+def _expressions(leaf: Compares | Among | Between | OneOf | Tests | Holds) -> tuple[Expression, ...]:
+    match leaf:
+        case Compares(_, left, right) | Tests(_, left, right):
+            return left, right
+        case Among(of, _) | OneOf(of, _):
+            return (of,)
+        case Between(of, low, high):
+            return of, low, high
+        case Holds(_, args):
+            return args
+        case _:
+            assert_never(leaf)
+
+
+def _looks_at_clock(expression: Expression) -> bool:
+    """Does an expression look at the time of the event?"""
+    match expression:
+        case Asked():
+            return True
+        case ClockOf(_, of):
+            return _looks_at_clock(of)
+        case Apply(_, args):
+            return any(map(_looks_at_clock, args))
+        case Combine(_, left, right):
+            return _looks_at_clock(left) or _looks_at_clock(right)
+        case Variable() | Given() | Count():
+            return False
+        case _:
+            assert_never(expression)

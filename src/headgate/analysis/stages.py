@@ -1,0 +1,395 @@
+"""The stages in which an event policy is worked through, for one event type (OASIS 7.4, figure 7.1).
+
+Guarantees: `stages` gives the entries, the acceptance function with negative entries distributed over the
+positive ones that follow, and the same in disjunctive normal form, each clause with one client expression, event
+expressions and mixed terms, equal ones shared. Where every term is true or false, and the client shows at most one
+membership of each role, `accepts` says what `decide.event_policy` does. Clauses that contradict themselves are left
+out, and so are repeated ones; those that imply another are kept and marked, as in the figure, where two of eight do. A
+form of more than `MAX_POLICY_CLAUSES` clauses, or `MAX_CLAUSE_ATOMS` atoms in one, is not given, only that before it.
+Leaves out: text (`roles.rolefiles.policy_text`), and deciding: the pipeline keeps entries in order, has three values,
+and lets a client show several memberships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from headgate.decide.constraint_names import variables
+from headgate.decide.constraints import Scene, truth, value
+from headgate.decide.event_policy import means, parameters, policy_readings, put
+from headgate.model.events import Event
+from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
+from headgate.model.rolefiles import (
+    Argument,
+    Both,
+    Compares,
+    Constraint,
+    Either,
+    EventEntry,
+    Expression,
+    Given,
+    Negated,
+    RoleRef,
+    Starred,
+    Term,
+    Variable,
+)
+from headgate.model.roles import Membership
+from headgate.model.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Shows:
+    """The client shows a membership of a role."""
+
+    ref: RoleRef
+
+
+Said: TypeAlias = Constraint | Shows
+"""A term of an entry; without `and`, `or` and `not` it is an atom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An atom that must be true, or false. Two are equal if they say the same; `1` and `true` are two."""
+
+    exact: str
+    atom: Said = field(compare=False)
+    wanted: bool = True
+
+    @property
+    def opposite(self) -> Literal:
+        """The same atom, the other way."""
+        return replace(self, wanted=not self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A positive entry, by number, and the negative ones before it, of which none may fit."""
+
+    entry: int
+    terms: tuple[Said, ...]
+    unless: tuple[tuple[int, tuple[Said, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """`C4 and not E0 and E1 and p = u`: whoever it holds for is told of the event."""
+
+    client: int
+    events: tuple[tuple[int, bool], ...] = ()
+    mixed: tuple[Literal, ...] = ()
+    implies: int | None = None
+    """The number of another clause that holds wherever this one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What becomes of an event policy for one event type. Without `clauses`, there would be too many of them."""
+
+    type: str
+    parameters: tuple[str | None, ...]
+    """The variables of the event in order, None where no entry looks, up to the last that one does."""
+    shown: tuple[RoleRef, ...]
+    """The credentials, with the variables of the client for their arguments."""
+    entries: tuple[EventEntry, ...]
+    acceptance: tuple[Acceptance, ...]
+    clients: tuple[tuple[Literal, ...], ...] = ()
+    events: tuple[Literal, ...] = ()
+    clauses: tuple[Clause, ...] | None = None
+    meaning: Mapping[str, Expression] = field(default_factory=dict)
+    """What each variable of the event is worked out of."""
+    presumed: Shows | None = None
+    """What every entry asks to be shown, which the terms then leave out, as the figure does."""
+
+
+def stages(state: State, type_name: str) -> Stages:
+    """The stages of the event policy of a state for a type."""
+    line = state.types.lineage(type_name)
+    entries = tuple(one for one in state.roles.policy.entries if one.event.type in line)
+    names = _Names(state)
+    for entry in entries:
+        names.meet(entry)
+    said = [names.terms(entry) for entry in entries]
+    presumed = _presumed(said)
+    if presumed is not None:
+        said = [tuple(term for term in terms if not isinstance(term, Shows)) for terms in said]
+    acceptance: list[Acceptance] = []
+    before: list[tuple[int, tuple[Said, ...]]] = []
+    for number, (entry, terms) in enumerate(zip(entries, said, strict=True)):
+        if entry.negative:
+            before.append((number, terms))
+        else:
+            acceptance.append(Acceptance(number, terms, tuple(before)))
+    made = Stages(
+        type_name,
+        names.parameters(type_name),
+        names.shown,
+        entries,
+        tuple(acceptance),
+        meaning=names.meaning,
+        presumed=presumed,
+    )
+    try:
+        return _cut(made)
+    except _TooLargeError:
+        return made
+
+
+def accepts(found: Stages, state: State, event: Event, shown: Iterable[Membership]) -> bool:
+    """Is a client that shows these memberships, at most one of each role, told of an event by the policy alone?"""
+    held = tuple(shown)
+    scene = Scene(state, now=event.time, readings=policy_readings(state))
+    bound: dict[str, Argument] = {name: value(one, event.values, scene) for name, one in found.meaning.items()}
+    for ref in found.shown:
+        for one in held:
+            if means(replace(ref, args=()), one):  # another entry may name fewer of its arguments
+                named = zip(ref.args, one.args, strict=False)
+                bound |= {term.name: argument for term, argument in named if isinstance(term, Variable)}
+
+    def holds(atom: Said) -> bool | None:
+        return any(means(atom.ref, m) for m in held) if isinstance(atom, Shows) else truth(atom, bound, scene)
+
+    if found.presumed is not None and not holds(found.presumed):
+        return False
+    if found.clauses is None:
+        return any(_accepted(one, holds) for one in found.acceptance)
+    clients = [all(holds(one.atom) is one.wanted for one in each) for each in found.clients]
+    events = [holds(one.atom) for one in found.events]
+    return any(
+        clients[one.client]
+        and all(events[number] is wanted for number, wanted in one.events)
+        and all(holds(each.atom) is each.wanted for each in one.mixed)
+        for one in found.clauses
+    )
+
+
+def _accepted(one: Acceptance, holds: Callable[[Said], bool | None]) -> bool:
+    def all_of(terms: tuple[Said, ...]) -> bool:
+        return all(holds(term) is True for term in terms)
+
+    return all_of(one.terms) and not any(all_of(terms) for _, terms in one.unless)
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+
+class _Names:
+    """One name for each parameter of the event and each argument of a credential, whatever entries call them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._taken: set[str] = {"_"}
+        self._events: dict[str, str] = {}
+        self._clients: dict[tuple[str, int], str] = {}
+        self._roles: dict[str, RoleRef] = {}
+        self.meaning: dict[str, Expression] = {}
+
+    @property
+    def shown(self) -> tuple[RoleRef, ...]:
+        """Every credential that is asked for, with names for its arguments."""
+        return tuple(replace(ref, args=self._args(key, len(ref.args))) for key, ref in self._roles.items())
+
+    def parameters(self, type_name: str) -> tuple[str | None, ...]:
+        """The names of a type's parameters, up to the last that an entry looks at."""
+        seen = [self._events.get(repr(one)) for one in parameters(self._state, type_name)]
+        while seen and seen[-1] is None:
+            seen.pop()
+        return tuple(seen)
+
+    def meet(self, entry: EventEntry) -> None:
+        """Let things have the names that an entry gives them, if nothing else has."""
+        mine = set()
+        for seen, parameter in zip(entry.event.args, parameters(self._state, entry.event.type), strict=False):
+            if isinstance(seen, Variable) and seen.name != "_":
+                mine.add(seen.name)
+                self._event(parameter, seen.name)
+        for key, ref in _numbered(entry):
+            longer = len(ref.args) > len(self._roles[key].args) if key in self._roles else True
+            if longer:
+                self._roles[key] = ref
+            for at, term in enumerate(ref.args):
+                if isinstance(term, Variable) and term.name not in mine | {"_"}:
+                    self._client(key, at, term.name)
+
+    def terms(self, entry: EventEntry) -> tuple[Said, ...]:
+        """What must hold for an entry to fit, in these names."""
+        found: list[Said] = []
+        mine: dict[str, Variable] = {}
+
+        def meet(term: Term, here: Variable) -> None:
+            if isinstance(term, Given):
+                found.append(Compares("=", here, term))
+            elif isinstance(term, Variable) and term.name in mine:
+                found.append(Compares("=", here, mine[term.name]))
+            elif isinstance(term, Variable):
+                mine[term.name] = here
+
+        for event_term, parameter in zip(entry.event.args, parameters(self._state, entry.event.type), strict=False):
+            if event_term != Variable("_"):
+                meet(event_term, self._event(parameter, parameter[0]))
+        for key, ref in _numbered(entry):
+            found.append(Shows(replace(ref, args=self._args(key, len(ref.args)))))
+            for at, term in enumerate(ref.args):
+                if term != Variable("_"):
+                    meet(term, self._client(key, at, "x"))
+        said = {repr(one): one for one in (*found, *_conjuncts(_renamed(entry.constraint, mine)))}
+        return tuple(said.values())
+
+    def _event(self, parameter: tuple[str, Expression], wanted: str) -> Variable:
+        key = repr(parameter)
+        if key not in self._events:
+            self._events[key] = self._fresh(wanted)
+            self.meaning[self._events[key]] = parameter[1]
+        return Variable(self._events[key])
+
+    def _client(self, key: str, at: int, wanted: str) -> Variable:
+        if (key, at) not in self._clients:
+            self._clients[key, at] = self._fresh(wanted)
+        return Variable(self._clients[key, at])
+
+    def _args(self, key: str, size: int) -> tuple[Term, ...]:
+        return tuple(Variable(self._clients.get((key, at), "_")) for at in range(size))
+
+    def _fresh(self, wanted: str) -> str:
+        """A name that nothing has yet."""
+        found, number = wanted, 1
+        while found in self._taken:
+            number += 1
+            found = f"{wanted}{number}"
+        self._taken.add(found)
+        return found
+
+
+def _numbered(entry: EventEntry) -> Iterator[tuple[str, RoleRef]]:
+    """The credentials of an entry: the same role twice is two credentials, in whichever entries."""
+    seen: dict[str, int] = {}
+    for ref in entry.credentials:
+        role = repr((ref.service, ref.instance, ref.role))
+        seen[role] = seen.get(role, 0) + 1
+        yield f"{role} {seen[role]}", ref
+
+
+def _renamed(constraint: Constraint, names: Mapping[str, Variable]) -> Constraint:
+    """A constraint in other names; none of them is taken for another on the way."""
+    for name in names:
+        constraint = put(constraint, name, Variable(f"{name} "))  # no name ends like this
+    for name, new in names.items():
+        constraint = put(constraint, f"{name} ", new)
+    return constraint
+
+
+def _presumed(said: list[tuple[Said, ...]]) -> Shows | None:
+    """What every entry asks to be shown, if they all ask for that alone."""
+    asked = [[term for term in terms if isinstance(term, Shows)] for terms in said]
+    alike = {
+        repr([replace(one.ref, args=()) for one in each]) + str([len(one.ref.args) for one in each]) for each in asked
+    }
+    return asked[0][0] if len(alike) == 1 and len(asked[0]) == 1 else None
+
+
+# -- clauses ------------------------------------------------------------------------------------------------------
+
+
+class _TooLargeError(Exception):
+    """There are more clauses than are given."""
+
+
+Product: TypeAlias = tuple[Literal, ...]
+
+
+def _cut(made: Stages) -> Stages:
+    """The acceptance function as clauses, and what is shared by them."""
+    products: dict[frozenset[Literal], Product] = {}
+    for one in made.acceptance:
+        found: list[Product] = [()]
+        for term in one.terms:
+            found = _times(found, _form(term, True))
+        for _, terms in one.unless:
+            found = _times(found, [each for term in terms for each in _form(term, False)])
+        for product in found:
+            products.setdefault(frozenset(product), product)
+        if len(products) > MAX_POLICY_CLAUSES:
+            raise _TooLargeError
+    outer = frozenset(made.meaning)
+    clients: dict[frozenset[Literal], int] = {}
+    events: dict[Literal, int] = {}
+    clauses: list[Clause] = []
+    for product in products.values():
+        kinds = [_kind(one.atom, outer) for one in product]
+        of_client = [one for one, kind in zip(product, kinds, strict=True) if kind == "client"]
+        of_event = [one for one, kind in zip(product, kinds, strict=True) if kind == "event"]
+        client = clients.setdefault(frozenset(of_client), len(clients))
+        asked = [(events.setdefault(replace(one, wanted=True), len(events)), one.wanted) for one in of_event]
+        mixed = tuple(one for one, kind in zip(product, kinds, strict=True) if kind == "mixed")
+        clauses.append(Clause(client, tuple(sorted(asked)), mixed))
+    wider = _implied(list(products))
+    return replace(
+        made,
+        clients=tuple(tuple(sorted(one, key=lambda each: (each.wanted, each.exact))) for one in clients),
+        events=tuple(events),
+        clauses=tuple(replace(one, implies=wider[at]) for at, one in enumerate(clauses)),
+    )
+
+
+def _implied(products: list[frozenset[Literal]]) -> list[int | None]:
+    """For each product one that is shorter and inside it, if there is any."""
+    return [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
+
+
+def _form(term: Said, wanted: bool) -> list[Product]:
+    """A term, or its opposite, in disjunctive normal form."""
+    match term:
+        case Negated(arg):
+            return _form(arg, not wanted)
+        case Starred(arg):
+            return _form(arg, wanted)
+        case Both(args) | Either(args):
+            if isinstance(term, Both) is wanted:
+                found: list[Product] = [()]
+                for arg in args:
+                    found = _times(found, _form(arg, wanted))
+                return found
+            return [product for arg in args for product in _form(arg, wanted)]
+        case Compares("!=", left, right):
+            return [(_literal(Compares("=", left, right), not wanted),)]
+        case atom:
+            return [(_literal(atom, wanted),)]
+
+
+def _literal(atom: Said, wanted: bool) -> Literal:
+    return Literal(repr(atom), atom, wanted)
+
+
+def _times(left: list[Product], right: list[Product]) -> list[Product]:
+    """Every product of one with one of the other that does not contradict itself, each once."""
+    found: dict[frozenset[Literal], Product] = {}
+    for a in left:
+        for b in right:
+            made = dict.fromkeys((*a, *b))
+            if not any(one.opposite in made for one in b):
+                found.setdefault(frozenset(made), tuple(made))
+            if len(found) > MAX_POLICY_CLAUSES or len(made) > MAX_CLAUSE_ATOMS:
+                raise _TooLargeError
+    return list(found.values())
+
+
+def _kind(atom: Said, outer: frozenset[str]) -> str:
+    """What an atom looks at; what looks at nothing is asked once an event."""
+    if isinstance(atom, Shows):
+        return "client"
+    names = variables(atom)
+    timed = "Asked(name='time')" in repr(atom)
+    if names <= outer:
+        return "event"
+    return "mixed" if names & outer or timed else "client"
+
+
+def _conjuncts(constraint: Constraint) -> Iterator[Constraint]:
+    if isinstance(constraint, Both):
+        for arg in constraint.args:
+            yield from _conjuncts(arg)
+    else:
+        yield constraint

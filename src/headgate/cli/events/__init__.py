@@ -1,0 +1,1 @@
+"""Commands that publish and receive: `publish`, `subscribe`, `echo`, `asyncapi`."""

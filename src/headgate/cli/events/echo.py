@@ -1,0 +1,234 @@
+"""`headgate echo`: another domain's events for our own clients, under our own policy (OASIS 7.5.3).
+
+Guarantees: as `client.echo`: each event once, across kills, within home's window; one echo of a journal at a time.
+Ctrl-C and SIGTERM end it after what is under way. Standard output has one line at the end; what goes wrong on the way
+is told on standard error.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
+
+import typer
+
+from headgate.cli.events.subscribe import WhereOption, place_of
+from headgate.cli.roles.source import judged
+from headgate.cli.shared.common import utc_now
+from headgate.cli.shared.connection import connected
+from headgate.cli.shared.rendering import check_text, say
+from headgate.cli.shared.times import seconds_of
+from headgate.cli.statements.statement_files import remark
+from headgate.client.echo import (
+    WINDOW,
+    Doubt,
+    Echo,
+    Journal,
+    Manner,
+    Tally,
+    hold,
+    identity,
+    kinds,
+    show_role,
+    translation,
+)
+from headgate.lang.rolefile import parse_role
+from headgate.model.errors import HeadgateError
+from headgate.model.rolefiles import RoleRef
+from headgate.node.processes import Lock
+
+_WINDOW: Final = f"{int(WINDOW.total_seconds())}s"
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The event type there; its subtypes come too.")]
+AsTypeOption = Annotated[
+    str | None, typer.Option("--as-type", metavar="TYPE", help="The type here.", show_default="the same name")
+]
+NameOption = Annotated[str, typer.Option("--name", metavar="ID", help="The subscription there.")]
+ThereOption = Annotated[
+    list[str] | None, typer.Option("--from", metavar="URL", help="A gateway of the other domain; may be repeated.")
+]
+HomeOption = Annotated[
+    list[str] | None, typer.Option("--to", metavar="URL", help="A gateway of our own domain; may be repeated.")
+]
+WhoOption = Annotated[
+    str | None, typer.Option("--as", metavar="NAME", help="The principal at home: a key of its domain.")
+]
+KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Its private key instead.")]
+ThereKeyOption = Annotated[
+    Path | None,
+    typer.Option("--from-key", metavar="FILE", help="The key to use there.", show_default="the same"),
+]
+ThereWhoOption = Annotated[
+    str | None, typer.Option("--from-as", metavar="NAME", help="The principal there, with `--from-domain`.")
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="THEIRS=OURS",
+        help="An attribute under another name; also `@publisher`, `@time`, `@id` and `@type`. May be repeated.",
+    ),
+]
+DropOption = Annotated[
+    list[str] | None, typer.Option("--drop", metavar="NAME", help="An attribute to leave out; may be repeated.")
+]
+
+
+def echo(
+    type: TypeArgument,
+    as_type: AsTypeOption = None,
+    there: ThereOption = None,
+    home: HomeOption = None,
+    name: NameOption = "echo",
+    where: WhereOption = None,
+    begin: Annotated[
+        str, typer.Option("--since", metavar="PLACE", help="now, start, version:N or time:2026-01-01T09:00:00Z.")
+    ] = "now",
+    map_: MapOption = None,
+    drop: DropOption = None,
+    enter: Annotated[
+        list[str] | None,
+        typer.Option("--enter", metavar="ROLE", help="Hold this role there, such as `Badges.Proxy('CL')`; repeatable."),
+    ] = None,
+    show: Annotated[
+        list[str] | None,
+        typer.Option("--show", metavar="ROLE", help="Show there a role that one holds at home; repeatable."),
+    ] = None,
+    present: Annotated[
+        list[Path] | None, typer.Option("--present", metavar="FILE", help="Certificates to show there; repeatable.")
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option("--journal", metavar="FILE", help="What is under way.", show_default="NAME.echo, here"),
+    ] = None,
+    window: Annotated[str, typer.Option("--window", metavar="TIME", help="Home's `publish.window`.")] = _WINDOW,
+    doubt: Annotated[
+        Doubt, typer.Option("--doubt", help="What to do with an event that was under way for longer than the window.")
+    ] = "stop",
+    skip_refused: Annotated[
+        bool, typer.Option("--skip-refused", help="Go on if home refuses an event, and leave it out.")
+    ] = False,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many events.")] = None,
+    who: WhoOption = None,
+    key: KeyOption = None,
+    domain: Annotated[Path | None, typer.Option("--domain", metavar="DIR", help="Our domain's directory.")] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="DID", help="Our broker.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="The TLS certificate to trust at home.")
+    ] = None,
+    there_who: ThereWhoOption = None,
+    there_key: ThereKeyOption = None,
+    there_domain: Annotated[
+        Path | None, typer.Option("--from-domain", metavar="DIR", help="The other domain's directory, if it is here.")
+    ] = None,
+    there_broker: Annotated[
+        str | None, typer.Option("--from-broker", metavar="DID", help="The broker to trust there.")
+    ] = None,
+    there_certificate: Annotated[
+        Path | None, typer.Option("--from-certificate", metavar="FILE", help="The TLS certificate to trust there.")
+    ] = None,
+) -> None:
+    """Echo another domain's events at home, so that our own clients see them by our own policy.
+
+    It subscribes there under a name and publishes each event here once, also if it is killed and started again. What
+    it may not see there is null here. Attributes go by name, unless `--map` or `--drop` says otherwise.
+
+    For example:
+
+    `headgate echo badge.Seen --from https://eng.example:8443 --as-type cl.eng.Seen --as proxy --domain cl
+    --from-certificate eng.crt --show "CLsys.BadgeProxy('Engineering')"`
+
+    `headgate echo badge.Seen --from-domain eng --from-as proxy --as proxy --domain cl --map @publisher=reader`
+
+    Exit status: 0 stopped or done, 1 if a role is denied, 2 if it cannot go on; it may be started again.
+    """
+    check_text(type, as_type, name, where, begin, window, *(map_ or ()), *(drop or ()))
+    if there is None and there_domain is None:
+        raise typer.BadParameter("say where the events come from: --from URL, or --from-domain DIR")
+    roles, shown = _roles(enter or (), "--enter"), _roles(show or (), "--show")
+    manner = Manner(timedelta(seconds=seconds_of(window, "--window")), doubt, skip_refused)
+    path = Path(f"{name}.echo") if journal is None else journal
+    if there_who is None and there_key is None:
+        there_who, there_key = who, key
+    with (
+        judged(),
+        _stopping() as stop,
+        Lock(path.with_name(f"{path.name}.lock"), "the echo"),
+        connected(home, who, key, broker, certificate, domain) as ours,
+        connected(
+            there, there_who, there_key, there_broker, there_certificate, there_domain, present=present
+        ) as theirs,
+    ):
+        for role in shown:
+            show_role(ours, theirs, role)
+        for role in roles:
+            hold(theirs, role)
+        own = as_type or type
+        translate = translation(kinds(theirs, type), own, kinds(ours, own), _renamed(map_ or ()), drop or ())
+        of = identity(theirs, name)
+        kept = Journal(path, of)
+        with theirs.subscribe(name, type, where, place_of(begin, "--since"), ack="manual") as subscription:
+            made = Echo(subscription, ours, translate, kept, source=of, clock=utc_now, manner=manner, told=_tell)
+            _end(made.run(stop, count))
+
+
+def _roles(texts: Sequence[str], option: str) -> list[RoleRef]:
+    found = []
+    for text in texts:
+        check_text(text)
+        try:
+            found.append(parse_role(text))
+        except HeadgateError as error:
+            raise error.at(option) from None
+    return found
+
+
+def _renamed(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        theirs, equals, ours = text.partition("=")
+        if not equals or not theirs or not ours:
+            raise typer.BadParameter(f"--map: `{text}` is not THEIRS=OURS")
+        if theirs in found:
+            raise typer.BadParameter(f"--map names `{theirs}` twice")
+        found[theirs] = ours
+    return found
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set."""
+    stop = threading.Event()
+
+    def asked(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(tally: Tally) -> None:
+    for one in tally.refusals[:3]:
+        remark(f"{one.message} [{one.code}]")
+
+
+def _end(tally: Tally) -> None:
+    words = [f"{tally.echoed:,} echoed"]
+    for number, what in (
+        (tally.before, "had been published before"),
+        (tally.refused, "refused at home"),
+        (tally.skipped, "in doubt and skipped"),
+        (tally.gaps, "times some were lost to retention there"),
+    ):
+        words += [f"{number:,} {what}"] if number else []
+    say(", ".join(words))

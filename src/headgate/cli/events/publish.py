@@ -1,0 +1,246 @@
+"""`headgate publish`: one event from the command line, or a file of them.
+
+Guarantees: what is said to be stored is durable. A file can be published again after any failure: its events have the
+same ids, and those that were stored already are counted and not stored twice (within the domain's window).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.cli.events.event_files import Piece, pieces, source_of
+from headgate.cli.shared.common import err
+from headgate.cli.shared.connection import (
+    BrokerOption,
+    CertificateOption,
+    CoordinatorOption,
+    DirectoryOption,
+    KeyOption,
+    NodeOption,
+    PresentOption,
+    WhoOption,
+    connected,
+)
+from headgate.cli.shared.rendering import cells, check_text, say, table
+from headgate.client import Client
+from headgate.model.errors import HeadgateError, TypeMismatch
+from headgate.model.values import Kind, brief, conform, plain
+
+SHOWN: Final = 20
+"""Refused events that are shown; all are counted."""
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")]
+ValuesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME=VALUE", help="The attributes of one event.", show_default=False)
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="FILE", help="A file .ndjson, .csv or .parquet, or - for NDJSON on standard input."),
+]
+SourceOption = Annotated[
+    str | None, typer.Option("--source", metavar="URI", help="The events' source.", show_default="the key's name")
+]
+RequiresOption = Annotated[
+    str | None,
+    typer.Option("--requires", metavar="RULE", help='What receivers must be, such as `$clearance = "secret"`.'),
+]
+IdOption = Annotated[str | None, typer.Option("--id", help="The event's id.", show_default="a new one")]
+IdColumnOption = Annotated[
+    str | None,
+    typer.Option("--id-column", metavar="NAME", help="The column with ids.", show_default="made from file and row"),
+]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of a file."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    first: list[tuple[int, HeadgateError]] = field(default_factory=list)
+
+    def refuse(self, row: int, error: HeadgateError) -> None:
+        """Count a refusal, and keep the first."""
+        self.codes[error.code] += 1
+        if len(self.first) < SHOWN:
+            self.first.append((row, error))
+
+
+def publish(
+    type: TypeArgument,
+    values: ValuesArgument = None,
+    from_: FromOption = None,
+    id: IdOption = None,
+    id_column: IdColumnOption = None,
+    source: SourceOption = None,
+    requires: RequiresOption = None,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+    present: PresentOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Publish an event, or a file of events.
+
+    Values are converted to the declared kinds; an attribute that is left out is null. A file may be published again
+    after a failure: what was stored already is not stored twice. Leaves with 1 if any event was refused.
+
+    For example:
+
+    `headgate publish shop.Sale item=tea amount=4.5 --as till`
+
+    `headgate publish shop.Sale --from sales.csv --id-column receipt --as till`
+
+    `headgate publish shop.Sale item=tea amount=4.5 --requires '$branch = "north"' --as till`
+
+    `producer | headgate publish shop.Sale --from - --as till --domain shop`
+    """
+    check_text(type, from_, id, id_column, source, requires, *(values or ()))
+    if from_ is not None and (values or id is not None):
+        raise typer.BadParameter("give either attributes of one event, or --from FILE")
+    if from_ is None and id_column is not None:
+        raise typer.BadParameter("--id-column goes with --from")
+    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
+        kinds = {name: Kind(kind) for name, kind in client.type(type).attributes.items()}
+        if from_ is None:
+            _one(client, type, given(values or [], kinds), id, source, requires)
+        else:
+            _file(client, type, from_, kinds, id_column, source, requires)
+
+
+def given(values: Sequence[str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    """The attributes of the command line, by the declared kinds."""
+    found: dict[str, Any] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"`{text}` is not NAME=VALUE")
+        if name in found:
+            raise typer.BadParameter(f"`{name}` is given twice")
+        if name not in kinds:
+            known = ", ".join(f"`{one}`" for one in kinds)
+            raise TypeMismatch(f"there is no attribute `{brief(name)}`", remedy=f"there are {known}")
+        try:
+            found[name] = plain(conform(kinds[name], _value(kinds[name], value)))
+        except HeadgateError as error:
+            raise error.at(f"attribute `{name}`") from None
+    return found
+
+
+def _value(kind: Kind, text: str) -> object:
+    """What the text would be in JSON."""
+    try:
+        match kind:
+            case Kind.BOOL:
+                return {"true": True, "false": False}.get(text, text)
+            case Kind.INT:
+                return int(text)
+            case Kind.FLOAT:
+                return float(text)
+            case _:
+                return text
+    except ValueError:
+        return text  # refused with its own words
+
+
+def _one(
+    client: Client, type: str, data: Mapping[str, Any], id: str | None, source: str | None, requires: str | None
+) -> None:
+    try:
+        result = client.publish(type, data, id=id, source=source, requires=requires)
+    except HeadgateError as error:
+        if error.code not in ("publish-denied", "type-mismatch", "policy-rule"):
+            raise
+        _show_refusals(Tally(codes=Counter([error.code]), first=[(0, error)]), one=True)
+        raise typer.Exit(1) from None
+    say((result.status, "bold green"), f" {result.id}")
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def _file(
+    client: Client,
+    type: str,
+    path: str,
+    kinds: Mapping[str, Kind],
+    id_column: str | None,
+    source: str | None,
+    requires: str | None,
+) -> None:
+    tally = Tally()
+    total, found = pieces(path, source_of(path, kinds, id_column), sys.stdin.buffer)
+    try:
+        for piece in _with_progress(found, total, tally):
+            _send(client, type, piece, source, requires, tally)
+    finally:
+        _show(tally)
+    if tally.codes:
+        raise typer.Exit(1)
+
+
+def _with_progress(found: Iterator[Piece], total: int | None, tally: Tally) -> Iterator[Piece]:
+    """The pieces, with a bar on a terminal that moves when each has been dealt with."""
+    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[count]:,} events"))
+    with Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task("", total=total, count=0)
+        for piece in found:
+            yield piece
+            count = tally.accepted + tally.duplicates + tally.codes.total()
+            progress.update(task, completed=piece.done, count=count)
+
+
+def _send(client: Client, type: str, piece: Piece, source: str | None, requires: str | None, tally: Tally) -> None:
+    if piece.table is not None:
+        told = client.publish_arrow(type, piece.table, source=source, requires=requires)
+        tally.accepted += told.accepted
+        tally.duplicates += told.duplicates
+        for row, error in told.refused.items():
+            tally.refuse(piece.first + row, error)
+        return
+    good: list[dict[str, Any]] = []
+    rows: list[int] = []
+    for line in piece.objects:
+        if isinstance(line.content, HeadgateError):
+            tally.refuse(line.row, line.content)
+        else:
+            good.append({"type": type, "data": line.content, "id": line.id, "source": source, "requires": requires})
+            rows.append(line.row)
+    for row, result in zip(rows, client.publish_many(good), strict=True):
+        if result.refusal is not None:
+            tally.refuse(row, result.refusal)
+        tally.accepted += result.status == "accepted"
+        tally.duplicates += result.status == "duplicate"
+
+
+# -- showing --------------------------------------------------------------------------------------------------
+
+
+def _show(tally: Tally) -> None:
+    say((f"{tally.accepted:,}", "bold green"), " accepted")
+    if tally.duplicates:
+        say((f"{tally.duplicates:,}", "bold"), " had been stored before")
+    if tally.codes:
+        _show_refusals(tally)
+
+
+def _show_refusals(tally: Tally, *, one: bool = False) -> None:
+    if not one:
+        codes = ", ".join(f"{count:,} {code}" for code, count in tally.codes.most_common())
+        say((f"{tally.codes.total():,}", "bold red"), f" refused: {codes}")
+    shown = table(*(() if one else ("row",)), "code", "why")
+    for row, error in tally.first:
+        why = f"{error.message}; {error.remedy}" if error.remedy else error.message
+        shown.add_row(*cells(*(() if one else (str(row + 1),)), error.code, why))
+    err.print(shown)

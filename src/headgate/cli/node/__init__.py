@@ -1,0 +1,1 @@
+"""Commands about a node: `init`, `up`, `doctor`, `peer`."""

@@ -1,0 +1,238 @@
+"""`headgate init`: a new domain, with its keys, certificate, settings and an example policy.
+
+Guarantees: the directory is made whole or not at all, and nothing that is there already is touched. Every private key
+is readable by its owner alone and kept out of version control.
+Leaves out: applying the policy, which is `headgate policy apply`'s part.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from headgate.cli.shared.rendering import check_text, say
+from headgate.model.changes import Batch, SetKey
+from headgate.model.errors import BadConfig, BadDefinition
+from headgate.model.limits import MAX_CERTIFICATE_DAYS
+from headgate.model.state import ADMINISTRATOR
+from headgate.node.config import Files, example
+from headgate.node.domain import Domain, utc_now
+from headgate.node.gateway_identity import vouch
+from headgate.trust import positions, scraping
+from headgate.trust.keys import PrivateKey
+from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate
+
+PUBLISHER: Final = "till"
+SUBSCRIBER: Final = "ann"
+
+POLICY: Final = """\
+headgate: 1
+title: the policy of {name}
+
+# What is published.
+types:
+  shop.Sale:
+    owner: shop
+    attributes: {{item: string, amount: float, card: string}}
+
+# Who takes part. Whoever holds a principal's key acts in its name; the shop, which owns the type, has none yet.
+principals:
+  administrator: {{key: {administrator}}}
+  shop: {{}}
+  till: {{key: {till}}}
+  ann: {{key: {ann}}}
+
+groups:
+  analysts: [ann]
+
+# Only those may connect whom a rule lets in.
+connect: closed
+
+policy:
+  - {{id: till-connects, who: till, may: connect}}
+  - {{id: analysts-connect, who: analysts, may: connect}}
+
+  # The till publishes every sale.
+  - {{id: till-sells, who: till, may: publish, type: shop.Sale}}
+
+  # Analysts see what was sold and for how much, but never the card, and of large sales nothing at all.
+  - {{id: analysts-read, who: analysts, may: subscribe, type: shop.Sale,
+     where: "amount < 1000", attributes: [item, amount]}}
+"""
+
+GITIGNORE: Final = """\
+# Secrets, and what the domain holds. The certificate, the settings and the policy may be shared.
+/keys/
+/tls/*.key
+/data/
+/logs/
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new domain, as it is shown."""
+
+    files: Files
+    name: str
+    broker: str
+    administrator: str
+    certificate: str
+    expires: datetime
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that is absent or empty.")],
+    name: Annotated[str | None, typer.Option(help="The domain's name.", show_default="the directory's")] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="A name or address that clients will use; may be repeated."),
+    ] = None,
+) -> None:
+    """Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.
+
+    The certificate is for this machine (`localhost` and its own name) and for every `--host`. It makes two example
+    principals, the publisher `till` and the subscriber `ann`, so that the commands it shows at the end work at once.
+
+    For example:
+
+    `headgate init shop`
+
+    `headgate init /srv/headgate --name shop --host gate.example.org --host 10.0.0.7`
+    """
+    check_text(str(directory), name, *(host or ()))
+    _show(directory, make_domain(directory, name, host or (), utc_now()))
+
+
+def make_domain(directory: Path, name: str | None, hosts: Sequence[str], now: datetime) -> Made:
+    """Make a whole domain beside its place, or inside if there is a directory, and move it when it is finished.
+
+    A directory that is there stays the same one: somebody may be in it, or it may be where a disk is mounted.
+    """
+    try:
+        place = directory.resolve()
+        _check_free(place, directory)
+        building = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}-", dir=place if place.is_dir() else place.parent))
+    except (OSError, RuntimeError) as error:  # the latter for links that lead in a circle
+        raise BadDefinition(f"`{directory}` cannot be made ({error})", remedy="name one where you may write") from None
+    try:
+        made = _build(Files(building), place.name if name is None else name, hosts, now)
+        _move(building, place, directory)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    return Made(Files(directory), made.name, made.broker, made.administrator, made.certificate, made.expires)
+
+
+def _check_free(place: Path, given: Path) -> None:
+    if not place.parent.is_dir():
+        raise BadDefinition(f"there is no directory `{given.parent}`", remedy=f"`mkdir -p {given.parent}`")
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise BadDefinition(f"`{given}` is there already, and is not an empty directory", remedy="name a new one")
+
+
+def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made:
+    for private in (files.keys, files.tls, files.data):
+        private.mkdir(mode=0o700)
+    files.policy.mkdir()
+    files.config.write_text(_settings(name))
+    make_certificate(files.tls, hosts, now, MAX_CERTIFICATE_DAYS)
+    broker, administrator, till, ann = (PrivateKey.generate() for _ in range(4))
+    broker.save(files.broker_key)
+    administrator.save(files.admin_key)
+    till.save(files.keys / f"{PUBLISHER}.pem")
+    ann.save(files.keys / f"{SUBSCRIBER}.pem")
+    positions.make_key(files.position_key)
+    scraping.make_token(files.metrics_token)
+    vouch(files, now)
+    dids = {"administrator": administrator.public.did, "till": till.public.did, "ann": ann.public.did}
+    (files.policy / "shop.yaml").write_text(POLICY.format(name=name, **dids))
+    (files.directory / ".gitignore").write_text(GITIGNORE)
+    with Domain.create(files.data) as domain:  # with its key, the administrator can connect before there is a policy
+        domain.commit(Batch(ADMINISTRATOR, (SetKey(ADMINISTRATOR, administrator.public.did),), "headgate init"))
+    certificate = fingerprint(certificate_of(files.tls_certificate))
+    return Made(files, name, broker.public.did, administrator.public.did, certificate, expires(files.tls_certificate))
+
+
+def _settings(name: str) -> str:
+    try:
+        return example({"domain.name": name})
+    except BadConfig as error:
+        raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
+
+
+def _move(building: Path, place: Path, given: Path) -> None:
+    """Put the finished directory in its place, on disk: in one step, or the settings, which make a domain, last."""
+    try:
+        if building.parent == place:
+            _move_up(building, place)
+        else:
+            building.rename(place)
+    except OSError as error:
+        raise BadDefinition(
+            f"`{given}` cannot be replaced ({error.strerror})", remedy=f"name a new one, such as `{given / 'domain'}`"
+        ) from None
+    for directory in (place, place.parent):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _move_up(building: Path, place: Path) -> None:
+    """Move everything one directory up; if something else has come there meanwhile, nothing."""
+    if any(one != building for one in place.iterdir()):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+    place.chmod(0o700)  # as what is made has
+    config = Files(building).config.name
+    for one in sorted(building.iterdir(), key=lambda one: one.name == config):
+        one.rename(place / one.name)
+    building.rmdir()
+
+
+def _show(directory: Path, made: Made) -> None:
+    files = made.files
+    say("Made the domain ", (made.name, "bold"), f" in {directory}")
+    say()
+    for path, what in (
+        (files.config, "settings, each with its default and what it is for"),
+        (files.policy, f"an example policy: {PUBLISHER} publishes, {SUBSCRIBER} subscribes"),
+        (files.keys, f"private keys: broker, administrator, positions, {PUBLISHER}, {SUBSCRIBER}"),
+        (files.metrics_token, "what whoever reads /metrics has to show"),
+        (files.statements, "the domain's word that the gateways are its own, which they show to clients"),
+        (files.tls_certificate, f"the certificate that clients pin, good until {made.expires:%Y-%m-%d}"),
+        (files.data, "ledger, log and deliveries, empty"),
+    ):
+        say((f"  {path}", "bold"))
+        say((f"      {what}", "dim"))
+    say()
+    say(f"  broker         {made.broker}")
+    say(f"  administrator  {made.administrator}")
+    say(f"  certificate    {made.certificate}")
+    say()
+    say("Next:")
+    for command, what in (
+        (f"headgate policy apply {_quoted(files.policy)}", "put the example policy in force"),
+        (f"headgate up {_quoted(directory)}", "start the gateway and the pipeline"),
+        (
+            f"headgate versions --domain {_quoted(files.data)}",
+            "every change of the policy, by whom, and where it starts",
+        ),
+    ):
+        say((f"  {command}", "bold"))
+        say((f"      {what}", "dim"))
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -1,0 +1,341 @@
+"""`headgate peer`: services of other domains whose roles count here, and other domains that may follow ours.
+
+Guarantees: peers are policy. What would change, and which roles would end, is shown before it is committed as one
+version; `--print` changes nothing and writes the same for a policy directory, which is where it lasts.
+Leaves out: following them, which the node does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import yaml
+
+from headgate.analysis.plan import Plan
+from headgate.cli.policy.policy import describe
+from headgate.cli.shared.common import DomainOption, data_directory, out, shows_errors, utc_now
+from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
+from headgate.gateway.federation.notices import allowing
+from headgate.lang.render import render_condition
+from headgate.model.changes import (
+    AddRule,
+    Batch,
+    Change,
+    DeclarePrincipal,
+    RemovePeer,
+    SetKey,
+    SetPeer,
+)
+from headgate.model.conditions import TRUE
+from headgate.model.errors import AlreadyExists, NotFound, StorageFull, UnknownName
+from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
+from headgate.model.rights import Action, Rule
+from headgate.model.roles import Peer, RoleBook
+from headgate.model.state import State
+from headgate.model.types import check_name
+from headgate.model.values import brief
+from headgate.node.config import Files
+from headgate.node.domain import Domain
+from headgate.node.peers import FILE, Peers, PeerStatus
+from headgate.roles.certificates.remote_records import Counts, mirrored
+from headgate.roles.requests.transition import transition
+from headgate.trust.keys import PublicKey
+
+app = typer.Typer(
+    help="Let roles of other domains count here, and let other domains follow roles of ours.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+BOUND: Final = 30
+"""Seconds for which the silence of a peer is borne, unless another number is given."""
+
+_MOST: Final = 50
+"""Lines shown of one kind."""
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What the service is called here.")]
+PrintOption = Annotated[bool, typer.Option("--print", help="Change nothing: print it for a policy directory.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def add(
+    name: NameArgument,
+    key: Annotated[str, typer.Option("--key", metavar="DID", help="The key of the other domain, its broker's.")],
+    domain: DomainOption,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="A gateway of the other domain.")] = "",
+    service: Annotated[
+        str | None, typer.Option("--service", metavar="NAME", help="The service there.", show_default="the same name")
+    ] = None,
+    bound: Annotated[
+        int, typer.Option("--bound", metavar="SECONDS", min=1, help="For how long its silence is borne.")
+    ] = BOUND,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="The TLS certificate of its gateways, if it is their own."),
+    ] = None,
+    printed: PrintOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Let the roles of another domain's service count here, under a name.
+
+    If nothing is heard of it for longer than the bound, what rests on its roles grants nothing until it is heard again.
+    The other domain must let ours follow (`headgate peer allow` there).
+
+    For example:
+
+    `headgate peer add CL --key did:key:z6Mk... --url https://cl.example:8443 --service Login --bound 30 --domain DIR`
+
+    Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
+    """
+    check_text(name, key, url, service)
+    check_name("service", name)
+    peer = Peer(name, PublicKey.from_did(key).did, service or name, bound, url)
+    if printed:
+        said = {"key": peer.key, "service": peer.service, "bound": peer.bound} | ({"url": url} if url else {})
+        _print({"peers": {name: said}})
+        return
+    copied = None if certificate is None else _certificate(certificate, domain, name)
+    if _commit(domain, lambda _: (SetPeer(peer),), f"roles of {name} count here", yes=yes) and copied is not None:
+        path, data = copied
+        _write(path, data)
+        say(f"its TLS certificate is kept in {path}")
+
+
+def remove(name: NameArgument, domain: DomainOption, yes: YesOption = False) -> None:
+    """Let the roles of a service of another domain count no more; what rests on them falls.
+
+    For example:
+
+    `headgate peer remove CL --domain DIR`
+
+    Exit status: 0 applied, 1 not confirmed, 2 refused; then nothing has changed.
+    """
+    check_text(name)
+
+    def changes(state: State) -> tuple[Change, ...]:
+        if name not in state.roles.peers:
+            raise NotFound(f"no peer `{brief(name)}`", remedy="`headgate peer list` has them")
+        return (RemovePeer(name),)
+
+    _commit(domain, changes, f"roles of {name} count no more", yes=yes)
+
+
+def allow(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The other domain: a principal here.")],
+    service: Annotated[str, typer.Option("--service", metavar="NAME", help="The service of ours that it follows.")],
+    domain: DomainOption,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="DID", help="Its key, if it is not a principal here yet.")
+    ] = None,
+    printed: PrintOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Let another domain follow the roles of one of our services, so that they can count there.
+
+    It is told of the records of roles that it was shown, and of no others: a rule lets it subscribe to what concerns
+    it. With `--key` it is made a principal that may connect.
+
+    For example:
+
+    `headgate peer allow orl --service Login --key did:key:z6Mk... --domain DIR`
+
+    Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
+    """
+    check_text(name, service, key)
+    check_name("principal", name)
+    check_name("service", service)
+    did = None if key is None else PublicKey.from_did(key).did
+    if printed:
+        _print(_as_policy((*_known(name, did), *allowing(State(), name, service)), name))
+        return
+
+    def changes(state: State) -> tuple[Change, ...]:
+        if name in state.principals:
+            if did is not None and state.key_of(name) != did:
+                raise AlreadyExists(f"`{brief(name)}` is a principal here with another key", remedy="leave --key out")
+            return allowing(state, name, service)
+        if did is None:
+            raise UnknownName(f"no principal `{brief(name)}`", remedy="give its key with `--key did:key:...`")
+        return (*_known(name, did), *allowing(state, name, service))
+
+    _commit(domain, changes, f"{name} follows {service}", yes=yes)
+
+
+def _known(name: str, did: str | None) -> tuple[Change, ...]:
+    """A principal that may connect, if its key is given."""
+    if did is None:
+        return ()
+    rule = Rule(f"{name} connects", name, frozenset({Action.CONNECT}), "*")
+    return DeclarePrincipal(name), SetKey(name, did), AddRule(rule)
+
+
+# -- committing -----------------------------------------------------------------------------------------------
+
+
+def _commit(domain: Path, changes: Any, note: str, *, yes: bool) -> bool:
+    """Show what would change, ask, and make it so; is it so now?"""
+    with Domain.open(data_directory(domain)) as opened:
+        before = opened.ledger.state()
+        batch = Batch(before.administrator, changes(before), note)
+        made = transition(before, batch, functions=opened.functions(before))
+        plan = Plan(batch, before, made.after, made.batch)
+        shown = describe(plan)
+        if not shown.changes:
+            say(f"nothing to change at version {before.version}")
+            return True
+        _lines("Changes", (one.words for one in shown.changes))
+        _lines("Roles that end", (one.words for one in shown.ended))
+        if not yes and not _confirmed(before.version + 1):
+            say("nothing was changed")
+            raise typer.Exit(1)
+        version = opened.commit(batch, expect=before.version)
+    say(("applied", "bold green"), f" as version {version}; a policy directory that is to be applied must say it too")
+    return True
+
+
+def _confirmed(version: int) -> bool:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
+    return typer.confirm(f"Apply this as version {version}?", err=True)
+
+
+def _lines(title: str, lines: Iterable[str]) -> None:
+    every = list(lines)
+    if not every:
+        return
+    say((title, "bold"))
+    for line in every[:_MOST]:
+        say(f"  {line}")
+    if len(every) > _MOST:
+        say(f"  and {len(every) - _MOST:,} more")
+
+
+def _certificate(certificate: Path, domain: Path, name: str) -> tuple[Path, bytes]:
+    """Where the node looks for a peer's TLS certificate, and what is to stand there."""
+    if "/" in name or name.startswith("."):
+        raise typer.BadParameter(f"--certificate: `{name}` cannot name a file")
+    try:
+        with certificate.open("rb") as file:
+            data = file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
+    except OSError as error:
+        raise NotFound(f"`{certificate}` cannot be read ({error.strerror})") from None
+    if len(data) > MAX_CERTIFICATE_FILE_BYTES or b"BEGIN CERTIFICATE" not in data:
+        raise typer.BadParameter(f"--certificate: `{certificate}` is no certificate in PEM")
+    directory = domain if Files(domain).config.is_file() else domain.parent
+    return Files(directory).peers / f"{name}.crt", data
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})") from None
+
+
+# -- for a policy directory -----------------------------------------------------------------------------------
+
+
+def _as_policy(changes: Sequence[Change], who: str) -> dict[str, Any]:
+    """What changes say of someone, as the keys of a policy directory; the types are Headgate's own, and not policy."""
+    said: dict[str, Any] = {}
+    for change in changes:
+        match change:
+            case SetKey(name, key):
+                said.setdefault("principals", {})[name] = {"key": key}
+            case AddRule(rule) if rule.who == who:
+                said.setdefault("policy", []).append(_rule(rule))
+            case _:
+                pass
+    return said
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    may = sorted(action.value for action in rule.actions)
+    said: dict[str, Any] = {"id": rule.id, "who": rule.who, "may": may[0] if len(may) == 1 else may}
+    if rule.actions != {Action.CONNECT}:
+        said["type"] = rule.type
+    if rule.where != TRUE:
+        said["where"] = render_condition(rule.where)
+    return said
+
+
+def _print(said: dict[str, Any]) -> None:
+    print(yaml.safe_dump({"headgate": 1, **said}, sort_keys=False, allow_unicode=True, width=120), end="")
+
+
+# -- how they stand -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The peers, and which other domains follow how many of our records."""
+
+    peers: tuple[PeerStatus, ...]
+    watchers: dict[str, int]
+
+
+def list_(
+    domain: DomainOption, json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False
+) -> None:
+    """List services of other domains, when each was heard, and what is unknown for its silence.
+
+    For example:
+
+    `headgate peer list --domain DIR`
+    """
+    data = data_directory(domain)
+    with Domain.open(data) as opened:
+        book = opened.ledger.state().roles
+    watchers: dict[str, int] = {}
+    for watch in book.watches:
+        watchers[watch.watcher] = watchers.get(watch.watcher, 0) + 1
+    found = Listed(tuple(_statuses(data / FILE, book, utc_now())), dict(sorted(watchers.items())))
+    if json:
+        print_json(found)
+    else:
+        _show(found, book)
+
+
+def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
+    """How one stands with each; a node that has never run has heard nobody."""
+    if path.is_file():
+        peers = Peers(path)
+        try:
+            return peers.statuses(book, now)
+        finally:
+            peers.close()
+    found = []
+    for name, peer in sorted(book.peers.items()):
+        silent = None if peer.heard is None else max(0.0, (now - peer.heard).total_seconds())
+        states = mirrored(book, name)
+        unknown = sum(1 for state in states.values() if state is None)
+        found.append(PeerStatus(name, peer.service, peer.key, peer.bound, silent, len(states), unknown, Counts()))
+    return found
+
+
+def _show(found: Listed, book: RoleBook) -> None:
+    if not found.peers:
+        say("no peers; `headgate peer add` names one")
+    else:
+        shown = table("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble")
+        for one in found.peers:
+            heard = "never" if one.seconds is None else f"{one.seconds:.0f} s ago"
+            late = one.seconds is None or one.seconds > one.bound
+            shown.add_row(
+                *cells(one.name, one.service, book.peers[one.name].url, f"{heard}{', silent' if late else ''}"),
+                *cells(f"{one.bound} s", str(one.records), str(one.unknown), one.trouble or ""),
+            )
+        out.print(shown)
+    for name, count in found.watchers.items():
+        say(f"{name} follows {count:,} record{'' if count == 1 else 's'} of ours")
+
+
+for word, command in (("add", add), ("list", list_), ("remove", remove), ("allow", allow)):
+    app.command(word)(shows_errors(command))

@@ -1,0 +1,285 @@
+"""`headgate policy check`: what can be proven of a policy.
+
+Guarantees: changes nothing. A rule is named, or an attribute said to be out of sight, only where that is proven; what
+the proof is about is said with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from headgate.analysis.advice import nothing_of_it, unattested, valued
+from headgate.analysis.proofs import Checked, Fault, Finding, Sight, can_see, check_policy, example_state
+from headgate.cli.policy.policy_warnings import Warned, named_by_entrants, warned
+from headgate.cli.shared.common import data_directory, open_domain, out
+from headgate.cli.shared.rendering import (
+    cells,
+    check_text,
+    names,
+    print_json,
+    say,
+    show_condition,
+    show_constant,
+    table,
+)
+from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
+from headgate.decide.truth import PredicateFunction
+from headgate.decide.views import view
+from headgate.lang.render_roles import render_role
+from headgate.ledger import Ledger
+from headgate.model.conditions import TRUE
+from headgate.model.errors import UnknownName
+from headgate.model.limits import WIDER_SECONDS
+from headgate.model.rights import Effect, Rule, Source
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.values import Value, brief, same
+from headgate.node.config import Files
+from headgate.pipeline.index.predicates import Allowed
+from headgate.pipeline.spark.jobs import Paths
+from headgate.scenario.policy import plan_policy, read_policy
+
+_MOST: Final = 50
+"""Lines shown; `--json` has them all."""
+
+_ABOUT: Final = (
+    "the rules, the event policy and the chains that stand now, whatever attributes and roles principals come to have; "
+    "not certificates that nobody has shown, nor whether a rolefile lets anyone enter a role"
+)
+"""What is proven, and what is not looked at."""
+
+_FEW: Final = 3
+_MOST_SECONDS: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy, and the predicates that can be asked."""
+
+    state: State
+    predicates: Mapping[str, PredicateFunction]
+    not_run: tuple[str, ...] = ()
+
+
+def check(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="A policy directory, as it would be applied.", show_default="the ledger's"
+        ),
+    ] = None,
+    domain: Annotated[
+        Path | None,
+        typer.Option(
+            "--domain",
+            metavar="DIR",
+            help="The domain, or its data directory.",
+            envvar="HEADGATE_DOMAIN",
+            show_default="the one the policy stands in, or the current directory",
+        ),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(min=0, help="The ledger's policy at this version; default the newest.")
+    ] = None,
+    sees: Annotated[
+        str | None, typer.Option("--can-see", metavar="TYPE.ATTRIBUTE", help="Can anyone ever see this attribute?")
+    ] = None,
+    outside: Annotated[
+        list[str] | None, typer.Option(metavar="GROUP", help="With --can-see: anyone but its members; may be repeated.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=_MOST_SECONDS, help="How long one proof may take.")
+    ] = WIDER_SECONDS,
+    run_python: RunPython = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Find rules that never count and rules that nobody would miss; or prove who can never see an attribute.
+
+    A rule never counts if its condition can never be true, or if rules before it decide all that it speaks of. It is
+    not needed if everything would stay as it is without it. All rules that are named could be removed together.
+
+    In a domain with identity providers it also warns of every publisher that could publish without an identity
+    statement in force, which `attested: true` in a rule asks for. And it warns of rules that show no attribute, of
+    members of groups that are no principals, and of arguments of roles that whoever enters may name as it likes.
+
+    It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
+    identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor
+    at whether a rolefile lets anyone enter a role. Predicates may answer anything; no Python of the directory runs
+    unless `--run-python` is given.
+
+    For example:
+
+    `headgate policy check policy`
+
+    `headgate policy check --domain /srv/headgate`
+
+    `headgate policy check policy --can-see shop.Sale.card --outside accountants`
+
+    Exit status: 0 nothing found, or nobody can see it; 1 something found, or somebody can; 2 if the policy is refused.
+    Warnings do not count.
+    """
+    check_text(str(directory or ""), sees, *(outside or ()))
+    if outside and sees is None:
+        raise typer.BadParameter("--outside goes with --can-see")
+    if directory is not None and version is not None:
+        raise typer.BadParameter("a directory has no --version; leave one of them out")
+    with ExitStack() as opened:
+        policy = _policy(directory, domain, version, opened, run_python)
+        say_not_run(policy.not_run)
+        if sees is not None:
+            type_name, attribute = _split(policy.state, sees)
+            answer = can_see(
+                policy.state, type_name, attribute, outside or (), predicates=policy.predicates, limit=seconds
+            )
+            _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
+            raise typer.Exit(0 if answer.verdict == "no" else 1)
+        found = check_policy(policy.state, limit=seconds)
+    said = (*unattested(policy.state), *nothing_of_it(policy.state), *valued(policy.state))
+    warnings = warned(said, policy.state) + named_by_entrants(policy.state)
+    _print(found, warnings=warnings) if json else _show(found, policy.state, warnings)
+    raise typer.Exit(1 if found.findings else 0)
+
+
+def _policy(
+    directory: Path | None, domain: Path | None, version: int | None, opened: ExitStack, run_python: bool
+) -> _Policy:
+    """The policy of the ledger; or of a directory, for the domain that it stands in if there is one."""
+    if directory is None:
+        there = opened.enter_context(open_domain(domain or Path()))
+        books = there.books(there.ledger.state())
+        state = books.now if version is None else books.states(version)
+        return _Policy(state, books.predicates(state))
+    beside = directory.resolve().parent
+    if domain is None and not Files(beside).config.is_file():
+        read = read_policy(directory, ADMINISTRATOR, Allowed(run_python))
+        return _Policy(read.state, read.functions, read.not_run)
+    paths = Paths(data_directory(domain or beside))
+    with Ledger.open(paths.ledger) as ledger:
+        now = ledger.state()
+    read = read_policy(directory, now.administrator, allowed_at(paths, now, run_python))
+    return _Policy(plan_policy(now, read).after, read.functions, read.not_run)
+
+
+def _split(state: State, text: str) -> tuple[str, str]:
+    """A type and one of its attributes, out of their names with a dot between."""
+    dots = [at for at, letter in enumerate(text) if letter == "."]
+    for at in reversed(dots):
+        if text[:at] in state.types and text[at + 1 :] in state.types.attributes(text[:at]):
+            return text[:at], text[at + 1 :]
+    known = next((text[:at] for at in reversed(dots) if text[:at] in state.types), None)
+    if known is not None:
+        remedy = f"its attributes are {names(state.types.attributes(known)) or 'none'}"
+        raise UnknownName(f"`{known}` has no attribute `{brief(text[len(known) + 1 :])}`", remedy=remedy)
+    raise UnknownName(f"no event type and attribute `{brief(text)}`", remedy="write it like `shop.Sale.card`")
+
+
+def _print(answer: Checked | Sight, **more: object) -> None:
+    """An answer as JSON, with what it is about."""
+    print_json({**{one.name: getattr(answer, one.name) for one in fields(answer)}, **more, "about": _ABOUT})
+
+
+# -- in words -------------------------------------------------------------------------------------------------
+
+
+def _show(found: Checked, state: State, warnings: tuple[Warned, ...]) -> None:
+    rules = {rule.id: rule for rule in state.rules}
+    never = [one for one in found.findings if one.fault is not Fault.REDUNDANT]
+    needless = [one for one in found.findings if one.fault is Fault.REDUNDANT]
+    for title, findings in (("Rules that never count", never), ("Rules that nobody would miss", needless)):
+        if findings:
+            say((title, "bold yellow"))
+            for line in list(_lines(findings, rules))[:_MOST]:
+                say(f"  {line}")
+            if len(findings) > _MOST:
+                say(f"  and {len(findings) - _MOST:,} more; `--json` has them all")
+    if not found.findings:
+        say(("nothing found", "bold green"), f" in {len(rules):,} rule{'' if len(rules) == 1 else 's'}")
+    if warnings:
+        say(("Warnings", "bold yellow"))
+        for one in warnings[:_MOST]:
+            say(f"  {one.words}")
+    if found.undecided:
+        say(("not decided", "yellow"), f": {_some(found.undecided)}; `--seconds` gives proofs more time")
+    _say_about()
+
+
+def _say_about() -> None:
+    say((f"about {_ABOUT}", "dim"))
+
+
+def _lines(findings: list[Finding], rules: Mapping[str, Rule]) -> Iterator[str]:
+    for one in findings:
+        rule = rules[one.rule]
+        match one.fault:
+            case Fault.NOBODY:
+                yield f"`{rule.id}` speaks to nobody: `{rule.who}` has no members"
+            case Fault.NO_TYPE:
+                yield f"`{rule.id}` speaks of nothing: there is no such type, or none with the attributes it names"
+            case Fault.NEVER_TRUE if rule.effect is Effect.FORBID:
+                yield f"`{rule.id}` forbids nothing: its condition is always false"
+            case Fault.NEVER_TRUE:
+                yield f"`{rule.id}` grants nothing: its condition can never be true"
+            case Fault.SHADOWED:
+                verb = "decide" if len(one.because) > 1 else "decides"
+                yield f"`{rule.id}` comes too late: {_some(one.because)} {verb} all that it speaks of"
+            case Fault.REDUNDANT if rule.effect is Effect.FORBID:
+                yield f"`{rule.id}` takes nothing away"
+            case Fault.REDUNDANT:
+                verb = "grant" if len(one.because) > 1 else "grants"
+                yield f"`{rule.id}` adds nothing: {_some(one.because)} {verb} the same"
+
+
+def _some(ids: tuple[str, ...]) -> str:
+    return names(ids[:_FEW]) + (f" and {len(ids) - _FEW:,} more" if len(ids) > _FEW else "")
+
+
+def _show_sight(answer: Sight, policy: _Policy, attribute: str, type_name: str, outside: list[str]) -> None:
+    but = f" outside {names(outside)}" if outside else ""
+    what = f"`{attribute}` of `{type_name}`"
+    if answer.verdict == "no":
+        say(("no", "bold green"), f": nobody{but} can ever see {what}")
+    elif answer.verdict == "cannot tell":
+        say(
+            ("cannot tell", "bold yellow"), f" whether anybody{but} can ever see {what}; `--seconds` gives it more time"
+        )
+    else:
+        _show_example(answer, policy, what)
+    _say_about()
+
+
+def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
+    event, rule, who = answer.event, answer.rule, answer.principal
+    assert event is not None
+    assert rule is not None
+    assert who is not None
+    once = _once(policy.state.principals[who], answer)
+    by = f"`{rule.id}` of the event policy" if rule.source is Source.POLICY else f"the rule `{rule.id}`{_where(rule)}"
+    say(("yes", "bold red"), f": `{who}` sees {what} by {by}{once}, for example of")
+    seen = view(example_state(policy.state, answer), who, event, policy.predicates, event.origin)
+    visible = frozenset() if seen is None else seen.attributes
+    say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
+    shown = table("", "", "")
+    shown.show_header = False
+    for name, value in event.values.items():
+        mark = Text("seen", "red") if name in visible else Text("hidden", "dim")
+        shown.add_row(*cells(f"    {name}", show_constant(value), mark))
+    out.print(shown)
+
+
+def _once(now: Mapping[str, Value], answer: Sight) -> str:
+    """What someone must come to have or to lose, and to hold; nothing if it sees it as it is."""
+    then = answer.attributes
+    held = f", once it holds {' and '.join(f'`{render_role(one)}`' for one in answer.roles)}" if answer.roles else ""
+    gained = [f"{name} = {show_constant(v)}" for name, v in then.items() if name not in now or not same(now[name], v)]
+    lost = [f"no {name}" for name in now if name not in then]
+    return (f", once it has {', '.join([*gained, *lost])}" if gained or lost else "") + held
+
+
+def _where(rule: Rule) -> str:
+    return "" if rule.where == TRUE else f" (where {show_condition(rule.where)})"

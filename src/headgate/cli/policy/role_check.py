@@ -1,0 +1,360 @@
+"""`headgate role check` and `headgate erdl check`: what is wrong with rolefiles and event policy, before they count.
+
+Guarantees: changes nothing. Every finding has its file and line. Errors are what a ledger would refuse; what cannot be
+read at all is an error too, and what was found before it is still told. A file on its own is checked as far as it goes:
+groups, relations and types are known only from a policy, a scenario or a domain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+import typer
+from rich.text import Text
+
+from headgate.cli.shared.common import data_directory, out
+from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
+from headgate.cli.shared.run_python import RunPython, say_not_run
+from headgate.decide.constraints import RoleFunction, is_monitored
+from headgate.decide.event_policy import parameters
+from headgate.decide.truth import NotRun
+from headgate.lang.rolefile import parse_event_policy, parse_rolefile
+from headgate.model.errors import BadScenario, HeadgateError, NotFound
+from headgate.model.limits import MAX_ROLEFILE_CHARS
+from headgate.model.rolefiles import EventPolicy, Rolefile
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.pipeline.index.predicates import Allowed
+from headgate.roles.requests.transition import next_state
+from headgate.roles.rolefiles.arguments import settle_rolefile
+from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
+from headgate.roles.rolefiles.findings import Finding
+from headgate.roles.rolefiles.kinds import parameter_kinds
+from headgate.scenario.file import load
+from headgate.scenario.policy import MAX_FILES, read_policy
+from headgate.scenario.story import Scenario
+from headgate.scenario.yamlfile import Node, Place, load_yaml
+
+ROLES: Final = ".roles"
+EVENTS: Final = ".erdl"
+_YAML: Final = (".yaml", ".yml")
+_LINE: Final = re.compile(r"\bline ([1-9][0-9]{0,8})\b")
+_COLUMN: Final = re.compile(r"\bcolumn [1-9][0-9]{0,8}\b")
+_STYLES: Final = {"error": "bold red", "warning": "yellow"}
+
+Kind: TypeAlias = Literal["roles", "events"]
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Files `*.roles` and `*.erdl`, scenario files, or a policy directory."),
+]
+PolicyOption = Annotated[
+    Path | None, typer.Option("--policy", metavar="DIR", help="A policy directory whose names the files may use.")
+]
+DomainOption = Annotated[
+    Path | None, typer.Option("--domain", metavar="DIR", help="A domain whose names the files may use.")
+]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Leave with 1 if there are warnings, too.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding and where it is."""
+
+    file: str
+    line: int
+    severity: Literal["error", "warning"]
+    code: str
+    message: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The text of a rolefile or an event policy, and where it stands."""
+
+    kind: Kind
+    service: str
+    text: str
+    place: Place
+
+    def at(self, line: int) -> tuple[str, int]:
+        """The file and the line in it of a line of the text."""
+        said = self.place.inside(f"line {line}").removeprefix(f"{self.place.file}:")
+        found = re.match(r"[0-9]+", said)
+        return self.place.file, self.place.line if found is None else int(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What names may mean; without a state, only what the files themselves say is known."""
+
+    state: State | None = None
+    functions: Mapping[str, RoleFunction] = field(default_factory=dict)
+    run_python: bool = False
+    """May modules beside the files run?"""
+
+
+def check(
+    files: FilesArgument,
+    policy: PolicyOption = None,
+    domain: DomainOption = None,
+    strict: StrictOption = False,
+    run_python: RunPython = False,
+    json: Json = False,
+) -> None:
+    """Check rolefiles and event policy: names, types, statements that never apply, and which of two wins.
+
+    A file `Conf.roles` is the rolefile of the service `Conf`. With `--policy` or `--domain`, its groups, relations,
+    types and other rolefiles are known. No Python that stands beside the files runs unless `--run-python` is given:
+    functions of a service are then known by name alone.
+
+    For example:
+
+    `headgate role check Conf.roles`
+
+    `headgate role check policy --strict`
+
+    `headgate role check Conf.roles Login.roles badges.erdl --domain /srv/headgate`
+
+    Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
+    """
+    tell(check_files(files, ground_of(policy, domain, run_python)), strict=strict, json=json)
+
+
+def tell(found: Sequence[Found], *, strict: bool, json: bool) -> None:
+    """Show findings, and leave with the status that they come to."""
+    if json:
+        print_json(found)
+    else:
+        _show(found)
+    bad = any(one.severity == "error" or strict for one in found)
+    raise typer.Exit(int(bad))
+
+
+# -- what is checked ------------------------------------------------------------------------------------------
+
+
+def check_files(paths: Sequence[Path], ground: Ground, only: Kind | None = None) -> list[Found]:
+    """What is wrong with these files: those of roles and event policy together, directories and scenarios each."""
+    check_text(*map(str, paths))
+    found: list[Found] = []
+    loose = [path for path in paths if not path.is_dir() and path.suffix in (ROLES, EVENTS)]
+    written, unread = _texts(loose)
+    found += [*unread, *_checked(written, ground, only)]
+    for path in paths:
+        if path in loose:
+            continue
+        if not path.is_dir() and path.suffix not in _YAML:
+            raise NotFound(f"`{path}` is neither a rolefile nor event policy", remedy="they end in .roles and .erdl")
+        texts, unread = _texts(_inside(path) if path.is_dir() else [path])
+        own, refused = _own_ground(path, ground.run_python)
+        told = [*unread, *_checked(texts, own, only)]
+        known = any(one.severity == "error" for one in told)
+        found += told if refused is None or known else [*told, refused]
+    return sorted(found, key=lambda one: (one.file, one.severity != "error", one.line))
+
+
+def ground_of(policy: Path | None, domain: Path | None, run_python: bool = False) -> Ground:
+    """What the names of `--policy` or `--domain` mean."""
+    if policy is not None and domain is not None:
+        raise typer.BadParameter("--policy and --domain exclude each other")
+    if policy is not None:
+        read = read_policy(policy, ADMINISTRATOR, Allowed(run_python))
+        return _known(read.state, read.functions, run_python)
+    if domain is None:
+        return Ground(run_python=run_python)
+    from headgate.node.domain import Domain
+
+    with Domain.open(data_directory(domain)) as opened:
+        state = opened.ledger.state()
+        return Ground(state, opened.functions(state), run_python)
+
+
+def _known(state: State, functions: Mapping[str, RoleFunction], run_python: bool) -> Ground:
+    """What names mean; it is said of which functions nothing but the name is known."""
+    say_not_run([name for name, one in functions.items() if isinstance(one, NotRun)])
+    return Ground(state, functions, run_python)
+
+
+def _own_ground(path: Path, run_python: bool) -> tuple[Ground, Found | None]:
+    """What a policy directory or a scenario says that names mean, or why it is refused."""
+    try:
+        if path.is_dir():
+            read = read_policy(path, ADMINISTRATOR, Allowed(run_python))
+            return _known(read.state, read.functions, run_python), None
+        story = load(path, Allowed(run_python))
+        return _known(state_of(story), story.functions, run_python), None
+    except HeadgateError as error:
+        return Ground(), _refused(str(path), error)
+
+
+def state_of(story: Scenario) -> State:
+    """The state at the beginning of a scenario."""
+    return next_state(State(administrator=story.policy.author), story.policy, story.functions)
+
+
+def _refused(file: str, error: HeadgateError) -> Found:
+    """A refusal as a finding; its own place is told where it has one."""
+    place = re.match(r"(?P<file>.+?):(?P<line>[0-9]+)\b", error.place or "")
+    if place is not None:
+        return Found(place["file"], int(place["line"]), "error", error.code, error.message, error.remedy)
+    line = _LINE.search(error.place or "")
+    return Found(file, int(line[1]) if line else 1, "error", error.code, error.message, error.remedy)
+
+
+def _inside(directory: Path) -> list[Path]:
+    """The files of a policy directory, as `policy` reads them."""
+    inner = sorted(one for one in directory.iterdir() if not one.name.startswith("."))
+    below = [one for folder in inner if folder.is_dir() for one in sorted(folder.iterdir())]
+    files = [one for one in (*inner, *below) if one.is_file() and one.suffix in (*_YAML, ROLES, EVENTS)]
+    if len(files) > MAX_FILES:
+        raise BadScenario(f"more than MAX_FILES ({MAX_FILES}) files", place=str(directory))
+    return files
+
+
+def _texts(paths: Sequence[Path]) -> tuple[list[Written], list[Found]]:
+    """The texts of these files, and which of them cannot be read."""
+    found: list[Written] = []
+    unread: list[Found] = []
+    for path in paths:
+        try:
+            found += _in_yaml(path) if path.suffix in _YAML else [_alone(path)]
+        except HeadgateError as error:
+            unread.append(_refused(str(path), error))
+    return found, unread
+
+
+def _alone(path: Path) -> Written:
+    most = 4 * MAX_ROLEFILE_CHARS
+    try:
+        with path.open("rb") as file:
+            raw = file.read(most + 1)
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise BadScenario("the file is not text in UTF-8", place=f"{path}:1") from None
+    if len(raw) > most:
+        raise BadScenario(f"the file is longer than {most} bytes", place=f"{path}:1")
+    kind: Kind = "roles" if path.suffix == ROLES else "events"
+    return Written(kind, path.stem, text, Place(str(path), 1, text=1))
+
+
+def _in_yaml(path: Path) -> Iterator[Written]:
+    top = load_yaml(path).data
+    if not isinstance(top, dict):
+        return
+    roles, events = top.get("roles"), top.get("events")
+    if isinstance(roles, Node):
+        for service, node in roles.mapping().items():
+            yield Written("roles", service, node.text(), node.place)
+    if isinstance(events, Node):
+        yield Written("events", "", events.text(), events.place)
+
+
+# -- checking -------------------------------------------------------------------------------------------------
+
+
+def _checked(written: Sequence[Written], ground: Ground, only: Kind | None) -> Iterator[Found]:
+    """The findings of texts that know each other."""
+    rolefiles: dict[str, Rolefile] = {} if ground.state is None else dict(ground.state.roles.rolefiles)
+    parsed: list[tuple[Written, Rolefile | EventPolicy]] = []
+    for one in written:
+        if only == "roles" and one.kind == "events":
+            continue
+        try:
+            said = parse_rolefile(one.text) if one.kind == "roles" else parse_event_policy(one.text)
+        except HeadgateError as error:
+            yield _unread(one, error)
+            continue
+        parsed.append((one, said))
+        if isinstance(said, Rolefile):
+            rolefiles[one.service] = said
+    for one, said in parsed:
+        if isinstance(said, EventPolicy):
+            yield from _placed(one, _check_events(said, rolefiles, ground))
+        elif only != "events":
+            yield from _placed(one, _check_roles(said, one.service, rolefiles, ground))
+
+
+def _unread(one: Written, error: HeadgateError) -> Found:
+    """Why a text cannot be read, and where in its file."""
+    line, column = _LINE.search(error.place or ""), _COLUMN.search(error.place or "")
+    file, at = one.at(int(line[1]) if line else 1)
+    where = f"{column[0]}: " if column else ""
+    return Found(file, at, "error", error.code, f"{where}{error.message}", error.remedy)
+
+
+def _placed(one: Written, findings: Sequence[Finding]) -> Iterator[Found]:
+    for said in findings:
+        file, line = one.at(max(said.line, 1))
+        yield Found(file, line, said.severity, said.code, said.message, said.remedy)
+
+
+def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile], ground: Ground) -> list[Finding]:
+    state = ground.state
+    if state is None:
+        return check_rolefile(said, service=service, known=rolefiles.get)
+    functions = ground.functions
+    return check_rolefile(
+        settle_rolefile(said, state, rolefiles, functions),
+        service=service,
+        known=rolefiles.get,
+        groups=frozenset(state.groups),
+        relations=_columns(state),
+        functions=functions.keys(),
+        entry_only=[name for name, one in functions.items() if not is_monitored(one)],
+    )
+
+
+def _check_events(said: EventPolicy, rolefiles: Mapping[str, Rolefile], ground: Ground) -> list[Finding]:
+    services: dict[str, Rolefile | None] = {
+        ref.service: None for entry in said.entries for ref in entry.credentials if ref.service is not None
+    }
+    services |= rolefiles
+    state = ground.state
+    if state is None:
+        longest: dict[str, int] = {}
+        for entry in said.entries:
+            longest[entry.event.type] = max(longest.get(entry.event.type, 0), len(entry.event.args))
+        types = {name: tuple(f"parameter {n + 1}" for n in range(count)) for name, count in longest.items()}
+        return check_event_policy(said, types=types, services=services if rolefiles else None)
+    return check_event_policy(
+        said,
+        types={name: tuple(one for one, _ in parameters(state, name)) for name in state.types},
+        services=services,
+        groups=frozenset(state.groups),
+        relations=_columns(state),
+        kinds={name: parameter_kinds(state, name) for name in state.types},
+    )
+
+
+def _columns(state: State) -> dict[str, int | None]:
+    return {name: len(next(iter(rows))) if rows else None for name, rows in state.relations.items()}
+
+
+# -- on the screen --------------------------------------------------------------------------------------------
+
+
+def _show(found: Sequence[Found]) -> None:
+    if not found:
+        say(("nothing found", "bold green"))
+        return
+    for file in dict.fromkeys(one.file for one in found):
+        say((file, "bold"))
+        shown = table("line", "", "what")
+        for one in (each for each in found if each.file == file):
+            told = f"{one.message} [{one.code}]" + (f"\n{one.remedy}" if one.remedy else "")
+            shown.add_row(*cells(str(one.line), Text(one.severity, _STYLES[one.severity]), told))
+        out.print(shown)
+    errors = sum(one.severity == "error" for one in found)
+    say(f"{_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,129 @@
+"""`headgate verify`: recompute every delivery and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from headgate.cli.shared.common import DomainOption, err, on_spark, open_domain, out
+from headgate.cli.shared.rendering import cells, print_json, say, show_constant, table
+from headgate.model.values import Value
+from headgate.pipeline.spark.verify import Copy, Difference, Kind, Report, replay
+from headgate.pipeline.spark.verify import verify as verified
+
+_MOST = 50
+"""Differences shown; `--json` has them all."""
+
+
+def verify(
+    domain: DomainOption,
+    replay_into: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="FILE", help="Also write the recomputed deliveries to a new store."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Recompute all deliveries from the log and the ledger on Spark, and report every difference.
+
+    Leaves with status 1 if anything differs, and with 3 if Spark failed twice and nothing is known. Events that the
+    pipeline has not decided yet are counted, and are no difference.
+
+    For example:
+
+    `headgate verify --domain DIR`
+
+    `headgate verify --replay again.db --domain DIR`
+    """
+    with open_domain(domain) as opened:
+
+        def recompute(session: Any) -> Report:
+            with err.status("looking") as status:
+                return verified(opened.pipeline(session), status.update)
+
+        def write(session: Any) -> int:
+            assert replay_into is not None
+            with err.status(f"replaying into {replay_into}"):
+                return replay(opened.pipeline(session), replay_into)
+
+        report = on_spark(recompute)
+        if replay_into is not None:
+            written = on_spark(write)
+    if replay_into is not None:
+        err.print(Text(f"{written:,} deliveries written to `{replay_into}`"), soft_wrap=True, highlight=False)
+    if json:
+        print_json(report)
+    else:
+        show_report(report)
+    if not report.sound:
+        raise typer.Exit(1)
+
+
+def show_report(report: Report) -> None:
+    """A report in words, ending with one sentence."""
+    if report.differences:
+        shown = table("difference", "event", "subscription", "what")
+        for one in report.differences[:_MOST]:
+            shown.add_row(*cells(one.kind.value, f"{one.stream}:{one.seq}", one.subscription, _what(one)))
+        out.print(shown)
+        if len(report.differences) > _MOST:
+            say(f"and {len(report.differences) - _MOST:,} more; --json has them all")
+        out.print()
+    for stream, count in report.undecided.items():
+        say(f"not decided yet: {_many(count, 'event')} of stream {stream}")
+    say(sentence(report))
+
+
+def sentence(report: Report) -> Text:
+    """The outcome in one sentence."""
+    done = f"{_many(report.deliveries, 'delivery')} of {_many(report.events, 'event')} recomputed: "
+    if report.sound:
+        return Text.assemble(done, ("all as delivered", "bold green"))
+    kinds = [f"{report.count(kind):,} {kind.value}" for kind in Kind if report.count(kind)]
+    return Text.assemble(done, (", ".join(kinds), "bold red"))
+
+
+def _what(one: Difference) -> str:
+    match one.kind:
+        case Kind.MISSING if one.should is not None:
+            return f"{one.should.event} was not delivered: {_view(one.should.view)}"
+        case Kind.EXTRA if one.is_ is not None:
+            return f"{one.is_.event} should not be there: {_view(one.is_.view)}"
+        case Kind.VERSION if one.should is not None and one.is_ is not None:
+            return f"{one.is_.event} has version {one.is_.version}, and should have {one.should.version}"
+        case Kind.ALTERED if one.should is not None and one.is_ is not None:
+            return f"{one.is_.event}: {_altered(one.should, one.is_)}"
+        case _:
+            return one.words
+
+
+def _altered(should: Copy, found: Copy) -> str:
+    told = [
+        f"{what} is {mine}, and should be {theirs}"
+        for what, mine, theirs in (
+            ("its id", found.event, should.event),
+            ("its type", found.type, should.type),
+            ("its publisher", found.publisher, should.publisher),
+            ("its source", found.source, should.source),
+        )
+        if mine != theirs
+    ]
+    for name in {**should.view, **found.view}:
+        mine, theirs = found.view.get(name), should.view.get(name)
+        if mine != theirs:
+            told.append(f"{name} is {show_constant(mine)}, and should be {show_constant(theirs)}")
+    return "; ".join(told)
+
+
+def _view(view: Mapping[str, Value]) -> str:
+    return (
+        ", ".join(f"{name} {show_constant(value)}" for name, value in view.items() if value is not None) or "all null"
+    )
+
+
+def _many(count: int, what: str) -> str:
+    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{count:,} {what if count == 1 else plural}"

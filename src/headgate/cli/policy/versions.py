@@ -1,0 +1,130 @@
+"""`headgate versions`: the history of the policy, with authors, differences and starting points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from headgate.cli.shared.common import DomainOption, open_domain, out
+from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
+from headgate.ledger import Difference, Ledger, StartingPoint
+from headgate.model.errors import NotFound
+
+_MOST = 20
+"""Differences shown for one version; `--json` has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version: who made it, when, why, what it changed and where it starts."""
+
+    version: int
+    author: str
+    time: datetime
+    note: str
+    changes: tuple[str, ...]
+    starts: tuple[StartingPoint, ...]
+
+
+def versions(
+    domain: DomainOption,
+    since: Annotated[int, typer.Option(min=0, help="Only versions after this one.")] = 0,
+    diff: Annotated[
+        tuple[int, int] | None, typer.Option(metavar="A B", help="What is in force at B and was not at A, and so on.")
+    ] = None,
+    principal: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what touched this principal, also through its groups.")
+    ] = None,
+    starting_points: Annotated[
+        bool, typer.Option("--starting-points", help="Only where each version starts in each stream.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Show every control version: its author, its time, what it changed, and where it starts in each stream.
+
+    For example:
+
+    `headgate versions --domain DIR`
+
+    `headgate versions --diff 2 5 --domain DIR`
+
+    `headgate versions --principal smith --since 1 --domain DIR`
+    """
+    if sum((diff is not None, principal is not None, starting_points)) > 1:
+        raise typer.BadParameter("--diff, --principal and --starting-points exclude each other")
+    check_text(principal)
+    with open_domain(domain) as opened:
+        ledger = opened.ledger
+        if since > ledger.version:
+            raise NotFound(f"no version {since} in `{ledger.place}`", remedy=f"there are 0 to {ledger.version}")
+        if diff is not None:
+            found = ledger.difference(*diff)
+            print_json(found) if json else _show_difference(*diff, found)
+        elif starting_points:
+            points = [p for p in ledger.starting_points() if p.version > since]
+            print_json(points) if json else _show_points(points)
+        else:
+            entries = _history(ledger, since, principal)
+            print_json(entries) if json else _show(entries, ledger, principal)
+
+
+def _history(ledger: Ledger, since: int, principal: str | None) -> list[Entry]:
+    starts: dict[int, list[StartingPoint]] = {}
+    for point in ledger.starting_points():
+        starts.setdefault(point.version, []).append(point)
+    if principal is not None:
+        touched = [one for one in ledger.history(principal) if one.version > since]
+        return [
+            Entry(one.version, one.author, one.time, one.note, one.words, tuple(starts.get(one.version, ())))
+            for one in touched
+        ]
+    return [
+        Entry(
+            info.version,
+            info.author,
+            info.time,
+            info.note,
+            tuple(d.words for d in ledger.difference(info.version - 1, info.version)),
+            tuple(starts.get(info.version, ())),
+        )
+        for info in ledger.versions(since)
+    ]
+
+
+def _show(entries: Sequence[Entry], ledger: Ledger, principal: str | None) -> None:
+    if not entries:
+        whom = f" that touched {principal}" if principal is not None else ""
+        say(f"no version{whom} here; the ledger is at version {ledger.version}")
+        return
+    shown = table("version", "author", "time (UTC)", "starts at", "what changed")
+    for one in entries:
+        changes = [one.note, ""] if one.note else []
+        changes += list(one.changes[:_MOST]) or ["nothing"]
+        if len(one.changes) > _MOST:
+            changes.append(f"and {len(one.changes) - _MOST:,} more")
+        starts = "\n".join(f"{p.stream}:{p.seq}" for p in one.starts)
+        shown.add_row(*cells(str(one.version), one.author, _time(one.time), starts, "\n".join(changes)))
+    out.print(shown)
+
+
+def _show_difference(a: int, b: int, found: Sequence[Difference]) -> None:
+    say((f"from version {a} to version {b}", "bold"))
+    for one in found:
+        say(f"  {one.words}")
+    if not found:
+        say("  nothing differs")
+
+
+def _show_points(points: Iterable[StartingPoint]) -> None:
+    shown = table("stream", "version", "first event")
+    for point in points:
+        shown.add_row(*cells(point.stream, str(point.version), str(point.seq)))
+    out.print(shown)
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

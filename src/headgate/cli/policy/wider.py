@@ -1,0 +1,102 @@
+"""`headgate wider`: is one rule over subject attributes wider than another? (Guard II.D and VI)
+
+Guarantees: `wider` is printed, and the status is 0, only where it is proven; a counterexample was put to both rules.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from headgate.cli.shared.common import out
+from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_constant, show_truth, table
+from headgate.decide.wider import Answer, match, wider
+from headgate.lang import parse_condition
+from headgate.model.conditions import Condition
+from headgate.model.errors import BadExpression
+from headgate.model.limits import WIDER_SECONDS
+
+_MOST_SECONDS = 3_600.0
+
+
+class Method(StrEnum):
+    """How the answer is found."""
+
+    AUTO = "auto"
+    VECTOR = "vector"
+    EXACT = "exact"
+
+
+def command(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="The rule that may be wider, such as a policy rule.")],
+    other: Annotated[str, typer.Argument(metavar="RULE", help="The rule it is compared with, such as a requirement.")],
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="`vector` compares attribute by attribute, for comparisons joined by `and`; `exact` takes any rule; "
+            "`auto` tries both."
+        ),
+    ] = Method.AUTO,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=_MOST_SECONDS, help="How long an exact answer may take.")
+    ] = WIDER_SECONDS,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Is the first rule wider than the second: true for every subject for whom the second is true?
+
+    Rules are over subject attributes, such as `$clearance`. If the answer is no, an attribute set is shown for which
+    the second rule is true and the first is not. Quote the rules, so that the shell leaves the `$` alone.
+
+    For example:
+
+    `headgate wider '$clearance = "secret"' '$clearance = "secret" and $nation = "NO"'`
+
+    `headgate wider '$age > 17' '$age = 17..65' --method vector`
+
+    Exit status: 0 wider, 1 not wider or it cannot be told, 2 if a rule is refused.
+    """
+    check_text(rule, other)
+    one, two = _read("first rule", rule), _read("second rule", other)
+    answer = wider(one, two, method=method.value, limit=seconds)
+    if json:
+        print_json(answer)
+    else:
+        _show(answer, one, two)
+    raise typer.Exit(0 if answer.holds else 1)
+
+
+def _read(which: str, text: str) -> Condition:
+    try:
+        return parse_condition(text)
+    except BadExpression as error:
+        raise error.at(which) from None
+
+
+def _show(answer: Answer, rule: Condition, other: Condition) -> None:
+    match answer.verdict:
+        case "wider":
+            say(("wider", "bold green"))
+        case "cannot tell":
+            say(("cannot tell", "bold yellow"), ", which counts as not wider: give it more time with --seconds")
+        case "not wider":
+            say(("not wider", "bold red"))
+            _show_counterexample(answer, rule, other)
+
+
+def _show_counterexample(answer: Answer, rule: Condition, other: Condition) -> None:
+    found = answer.counterexample
+    if found is None:
+        say("  no counterexample: the second rule can never be true, which only the exact method takes into account")
+        return
+    first, second = show_truth(match(rule, found)), show_truth(match(other, found))
+    who = "a subject with" if found else "a subject without attributes"
+    say(f"  for {who}")
+    if found:
+        shown = table("", "")
+        shown.show_header = False
+        for name, value in found.items():
+            shown.add_row(*cells(f"    ${name}", f"= {show_constant(value)}"))
+        out.print(shown)
+    say(f"  the second rule is {second} and the first is {first}")

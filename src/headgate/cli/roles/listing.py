@@ -1,0 +1,440 @@
+"""`headgate role list` and `headgate role show`: who holds what, how it was gained, on what it rests, why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from headgate.cli.roles.graph import pictured
+from headgate.cli.roles.graph_tree import tree
+from headgate.cli.roles.source import Way, role_words
+from headgate.cli.shared.common import out
+from headgate.cli.shared.connection import (
+    BrokerOption,
+    CertificateOption,
+    DirectoryOption,
+    KeyOption,
+    NodeOption,
+    WhoOption,
+)
+from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_truth, table
+from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.ledger import Ledger
+from headgate.model.errors import NotFound
+from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
+from headgate.model.state import State
+from headgate.model.values import brief, render_timestamp
+from headgate.node.domain import Domain
+from headgate.protocol import role_messages as rw
+from headgate.roles.requests.revocation import covers, pending_in
+from headgate.roles.rolefiles.types import describe
+
+_PENDING: Final = "; not in effect until others have as well"
+
+Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A membership as it is shown."""
+
+    id: str
+    role: str
+    holder: str | None
+    state: str
+    record: str
+    statement: str | None = None
+    """What it was entered by; empty if the service gave it, None if that is not told."""
+    supports: tuple[str, ...] = ()
+    appointment: bool = False
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """An election as it is shown."""
+
+    id: str
+    role: str
+    elector: str | None
+    record: str
+    required: tuple[str, ...] = ()
+    until: datetime | None = None
+    revoke_on_exit: bool = False
+    revokers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of roles; `roles` are the arguments of each role of each service, `revoked` what is by role."""
+
+    held: tuple[Held, ...] = ()
+    elections: tuple[Elected, ...] = ()
+    roles: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    revoked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """When something ended, and why."""
+
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A credential, and its ends; one that is no more as it was at last. `revoked` is what was revoked by role."""
+
+    credential: Held | Elected
+    ended: tuple[End, ...] = ()
+    in_force: bool = True
+    revoked: tuple[str, ...] = ()
+
+
+def list_(
+    every: Annotated[
+        bool, typer.Option("--all", help="Also the roles that there are, and what is revoked by role.")
+    ] = False,
+    holder: Annotated[
+        str | None, typer.Option("--holder", metavar="NAME", help="Only of this principal; of a directory alone.")
+    ] = None,
+    json: Json = False,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """List memberships and elections: your own with `--as`, or all of a domain's directory.
+
+    For example:
+
+    `headgate role list --as ann`
+
+    `headgate role list --all --domain DIR`
+
+    `headgate role list --holder ann --domain DIR`
+    """
+    check_text(holder)
+    way = Way(node, who, key, broker, certificate, domain)
+    if way.asks:
+        if holder is not None:
+            raise typer.BadParameter("--holder goes with a directory; a node tells you of your own")
+        with way.client() as client:
+            found = _told(client.roles.overview())
+    else:
+        with way.opened() as opened:
+            found = _kept(opened.ledger.state(), holder)
+    if json:
+        print_json(found)
+        return
+    _show_held(found.held)
+    _show_elections(found.elections)
+    if every:
+        _show_roles(found)
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="ID|SERVICE", help="A membership, an election, or a service.")],
+    json: Json = False,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Show a credential: how it was gained, on what it rests, and why it ended; or a service with its roles.
+
+    For example:
+
+    `headgate role show mk3fd-ann --as ann`
+
+    `headgate role show Conf --domain DIR`
+    """
+    check_text(name)
+    way = Way(node, who, key, broker, certificate, domain)
+    if way.asks:
+        _show_asked(way, name, json=json)
+    else:
+        with way.opened() as opened:
+            _show_read(way, opened, name, json=json)
+
+
+# -- what there is --------------------------------------------------------------------------------------------
+
+
+def _told(told: rw.RolesAnswer) -> Seen:
+    """As a node tells it."""
+    roles = {
+        one.service: {role: [f"{a.name}: {a.type}" for a in args] for role, args in one.roles.items()}
+        for one in told.services
+    }
+    revoked = tuple(map(_revoked_told, told.revoked))
+    return Seen(tuple(map(_held_told, told.held)), tuple(map(_elected_told, told.elections)), roles, revoked)
+
+
+def _held_told(one: rw.MembershipAnswer) -> Held:
+    words = role_words(one.service, one.instance, one.role, one.args)
+    rest = (one.record, one.statement, tuple(one.supports), one.appointment, one.until)
+    return Held(one.id, words, one.holder, one.state, *rest)
+
+
+def _elected_told(one: rw.ElectionAnswer) -> Elected:
+    words = role_words(one.service, one.instance, one.role, one.args)
+    return Elected(one.id, words, one.elector, one.record, tuple(one.required), one.until, one.revoke_on_exit)
+
+
+def _kept(state: State, holder: str | None) -> Seen:
+    """As the ledger has it."""
+    book = state.roles
+    held = [one for one in book.memberships.values() if holder in (None, one.holder)]
+    elections = [one for one in book.elections.values() if holder in (None, one.elector)]
+    roles = {service: _roles_of(book, service) for service in book.rolefiles}
+    return Seen(tuple(map(_held_kept, held)), tuple(map(_elected_kept, elections)), roles, _revoked(book, book.bans))
+
+
+def _revoked(book: RoleBook, bans: Iterable[Ban]) -> tuple[str, ...]:
+    """What was revoked by role, by whom, and whether that is in effect."""
+    is_pending = pending_in(book)
+    return tuple(
+        sorted(
+            _revoked_words(role_words(one.service, one.instance, one.role, one.args), one.revoker, one.by)
+            + (_PENDING if is_pending(one) else "")
+            for one in bans
+        )
+    )
+
+
+def _revoked_words(role: str, revoker: str, by: str) -> str:
+    return f"{role}, by {by} as {revoker}" if by else f"{role}, by {revoker}"
+
+
+def _revoked_told(one: rw.RoleRevokedAnswer) -> str:
+    words = role_words(one.service, one.instance, one.role, rw.arguments_of(one.args))
+    return f"{words}, by you as {one.revoker}{_PENDING if one.pending else ''}"
+
+
+def _held_kept(one: Membership) -> Held:
+    words = role_words(one.service, one.instance, one.role, one.args)
+    return Held(
+        *(one.id, words, one.holder, show_truth(one.state), reference_text(one.record)),
+        *(one.statement, one.supports, one.appointment, one.until),
+    )
+
+
+def _elected_kept(one: Election) -> Elected:
+    words = role_words(one.service, one.instance, one.role, one.args)
+    required = tuple(map(render_role, one.required))
+    rest = (required, one.until, one.revoke_on_exit, one.revokers)
+    return Elected(one.id, words, one.elector, reference_text(one.record), *rest)
+
+
+def _roles_of(book: RoleBook, service: str) -> dict[str, list[str]]:
+    return {
+        role: [f"{a['name']}: {a['type']}" for a in args] for role, args in describe(book.rolefiles[service]).items()
+    }
+
+
+# -- lists ----------------------------------------------------------------------------------------------------
+
+
+def _show_held(held: Sequence[Held]) -> None:
+    if not held:
+        say("no memberships")
+        return
+    shown = table("id", "role", "holder", "", "until")
+    for one in held:
+        notes = f"{one.state}{', appointment' if one.appointment else ''}"
+        shown.add_row(*cells(one.id, one.role, one.holder or "", notes, _time(one.until)))
+    out.print(shown)
+
+
+def _show_elections(elections: Sequence[Elected]) -> None:
+    if not elections:
+        return
+    say()
+    shown = table("id", "elects to", "elector", "whoever holds", "until")
+    for one in elections:
+        required = " and ".join(one.required) or "anything"
+        shown.add_row(*cells(one.id, one.role, one.elector or "", required, _time(one.until)))
+    out.print(shown)
+
+
+def _show_roles(found: Seen) -> None:
+    for service, roles in found.roles.items():
+        say()
+        say((service, "bold"))
+        for line in _role_lines(roles):
+            say(f"  {line}")
+    if found.revoked:
+        say()
+        say(("revoked by role, until reinstated", "bold"))
+        for line in found.revoked:
+            say(f"  {line}")
+
+
+def _role_lines(roles: dict[str, list[str]]) -> Iterator[str]:
+    for role, args in roles.items():
+        yield f"{role}({', '.join(args)})" if args else role
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else render_timestamp(moment)
+
+
+# -- one ------------------------------------------------------------------------------------------------------
+
+
+def _show_asked(way: Way, name: str, *, json: bool) -> None:
+    with way.client() as client:
+        told = client.roles.overview()
+        held = [_held_told(one) for one in told.held if one.id == name]
+        elected = [_elected_told(one) for one in told.elections if one.id == name]
+        service = client.roles.rolefile(name) if not held and not elected and _is_service(told, name) else None
+    if service is not None:
+        roles = {role: [f"{a.name}: {a.type}" for a in args] for role, args in service.roles.items()}
+        revoked = tuple(_revoked_told(one) for one in told.revoked if one.service == name)
+        _show_service(name, roles, service.statements, None, revoked, json=json)
+        return
+    found: list[Held | Elected] = [*held, *elected]
+    if not found:
+        raise NotFound(f"you have no credential `{brief(name)}`, and there is no such service", remedy="list them")
+    _show_story(way, Story(found[0]), json=json)
+
+
+def _is_service(told: rw.RolesAnswer, name: str) -> bool:
+    return any(one.service == name for one in told.services)
+
+
+def _show_read(way: Way, opened: Domain, name: str, *, json: bool) -> None:
+    state = opened.ledger.state()
+    found = _story(opened.ledger, state, name)
+    if found is not None:
+        _show_story(way, found, json=json)
+        return
+    book = state.roles
+    held = [one for one in book.memberships.values() if one.service == name]
+    if name not in book.rolefiles and not held and name not in book.peers:
+        remedy = "`headgate role list --all` has what there is"
+        raise NotFound(f"no membership, election or service `{brief(name)}`", remedy=remedy)
+    roles = _roles_of(book, name) if name in book.rolefiles else {}
+    text = render_rolefile(book.rolefiles[name]) if name in book.rolefiles else None
+    revoked = _revoked(book, [one for one in book.bans if one.service == name])
+    _show_service(name, roles, text, len(held), revoked, json=json)
+
+
+def _story(ledger: Ledger, state: State, id: str) -> Story | None:
+    """A credential of the ledger, as it is or as it was at last."""
+    ends = tuple(End(version, reason) for version, reason in ledger.endings(id))
+    now = _credential(state, id)
+    if now is not None:
+        return Story(now, ends, revoked=_revocations_of(state, state, id))
+    if not ends:
+        return None
+    before = ledger.state(ends[-1].version - 1)
+    last = _credential(before, id)
+    return None if last is None else Story(last, ends, in_force=False, revoked=_revocations_of(before, state, id))
+
+
+def _revocations_of(before: State, now: State, id: str) -> tuple[str, ...]:
+    """The revocations by role that now stand against what a membership is, or was."""
+    one = before.roles.memberships.get(id)
+    if one is None:
+        return ()
+    office = one.service, one.instance, one.role
+    about = [ban for ban in now.roles.bans if (ban.service, ban.instance, ban.role) == office]
+    return _revoked(now.roles, [ban for ban in about if covers(ban.args, one.args)])
+
+
+def _credential(state: State, id: str) -> Held | Elected | None:
+    if id in state.roles.memberships:
+        return _held_kept(state.roles.memberships[id])
+    return _elected_kept(state.roles.elections[id]) if id in state.roles.elections else None
+
+
+def _show_service(
+    name: str,
+    roles: dict[str, list[str]],
+    statements: str | None,
+    held: int | None,
+    revoked: Sequence[str],
+    *,
+    json: bool,
+) -> None:
+    if json:
+        print_json({"service": name, "roles": roles, "statements": statements, "held": held, "revoked": revoked})
+        return
+    say(("service     ", ""), (name, "bold"))
+    if held is not None:
+        say(f"held        {held:,} membership{'' if held == 1 else 's'}")
+    for number, line in enumerate(_role_lines(roles)):
+        say(f"{'' if number else 'roles':12}{line}")
+    for number, line in enumerate(revoked):
+        say(f"{'' if number else 'revoked':12}{line}")
+    if statements is not None:
+        say()
+        say(statements.rstrip("\n"))
+    elif held is not None:
+        say("it has no rolefile here: its roles are given by `headgate role grant`, or are another domain's")
+
+
+def _show_story(way: Way, story: Story, *, json: bool) -> None:
+    if json:
+        print_json(story)
+        return
+    shown = table("", "")
+    shown.show_header = False
+    for name, value in _rows(story):
+        shown.add_row(*cells(name, value))
+    out.print(shown)
+    if not story.in_force:
+        return
+    say()
+    say(("what it rests on", "bold"))
+    for line in tree(pictured(way, story.credential.id), story.credential.id):
+        out.print(line, highlight=False, soft_wrap=True)
+
+
+def _rows(story: Story) -> Iterator[tuple[str, Any]]:
+    one = story.credential
+    yield "id", one.id
+    if isinstance(one, Held):
+        yield "role", one.role
+        if one.holder is not None:
+            yield "holder", one.holder
+        yield "state", one.state if story.in_force else "ended"
+        yield "gained", _gained(one)
+        if one.supports:
+            yield "with", ", ".join(one.supports)
+    else:
+        yield "elects to", one.role
+        if one.elector is not None:
+            yield "elector", one.elector
+        yield "state", "in force" if story.in_force else "ended"
+        yield "whoever holds", " and ".join(one.required) or "anything"
+        if one.revokers:
+            yield "also revoked by", ", ".join(one.revokers)
+        if one.revoke_on_exit:
+            yield "ends", "with the elector's own role"
+    if one.until is not None:
+        yield "until", render_timestamp(one.until)
+    yield "record", one.record
+    for line in story.revoked:
+        yield "revoked", line
+    for end in story.ended:
+        yield "ended", f"by version {end.version}: {end.reason}"
+
+
+def _gained(one: Held) -> str:
+    if one.appointment:
+        return "by appointment"
+    if one.statement is None:
+        return "by a statement that is not told" if one.supports else "given by the service, or how is not told"
+    return f"by {one.statement}" if one.statement else "given by the service itself"

@@ -1,0 +1,538 @@
+"""`headgate role`: enter, leave, elect, revoke and give roles at a node, and look at them.
+
+Guarantees: whatever is asked for is decided by the node, and a refusal says of which class it is: fraud, misuse,
+revocation or credentials. Certificates go to new files or to standard output, and nothing else does where they go.
+Leaves out: what a role gives, which is policy.
+"""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headgate.cli.policy import role_check
+from headgate.cli.roles import graph as role_graph
+from headgate.cli.roles import listing as role_shown
+from headgate.cli.roles.source import Way, arguments_of, judged, role_words
+from headgate.cli.shared.common import shows_errors, utc_now
+from headgate.cli.shared.connection import (
+    BrokerOption,
+    CertificateOption,
+    DirectoryOption,
+    KeyOption,
+    NodeOption,
+    WhoOption,
+)
+from headgate.cli.shared.rendering import check_text, say
+from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
+from headgate.lang.rolefile import parse_role
+from headgate.model.arguments import load_argument
+from headgate.model.errors import BadExpression, BadStatement, HeadgateError
+from headgate.model.rolefiles import Argument, Given, Variable
+from headgate.model.values import brief, render_timestamp
+from headgate.protocol import role_messages as rw
+from headgate.trust import role_statements as statements
+from headgate.trust.bags import said_kind
+from headgate.trust.statements import Form, said_payload
+
+app = typer.Typer(
+    help="Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+ServiceArgument = Annotated[str, typer.Argument(metavar="SERVICE", help="The service that the role is of.")]
+RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="The role.")]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ARGS]...",
+        help="Its arguments: `dm`, `3`, `{rw}`, `_` for one that is left open.",
+        show_default="all open",
+    ),
+]
+GivenArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments: `dm`, `3`, `{rw}`.", show_default="none")
+]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The membership or election, as `list` has it.")]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="ID|FILE",
+        help="Show this: a membership, an election or a certificate's file; may be repeated.",
+        show_default="all memberships that you hold",
+    ),
+]
+InstanceOption = Annotated[
+    str, typer.Option("--instance", metavar="NAME", help="The instance of the service.", show_default="the only one")
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save", metavar="FILE", help="A new file for the certificate; - for standard output.")
+]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long, such as `8h` or `30d`.")]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Until when, such as `2027-01-01T00:00:00Z`.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a certificate says that it is about; nobody has vouched for it."""
+
+    service: str
+    instance: str
+    election: str | None
+    role: str
+    args: tuple[Any, ...]
+
+
+# -- gaining and leaving --------------------------------------------------------------------------------------
+
+
+def enter(
+    service: ServiceArgument,
+    role: RoleArgument,
+    args: ArgsArgument = None,
+    with_: WithOption = None,
+    instance: InstanceOption = "",
+    save: SaveOption = None,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Enter a role, by what you hold.
+
+    For example:
+
+    `headgate role enter Conf Member --as dm`
+
+    `headgate role enter Met npTracker _ 'AE05 XYZ' --with mk3fd-order --save tracker.jwt --as smith`
+
+    Exit status: 0 entered, 1 if the role is denied, 2 if that could not be found out.
+    """
+    check_text(service, role, instance, *(args or ()), *(with_ or ()))
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        using = None if with_ is None else _shown(with_)
+        given = arguments_of(args) if args else None
+        told = client.roles.enter(service, role, given, using=using, instance=instance)
+    _entered("entered", told, save)
+
+
+def accept(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A delegation certificate; - for standard input.")],
+    args: ArgsArgument = None,
+    with_: WithOption = None,
+    save: SaveOption = None,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Enter the role to which a delegation certificate elects you.
+
+    For example:
+
+    `headgate role accept invitation.jwt --as jim`
+
+    Exit status: 0 entered, 1 if the role is denied, 2 if that could not be found out.
+    """
+    check_text(*(args or ()), *(with_ or ()))
+    text = read_one(file).text
+    said = _said(text, str(file), statements.DELEGATION)
+    given = list(said.args) if not args else arguments_of(args)
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        using = (rw.ALL,) if with_ is None else tuple(_shown(with_))
+        told = client.roles.accept(said.service, said.role, text, given or None, using=using, instance=said.instance)
+    _entered("entered", told, save)
+
+
+def exit_(
+    id: IdArgument,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Give a membership of your own up; what rests on it falls with it.
+
+    For example:
+
+    `headgate role exit mk3fd-ann --as ann`
+    """
+    check_text(id)
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        client.roles.exit(id)
+    say(("left", "bold green"), f" {id}")
+
+
+def renew(
+    service: ServiceArgument,
+    id: IdArgument,
+    save: SaveOption = STANDARD,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Get a fresh certificate for a membership that you still hold, to show elsewhere.
+
+    For example:
+
+    `headgate role renew Login mk3fd-ann --save ann.jwt --as ann`
+    """
+    check_text(service, id)
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        told = client.roles.renew(service, id=id)
+    _entered("renewed", told, save)
+
+
+def present(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A role certificate of another domain.")],
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Show a role certificate of another domain, so that the role counts here; that domain must be a peer.
+
+    For example:
+
+    `headgate role present login.jwt --as ann --domain cl`
+
+    Exit status: 0 it counts, 1 if it is denied, 2 if that could not be found out.
+    """
+    text = read_one(file).text
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        told = client.roles.present(text)
+    for one in told.memberships:
+        words = role_words(one.service, one.instance, one.role, one.args)
+        say(("counts", "bold green"), f" {one.id}: {words} ({one.state})")
+
+
+def grant(
+    service: ServiceArgument,
+    role: RoleArgument,
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help="The principal.")],
+    args: GivenArgument = None,
+    appointment: Annotated[bool, typer.Option("--appointment", help="Appoint: it outlives sessions.")] = False,
+    for_: ForOption = None,
+    until: UntilOption = None,
+    instance: InstanceOption = "",
+    save: SaveOption = None,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Give someone a role for the service's own reasons, or appoint; that is for the administrator.
+
+    For example:
+
+    `headgate role grant Login LoggedOn ann ely --to ann --as administrator`
+
+    `headgate role grant Court courtOrder case-7 'AE05 XYZ' --to smith --appointment --for 30d --as administrator`
+    """
+    check_text(service, role, to, instance, *(args or ()))
+    end = _end(for_, until)
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        told = client.roles.grant(
+            service, role, to, arguments_of(args or ()), appointment=appointment, until=end, instance=instance
+        )
+    _entered("appointed" if appointment else "given", told, save)
+
+
+# -- electing and revoking ------------------------------------------------------------------------------------
+
+
+def elect(
+    service: ServiceArgument,
+    role: RoleArgument,
+    args: ArgsArgument = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="ROLE", help="What the elected must hold; may be repeated: all of them."),
+    ] = None,
+    anyone: Annotated[bool, typer.Option("--anyone", help="Elect whoever has the certificate.")] = False,
+    for_: ForOption = None,
+    until: UntilOption = None,
+    revoke_on_exit: Annotated[bool, typer.Option("--revoke-on-exit", help="It ends with your own role.")] = False,
+    with_: WithOption = None,
+    instance: InstanceOption = "",
+    save: SaveOption = None,
+    revocation: Annotated[
+        Path | None, typer.Option("--revocation", metavar="FILE", help="A new file for the revocation certificate.")
+    ] = None,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Elect others to a role; prints the delegation certificate to hand on, and the one to take it back with.
+
+    For example:
+
+    `headgate role elect Conf Member --to "Login.LoggedOn('jim', _)" --save invitation.jwt --as jmb`
+
+    `headgate role elect Conf Member --anyone --for 8h --revoke-on-exit --as jmb`
+
+    Exit status: 0 elected, 1 if you may not, 2 if that could not be found out.
+    """
+    check_text(service, role, instance, *(args or ()), *(to or ()), *(with_ or ()))
+    if bool(to) == anyone:
+        raise typer.BadParameter("say who is elected: either --to ROLE, what they hold, or --anyone")
+    end = _end(for_, until)
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        told = client.roles.elect(
+            service,
+            role,
+            arguments_of(args) if args else None,
+            to=to or (),
+            anyone=anyone,
+            until=end,
+            revoke_on_exit=revoke_on_exit,
+            using=None if with_ is None else _shown(with_),
+            instance=instance,
+        )
+    one = told.election
+    words = role_words(one.service, one.instance, one.role, one.args)
+    if save is not None or revocation is not None:
+        say(("elected", "bold green"), f" to {words}: election {one.id}")
+    for text, path, what in ((told.delegation, save, "delegation"), (told.revocation, revocation, "revocation")):
+        if text is not None:
+            hand_out(text, path, f"{what} certificate of election {one.id}, to {words}")
+    if told.delegation is None:
+        say(f"there is no certificate, because you have no key; the election is {one.id}")
+
+
+def pass_(
+    id: IdArgument,
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help="Another holder of the elector's role.")],
+    save: SaveOption = STANDARD,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Let another holder of the elector's role take an election of yours back, too.
+
+    For example:
+
+    `headgate role pass mk3fd-jmb --to rmn --save rmn-revokes.jwt --as jmb`
+    """
+    check_text(id, to)
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        told = client.roles.pass_revocation(id, to)
+    if told.revocation is None:
+        say(("passed", "bold green"), f" on to {to}, who has no key and needs no certificate")
+        return
+    hand_out(told.revocation, save, f"revocation certificate of election {told.election}, for {to}")
+
+
+def revoke(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID|FILE|SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
+            help="An election or its certificate; or a role, in which `_` stands for any argument.",
+        ),
+    ],
+    with_: WithOption = None,
+    instance: InstanceOption = "",
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Take back an election, by its id or certificate; or revoke a role that a rolefile lets yours revoke.
+
+    A role that was revoked by role cannot be entered again until it is reinstated. Where a rolefile asks for several
+    who revoke, nothing ends until the others have. The administrator may end any membership or election by its id.
+
+    For example:
+
+    `headgate role revoke mk3fd-jmb --as jmb`
+
+    `headgate role revoke take-back.jwt --as rmn`
+
+    `headgate role revoke Meeting Candidate bob --as rmn`
+
+    `headgate role revoke "Hospital.Override('dan', _)" --as chief`
+
+    Exit status: 0 revoked, 1 if you may not, 2 if that could not be found out.
+    """
+    check_text(instance, *what, *(with_ or ()))
+    way = Way(node, who, key, broker, certificate, domain)
+    named = _role_named(what, instance)
+    if named is not None:
+        service, place, role, args = named
+        with judged(), way.client() as client:
+            using = None if with_ is None else _shown(with_)
+            version = client.roles.revoke_role(service, role, args, using=using, instance=place)
+            pending = any(
+                one.pending and (one.service, one.instance, one.role) == (service, place, role)
+                for one in client.roles.overview().revoked
+            )
+        then = "once others have as well" if pending else "until it is reinstated"
+        say(("revoked", "bold green"), f" {role_words(service, place, role, args)} by version {version}, {then}")
+        return
+    if with_ is not None or instance:
+        raise typer.BadParameter("--with and --instance go with SERVICE and ROLE")
+    id, text = _election(what[0])
+    with judged(), way.client() as client:
+        version = client.roles.revoke(id=id, certificate=text)
+    say(("revoked", "bold green"), f" {id or what[0]} by version {version}")
+
+
+def reinstate(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
+            help="A role with the arguments it was revoked with, of which `_` is open.",
+        ),
+    ],
+    with_: WithOption = None,
+    instance: InstanceOption = "",
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+) -> None:
+    """Let a role that was revoked by role be entered again.
+
+    For example:
+
+    `headgate role reinstate Meeting Candidate bob --as rmn`
+
+    `headgate role reinstate "Hospital.Override('dan', _)" --as chief`
+    """
+    check_text(instance, *what, *(with_ or ()))
+    named = _role_named(what, instance)
+    if named is None:
+        raise typer.BadParameter("name a service and a role, or write them as `Service.Role('a', _)`")
+    service, place, role, given = named
+    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+        using = None if with_ is None else _shown(with_)
+        version = client.roles.reinstate(service, role, given, using=using, instance=place)
+    say(("reinstated", "bold green"), f" {role_words(service, place, role, given)} by version {version}")
+
+
+# -- what is shown and what is told ---------------------------------------------------------------------------
+
+
+def _end(for_: str | None, until: str | None) -> datetime | None:
+    return validity_of(utc_now(), for_, until).until
+
+
+def _shown(given: Iterable[str]) -> list[str]:
+    """What is shown: ids as they are, and the certificates of files."""
+    return [read_one(Path(one)).text if Path(one).is_file() else one for one in given]
+
+
+def _role_named(what: Sequence[str], instance: str) -> tuple[str, str, str, list[Argument | None]] | None:
+    """The service, instance, role and arguments that are named, in words or as rolefiles write them."""
+    if len(what) > 1:
+        return what[0], instance, what[1], arguments_of(what[2:])
+    if Path(what[0]).is_file():
+        return None
+    try:
+        ref = parse_role(what[0])
+    except BadExpression:
+        if "(" in what[0]:
+            raise
+        return None
+    if ref.service is None:
+        if ref.args:
+            raise typer.BadParameter(f"`{what[0]}` has no service: write it as `Service.{what[0]}`")
+        return None
+    if any(isinstance(term, Variable) and term.name != "_" for term in ref.args):
+        raise typer.BadParameter("text stands in quotes, as in `'dan'`, and what may be anything is `_`")
+    place = ref.instance.value if isinstance(ref.instance, Given) else instance
+    return ref.service, str(place), ref.role, [one.value if isinstance(one, Given) else None for one in ref.args]
+
+
+def _election(given: str) -> tuple[str | None, str | None]:
+    """The id of what is taken back, or the revocation certificate in a file."""
+    if not Path(given).is_file():
+        return given, None
+    text = read_one(Path(given)).text
+    if said_kind(text) == statements.DELEGATION.typ:
+        return _said(text, given, statements.DELEGATION).election, None
+    if said_kind(text) == statements.REVOCATION.typ:
+        return None, text
+    raise BadStatement(
+        "it is neither a delegation nor a revocation certificate",
+        reason="wrong-type",
+        place=given,
+        remedy="a membership of your own is given up by `headgate role exit ID`",
+    )
+
+
+def _said(text: str, place: str, form: Form) -> Said:
+    """What a certificate says, so that it can be shown to the right service, which judges it."""
+    try:
+        if said_kind(text) != form.typ:
+            raise BadStatement(f"a statement `{brief(said_kind(text))}` is no `{form.typ}`", reason="wrong-type")
+        said = json_.loads(said_payload(text, form))
+        election = said.get("election")
+        args = tuple(None if one is None else load_argument(one) for one in said["args"])
+        return Said(str(said["service"]), str(said["instance"]), election, str(said["role"]), args)
+    except HeadgateError as error:
+        raise error.at(place) from None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise BadStatement("the certificate does not say what it is for", reason="malformed", place=place) from None
+
+
+def _entered(does: str, told: rw.CertificateAnswer, save: Path | None) -> None:
+    """Say what is held from now on, and hand the certificate out if that was asked for."""
+    lines = []
+    for one in told.memberships:
+        until = "" if one.until is None else f", until {render_timestamp(one.until)}"
+        lines.append(f"{one.id}: {role_words(one.service, one.instance, one.role, one.args)}{until}")
+    if save == STANDARD and told.certificate is not None:
+        hand_out(told.certificate, save)
+        return
+    for line in lines:
+        say((does, "bold green"), f" {line}")
+    if save is not None and told.certificate is not None:
+        good = "" if told.expires is None else f", good until {render_timestamp(told.expires)}"
+        hand_out(told.certificate, save, f"certificate{good}")
+    elif save is not None:
+        say("there is no certificate: the holder has no key")
+
+
+for word, command in (
+    *(("check", role_check.check), ("list", role_shown.list_), ("show", role_shown.show)),
+    *(("graph", role_graph.role_graph), ("enter", enter), ("accept", accept), ("exit", exit_), ("renew", renew)),
+    *(("present", present), ("elect", elect), ("pass", pass_), ("revoke", revoke), ("reinstate", reinstate)),
+    ("grant", grant),
+):
+    app.command(word)(shows_errors(command))

@@ -1,0 +1,1 @@
+"""Commands about keys and signed statements: `keys`, `cert`, `identity`, `type`, `token`."""

@@ -1,0 +1,413 @@
+"""`headgate identity`: what an identity provider says of its members, guests and servers, for a short time.
+
+Guarantees: nothing is issued that would be refused elsewhere, and a guest gets exactly what the mapping gives. A signed
+text goes to standard output or a new file. Verifying leaves with 0 if the statement holds, and the rule if one was
+asked about; with 1 if not, or if it was revoked; with 2 if it could not be found out. Whether revocation could be
+checked is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import eq
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from headgate.cli.shared.common import fail, shows_errors, utc_now
+from headgate.cli.shared.rendering import check_text, print_json, say, show_truth, show_value
+from headgate.cli.shared.times import moment_of
+from headgate.cli.statements.certificate_rendering import say_legend, validity_words
+from headgate.cli.statements.keys import Json, KeysOption, PassphraseFile
+from headgate.cli.statements.list_check import Checked, check_lists, lists_beside, say_checked
+from headgate.cli.statements.statement_files import (
+    AtOption,
+    AudienceOption,
+    FilesArgument,
+    HeardOption,
+    Names,
+    OutOption,
+    SignerOption,
+    SubjectOption,
+    Written,
+    condition_of,
+    hand_out,
+    pieces,
+    read_all,
+    read_one,
+    signer,
+    validity_of,
+    value_of,
+)
+from headgate.cli.statements.statement_rendering import show_all
+from headgate.decide.requirements import check_requirement, match
+from headgate.lang.render import render_condition
+from headgate.model.authority import Identity, Provider, RevocationList
+from headgate.model.conditions import Condition
+from headgate.model.errors import BadStatement, Expired, HeadgateError, NotFound, Revoked
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.values import Value, brief
+from headgate.scenario.authority import Keys, read_providers
+from headgate.scenario.yamlfile import load_yaml
+from headgate.trust import revocations
+from headgate.trust.bags import said_kind
+from headgate.trust.guests import cross_domain, guest, read_crossing, verify_server
+from headgate.trust.identities import issue_identity, read_identity, verify_identity
+from headgate.trust.revocations import verify_revocations
+
+app = typer.Typer(
+    help="Attest who is who: attributes and policy rules of members, guests and servers.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_SHORT: Final = "1h"
+"""How long statements are good, where nothing is said."""
+_REFUSALS: Final = (BadStatement, Expired, Revoked)
+_NOBODY: Final = "nobody was named to believe"
+_WORDS: Final = {
+    "wrong-issuer": "whoever vouches for its provider is not the one that you believe",
+    "guest-of-guest": "it is about a guest of the provider that is vouched for, and not a member",
+}
+"""Why a statement through another provider does not hold, by reason."""
+
+AttributesOption = Annotated[
+    str, typer.Option("--attributes", metavar="NAME=VALUE", help="What is attested, with commas between.")
+]
+RuleOption = Annotated[
+    str | None,
+    typer.Option("--policy-rule", metavar="RULE", help='The widest that its events may go, such as `$nation = "NO"`.'),
+]
+ShortOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is good, a day at most.")]
+ProvidersOption = Annotated[
+    Path,
+    typer.Option(
+        "--providers", metavar="FILE", help="A YAML file with `providers`: whom you trust, and how you map attributes."
+    ),
+]
+AnchorOption = Annotated[
+    str | None,
+    typer.Option("--provider", metavar="WHO", help="The provider to believe.", show_default="nobody"),
+]
+AskedRule = Annotated[
+    str | None, typer.Option("--rule", metavar="RULE", help="Ask whether this rule holds of the attributes too.")
+]
+
+
+# -- issuing --------------------------------------------------------------------------------------------------
+
+
+def issue(
+    who: SignerOption,
+    to: SubjectOption,
+    attributes: AttributesOption = "",
+    policy_rule: RuleOption = None,
+    for_: ShortOption = _SHORT,
+    audience: AudienceOption = None,
+    out: OutOption = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Attest a member's key, attributes and policy rule.
+
+    For example:
+
+    `headgate identity issue --as norway --to ola --attributes "nation=NO,clearance=secret" --for 8h -o ola.jwt`
+
+    `headgate identity issue --as norway --to ola --attributes nation=NO --policy-rule '$nation = "NO"'`
+    """
+    check_text(to, attributes, policy_rule, *(audience or ()))
+    names, now = Names(keys), utc_now()
+    rule = _rule(policy_rule, "--policy-rule")
+    subject = names.did(to, "--to")
+    given = _attributes(attributes)
+    validity = validity_of(now, for_, None)
+    by = signer(who, names.keyring, passphrase_file).key
+    text = issue_identity(
+        by,
+        subject=subject,
+        attributes=given,
+        validity=validity,
+        now=now,
+        policy_rule=rule,
+        audience=audience or (),
+    )
+    hand_out(text, out, *_said(text, names))
+
+
+def guest_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The statement from home.")],
+    who: SignerOption,
+    providers: ProvidersOption,
+    policy_rule: RuleOption = None,
+    heard_by: Annotated[
+        str | None, typer.Option("--heard-by", metavar="DOMAIN", help="The name under which it is addressed to you.")
+    ] = None,
+    audience: AudienceOption = None,
+    out: OutOption = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Take a member of another community in as a guest, with the attributes that your mapping gives it.
+
+    The file with `providers` is one that a policy directory has too:
+    `providers: [{name: norway, as: DID, mapping: {nation: nation, gradering: {to: clearance,
+    values: [[HEMMELIG, secret]]}}}]`. What the mapping does not name is left out.
+
+    For example:
+
+    `headgate identity guest ola.jwt --as italy --providers trust.yaml -o guest.jwt`
+    """
+    check_text(policy_rule, heard_by, *(audience or ()))
+    names = Names(keys)
+    rule = _rule(policy_rule, "--policy-rule")
+    home = read_one(file)
+    try:
+        issuer = read_identity(home.text).value.issuer
+        provider = _provider(providers, issuer, names)
+        by = signer(who, names.keyring, passphrase_file).key
+        text = guest(
+            home.text,
+            home=provider,
+            host=by,
+            now=utc_now(),
+            policy_rule=rule,
+            heard_by=heard_by,
+            audience=audience or (),
+        )
+    except BadStatement as error:
+        raise error.at(home.place) from None
+    hand_out(text, out, *_said(text, names))
+
+
+def vouch(
+    who: SignerOption,
+    to: SubjectOption,
+    for_: ShortOption = _SHORT,
+    audience: AudienceOption = None,
+    out: OutOption = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Tell your members that another key is an identity provider, so that they can believe its servers.
+
+    For example:
+
+    `headgate identity vouch --as norway --to italy --for 1h -o italy-by-norway.jwt`
+    """
+    check_text(to, *(audience or ()))
+    names, now = Names(keys), utc_now()
+    other = names.did(to, "--to")
+    validity = validity_of(now, for_, None)
+    by = signer(who, names.keyring, passphrase_file).key
+    text = cross_domain(by, other=other, validity=validity, now=now, audience=audience or ())
+    said = f"{names(by.public.did)} says that {names(other)} is an identity provider, {validity_words(validity)}"
+    hand_out(text, out, said)
+
+
+def _attributes(given: str) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for one in pieces(given):
+        name, equals, value = (part.strip() for part in one.partition("="))
+        if not equals or not name:
+            raise typer.BadParameter(f"--attributes: `{one}` is not NAME=VALUE")
+        if name in found:
+            raise typer.BadParameter(f"--attributes names `{name}` twice")
+        found[name.removeprefix("$")] = value_of(value)
+    return found
+
+
+def _rule(given: str | None, option: str) -> Condition | None:
+    if given is None:
+        return None
+    found = condition_of(given, option)
+    try:
+        check_requirement(found)
+    except HeadgateError as error:
+        raise error.at(option) from None
+    return found
+
+
+def _provider(file: Path, issuer: str, names: Names) -> Provider:
+    top = load_yaml(file).mapping()
+    if "providers" not in top:
+        raise NotFound(f"`{file}` has no `providers`", remedy="list whom you trust under `providers:`")
+    for one, _ in read_providers(top["providers"], Keys(top, ADMINISTRATOR)):
+        if one.key == issuer:
+            return one
+    raise NotFound(
+        f"`{file}` has no provider with the key of {names(issuer)}",
+        remedy=f"add one with `as: '{issuer}'`, if you trust it",
+    )
+
+
+def _said(text: str, names: Names) -> list[str]:
+    found = read_identity(text).value
+    attested = ", ".join(f"{name} = {show_value(value)}" for name, value in found.attributes.items()) or "nothing"
+    lines = [f"{names(found.issuer)} says of {names(found.subject)}: {attested}"]
+    if found.policy_rule is not None:
+        lines.append(f"policy rule {render_condition(found.policy_rule)}")
+    return [*lines, f"statement {found.id}, {validity_words(found.validity)}"]
+
+
+# -- looking --------------------------------------------------------------------------------------------------
+
+
+def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+    """Say in words what identity statements say.
+
+    For example:
+
+    `headgate identity show ola.jwt guest.jwt`
+    """
+    show_all(read_all(files), Names(keys), utc_now(), json=json)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What verifying came to, as JSON has it."""
+
+    holds: bool
+    identity: Identity | None = None
+    rule: bool | None = None
+    revocation: tuple[Checked, ...] = ()
+    code: str | None = None
+    why: str | None = None
+    remedy: str | None = None
+
+
+def verify(
+    files: FilesArgument,
+    provider: AnchorOption = None,
+    rule: AskedRule = None,
+    audience: HeardOption = None,
+    at: AtOption = None,
+    keys: KeysOption = None,
+    json: Json = False,
+) -> None:
+    """Verify an identity statement, of a provider that you believe or that one of yours vouches for.
+
+    Give the statement, and the cross-domain statement of your own provider if the other one is foreign. Revocation
+    lists among the files and beside them count; of whom there is none is said. Leaves with 0 if it holds, and the rule
+    with it, and with 1 if not. If nobody is named to believe, it does not hold.
+
+    For example:
+
+    `headgate identity verify ola.jwt --provider norway --rule '$nation = "NO"'`
+
+    `headgate identity verify server.jwt italy-by-norway.jwt --provider norway`
+    """
+    check_text(provider, rule, audience)
+    names = Names(keys)
+    now = utc_now() if at is None else moment_of(at, "--at")
+    asked = _rule(rule, "--rule")
+    anchor = None if provider is None else names.did(provider, "--provider")
+    written = read_all(files)
+    try:
+        written, lists = _lists_of(written, now)
+        lists = (*lists, *lists_beside(files, now))
+        statement, crossing = _sorted(written)
+        found = _verified(statement.text, crossing, anchor, audience, now, names)
+        checked = _not_revoked(found, crossing, anchor, lists)
+    except _REFUSALS as error:
+        if json:
+            print_json(Answer(holds=False, code=error.code, why=error.message, remedy=error.remedy))
+            raise typer.Exit(1) from None
+        fail(names.told(error), status=1)
+    truth = None if asked is None else match(asked, found.attributes)
+    holds = anchor is not None and (asked is None or truth is True)
+    if json:
+        why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
+        print_json(Answer(holds, found, truth, checked, why=why, remedy=remedy))
+    else:
+        for line in _said(statement.text, names):
+            say(line)
+        if anchor is None:
+            say((f"{_NOBODY}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
+        if asked is not None:
+            say("the rule is ", (show_truth(truth), "bold green" if truth is True else "bold red"))
+        say_checked(checked, names)
+        say_legend(names)
+    if not holds:
+        raise typer.Exit(1)
+
+
+def _verified(
+    text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: Names
+) -> Identity:
+    """What a statement says, if the provider that is believed has signed it or vouches for whoever has."""
+    found = verify_identity(text, audience=audience, now=now)
+    if anchor in (None, found.issuer):
+        return found
+    assert anchor is not None
+    if crossing is None:
+        raise BadStatement(
+            f"its provider is {names(found.issuer)}, not {names(anchor)}",
+            reason="wrong-issuer",
+            remedy=f"give the statement by which {names(anchor)} vouches for it (`headgate identity vouch`)",
+        )
+    try:
+        return verify_server(text, crossing, anchor=anchor, audience=audience, now=now)
+    except BadStatement as error:
+        error.message = _WORDS.get(error.reason, error.message)  # it need not be a server's
+        raise
+
+
+def _lists_of(written: list[Written], now: datetime) -> tuple[list[Written], tuple[RevocationList, ...]]:
+    """What is no revocation list, and the lists, verified."""
+    rest: list[Written] = []
+    lists: list[RevocationList] = []
+    for one in written:
+        try:
+            if said_kind(one.text) == revocations.FORM.typ:
+                lists.append(verify_revocations(one.text, now=now))
+            else:
+                rest.append(one)
+        except HeadgateError as error:
+            raise error.at(one.place) from None
+    return rest, tuple(lists)
+
+
+def _not_revoked(
+    found: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
+) -> tuple[Checked, ...]:
+    """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
+    rests = [(found.issuer, found.id)]
+    if crossing is not None and anchor not in (None, found.issuer):
+        vouched = read_crossing(crossing).value
+        rests.append((vouched.issuer, vouched.id))
+    for issuer, id in rests:
+        if any(one.issuer == issuer and id in one.revoked for one in lists):
+            raise Revoked(f"the statement `{brief(id)}` was revoked", remedy="ask its provider for a new one")
+    return check_lists((issuer for issuer, _ in rests), lists, eq)
+
+
+def _sorted(written: list[Written]) -> tuple[Written, str | None]:
+    """The one statement, and the text of the one that vouches for its provider, if there is one."""
+    statements: list[Written] = []
+    crossings: list[Written] = []
+    for one in written:
+        try:
+            read_crossing(one.text)
+        except BadStatement:
+            statements.append(one)
+        else:
+            crossings.append(one)
+    if len(statements) != 1 or len(crossings) > 1:
+        raise BadStatement(
+            f"there are `{len(statements)}` identity statements and `{len(crossings)}` cross-domain statements",
+            reason="malformed",
+            remedy="give one identity statement, and at most one that vouches for its provider",
+        )
+    try:
+        read_identity(statements[0].text)
+    except HeadgateError as error:
+        raise error.at(brief(statements[0].place)) from None
+    return statements[0], crossings[0].text if crossings else None
+
+
+for word, command in (("issue", issue), ("guest", guest_), ("vouch", vouch), ("show", show), ("verify", verify)):
+    app.command(word)(shows_errors(command))

@@ -1,0 +1,83 @@
+"""Revocation as the verifying commands check it: by the lists among the files, and by those that lie beside them.
+
+Guarantees: whatever an answer rests on is looked up in every list of its issuer that is there, and of each issuer it is
+said which list that was, or that there was none. A list beside the files that is no genuine list counts for nothing.
+Leaves out: asking an issuer for its newest list, which a gateway does (`gateway.authority.issuers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from headgate.cli.shared.rendering import say
+from headgate.cli.statements.statement_files import STANDARD, Names
+from headgate.decide.reduction import Same
+from headgate.model.authority import RevocationList
+from headgate.model.errors import HeadgateError
+from headgate.model.limits import MAX_LIST_BYTES
+from headgate.model.values import render_timestamp
+from headgate.trust.bags import said_kind
+from headgate.trust.revocations import FORM, verify_revocations
+
+MAX_BESIDE: Final = 1_000
+"""Files of a directory that are looked at for lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """By which list of an issuer it was asked what it has revoked; without a number, by none."""
+
+    issuer: str
+    number: int | None = None
+    issued: datetime | None = None
+
+
+def lists_beside(files: Sequence[Path], now: datetime) -> tuple[RevocationList, ...]:
+    """The lists in the directories of these files, of whichever issuer."""
+    directories = dict.fromkeys(one.parent for one in files if one != STANDARD)
+    found: list[RevocationList] = []
+    for directory in directories:
+        try:
+            paths = sorted(islice(directory.glob("*.jwt"), MAX_BESIDE))
+        except OSError:
+            continue
+        found.extend(one for path in paths if (one := _list_in(path, now)) is not None)
+    return tuple(found)
+
+
+def _list_in(path: Path, now: datetime) -> RevocationList | None:
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            text = file.read(MAX_LIST_BYTES + 2).decode("utf-8", "replace").strip()
+        return verify_revocations(text, now=now) if said_kind(text) == FORM.typ else None
+    except (OSError, HeadgateError):
+        return None
+
+
+def check_lists(issuers: Iterable[str], lists: Sequence[RevocationList], same: Same) -> tuple[Checked, ...]:
+    """Of each issuer the newest list that there is."""
+    found: list[Checked] = []
+    for issuer in dict.fromkeys(issuers):
+        known = [one for one in lists if same(one.issuer, issuer)]
+        newest = max(known, key=lambda one: (one.number, one.issued), default=None)
+        found.append(Checked(issuer) if newest is None else Checked(issuer, newest.number, newest.issued))
+    return tuple(found)
+
+
+def say_checked(checked: Sequence[Checked], names: Names) -> None:
+    """By which lists revocation was checked, and of whom it was not."""
+    for one in checked:
+        if one.number is None or one.issued is None:
+            say(
+                ("revocation was not checked", "bold yellow"),
+                f" of what {names(one.issuer)} issued: give its revocation list, or put it beside the files",
+            )
+        else:
+            say(f"not revoked by list {one.number} of {names(one.issuer)}, of {render_timestamp(one.issued)}")

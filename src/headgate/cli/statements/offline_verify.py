@@ -1,0 +1,208 @@
+"""A bag of statements judged by itself, without a ledger: what it gives its holder, or why nothing.
+
+Guarantees: the chains are those that a gateway would find: by `decide.chains`, with the revocation lists and
+successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either. With an owner
+or a coordinator named, only chains that begin there are found.
+Leaves out: what a gateway knows besides, such as lists that it has heard of and types that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from headgate.cli.statements.statement_files import Written
+from headgate.decide.chains import discover, why_not
+from headgate.decide.reduction import Reduced
+from headgate.decide.statement_state import Standing
+from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
+from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
+from headgate.model.state import State
+from headgate.model.types import matches
+from headgate.model.values import brief
+from headgate.trust import typedefs
+from headgate.trust.bags import Bag, open_bag, said_kind
+from headgate.trust.certificates import read_certificate
+
+NOBODY = ""
+"""The coordinator where none is named: authority over a network then counts for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of a chain, where not everything: a type, whose owner the ground names."""
+
+    type: str
+
+    def takes(self, one: Authority) -> bool:
+        """Does an authority reach the type?"""
+        return isinstance(one, TypeAuthority) and matches(one.type, self.type)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Verified statements, at one time, and the keys that are believed to own what chains give.
+
+    Where nobody is named, chains are found for whoever they begin at, and none of them proves anything.
+    """
+
+    bag: Bag
+    now: datetime
+    coordinator: str = NOBODY
+    network: str = ANY
+    owner: str | None = None
+
+    @property
+    def anchored(self) -> bool:
+        """Is anyone named to believe?"""
+        return self.owner is not None or self.coordinator != NOBODY
+
+    def _owns(self, key: str) -> bool:
+        """Does a key own event types?"""
+        return not self.anchored or (self.owner is not None and self.same(key, self.owner))
+
+    def unasked(self, chains: Sequence[Reduced]) -> list[str]:
+        """What the certificates of chains speak of and nobody was named for: `types`, `networks`."""
+        said = {type(one) for chain in chains for link in chain.chain for one in link.authority}
+        missing = [("types", TypeAuthority, self.owner is None), ("networks", NetworkAuthority, not self.coordinator)]
+        return [word for word, kind, unnamed in missing if unnamed and kind in said]
+
+    @cached_property
+    def _standing(self) -> Standing:
+        """Which keys are one principal's."""
+        made = Standing(State())
+        for one in sorted(self.bag.successions, key=lambda each: each.number):
+            if made.successions.get(one.old) != one:
+                made.succeed(one, self.now)
+        return made
+
+    def same(self, a: str, b: str) -> bool:
+        """Do two keys belong to one principal?"""
+        return self._standing.same(a, b)
+
+    def revoked(self, one: Certificate) -> bool:
+        """Has its issuer taken it back?"""
+        return any(one.id in each.revoked for each in self._lists(one.issuer))
+
+    def known(self, one: Certificate) -> bool | None:
+        """Was its issuer heard lately enough, and does its key still count?"""
+        counts = self._standing.counts
+        if not counts(one.issuer, self.now):
+            return False
+        if one.freshness is None:
+            return True
+        heard = max((each.issued for each in self._lists(one.issuer) if counts(each.issuer, self.now)), default=None)
+        return None if heard is None or heard + timedelta(seconds=one.freshness) <= self.now else True
+
+    def _lists(self, issuer: str) -> list[RevocationList]:
+        return [one for one in self.bag.lists if self.same(one.issuer, issuer)]
+
+    def chains(self, holder: str, wanted: Wanted | None = None) -> tuple[Reduced, ...]:
+        """Every chain that gives the holder something of what is wanted; refused, with the reason, if none does."""
+        certificates = self.bag.certificates
+        found = discover(
+            certificates,
+            holder,
+            coordinator=self.coordinator,
+            now=self.now,
+            revoked=self.revoked,
+            known=self.known,
+            same=self.same,
+            owners=self._owns,
+            network=self.network,
+        )
+        if not found:
+            raise self._why_not(holder)
+        fitting = tuple(one for one in found if wanted is None or any(map(wanted.takes, one.authority)))
+        if not fitting:
+            assert wanted is not None
+            raise ChainInvalid(
+                f"no chain gives `{brief(holder)}` anything on `{brief(wanted.type)}`",
+                remedy="look at what there is, without `--type`",
+            )
+        return fitting
+
+    def _why_not(self, holder: str) -> HeadgateError:
+        found = why_not(
+            self.bag.certificates,
+            holder,
+            coordinator=self.coordinator,
+            now=self.now,
+            revoked=self.revoked,
+            known=self.known,
+            same=self.same,
+            owners=self._owns,
+            network=self.network,
+        )
+        said = {type(one) for each in self.bag.certificates for one in each.authority}
+        if isinstance(found, ChainInvalid) and NetworkAuthority in said and self.coordinator == NOBODY:
+            found.remedy = "name the coordinating domain with `--coordinator`"
+        elif isinstance(found, ChainInvalid) and TypeAuthority in said and self.anchored and self.owner is None:
+            found.remedy = "name the owner of the types with `--owner`"
+        return found
+
+
+def opened(written: Sequence[Written], audience: str | None, now: datetime) -> Bag:
+    """The statements of files, verified; the place of a bad one is its file and line."""
+    for one in written:
+        try:
+            _check_no_type(one)
+            open_bag([one.text], audience=audience, now=now)
+        except HeadgateError as error:
+            error.place = one.place
+            raise
+    return open_bag([one.text for one in written], audience=audience, now=now)
+
+
+def _check_no_type(one: Written) -> None:
+    """Refuse a signed type, which is verified by another command."""
+    if said_kind(one.text) == typedefs.FORM.typ:
+        raise BadStatement(
+            "it is a signed event type, and no certificate",
+            reason="wrong-type",
+            remedy="`headgate type verify FILE --coordinator WHO` verifies it",
+        )
+
+
+def certificates_of(written: Sequence[Written]) -> list[Certificate]:
+    """The certificates of files, whoever they are for and whenever they are good."""
+    found: list[Certificate] = []
+    for one in written:
+        try:
+            _check_no_type(one)
+            found.append(read_certificate(one.text).value)
+        except HeadgateError as error:
+            error.place = one.place
+            raise
+    return found
+
+
+def holder_of(certificates: Sequence[Certificate]) -> str:
+    """Whom a bag is for, where that is plain: the one who was given something and gave nothing on."""
+    issuers = {one.issuer for one in certificates}
+    found = list(dict.fromkeys(one.subject for one in certificates if one.subject not in issuers))
+    if len(found) != 1:
+        raise ChainInvalid(
+            "nothing is issued to anyone" if not found else f"{len(found)} hold something and give nothing on",
+            remedy="say with `--holder` who shows the certificates",
+        )
+    return found[0]
+
+
+def in_order(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
+    """One chain, from the first issuer to the holder, in whatever order it was given."""
+    by_issuer = {one.issuer: one for one in certificates}
+    subjects = {one.subject for one in certificates}
+    first = [one for one in certificates if one.issuer not in subjects]
+    if len(by_issuer) == len(certificates) and len(first) == 1:
+        found = [first[0]]
+        while (after := by_issuer.get(found[-1].subject)) is not None and len(found) < len(certificates):
+            found.append(after)
+        if len(found) == len(certificates):
+            return tuple(found)
+    raise ChainInvalid(
+        "the certificates are not one chain",
+        remedy="give those that lead from one issuer to the next; `headgate cert verify` finds chains in a bag",
+    )

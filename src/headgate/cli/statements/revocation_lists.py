@@ -1,0 +1,167 @@
+"""Revocation lists of the command line: the next one from the last, or by the domain's service.
+
+Guarantees: only what looks like the id of a statement is revoked, or what a statement itself says is its id, if the
+signer has issued it. The last list of each key is remembered beside the key, durably and before it is handed out, so
+that a file that is older, or was lost, never becomes the next list: numbers only grow. Two commands at once make two
+lists.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from headgate.cli.shared.connection import connected
+from headgate.cli.shared.rendering import say
+from headgate.cli.statements.statement_files import Names, Signer, Written, read_all
+from headgate.model.authority import RevocationList
+from headgate.model.errors import BadStatement, HeadgateError, StaleList, StorageFull, TooLarge
+from headgate.model.limits import MAX_LIST_BYTES
+from headgate.model.values import brief
+from headgate.trust import identities
+from headgate.trust.bags import said_kind
+from headgate.trust.certificates import read_certificate
+from headgate.trust.identities import read_identity
+from headgate.trust.revocations import check_newer, issue_revocations, verify_revocations
+
+_DID: Final = "did:key:"
+_ID: Final = re.compile(r"s[A-Za-z0-9_-]{22}\Z")
+"""An id as statements are given them (`trust.certificates.new_id`); one that was chosen otherwise is in their files."""
+
+
+def ids_of(given: Sequence[str], names: Names, issuers: frozenset[str] | None = None) -> list[str]:
+    """The ids that are given, and those of the statements in the files that are; issued by these keys, if it is known.
+
+    What is there as a file is one, and so is what could not be an id.
+    """
+    found: dict[str, None] = {}
+    for one in given:
+        if Path(one).is_file() or "/" in one or Path(one).suffix == ".jwt":
+            found |= dict.fromkeys(_issued(each, names, issuers) for each in read_all([Path(one)]))
+        elif _ID.match(one):
+            found[one] = None
+        else:
+            raise BadStatement(
+                f"`{brief(one)}` is neither a file nor the id of a statement",
+                reason="bad-claim",
+                remedy="give the file of the certificate, or its id as `headgate cert show` has it",
+            )
+    return list(found)
+
+
+def _issued(one: Written, names: Names, issuers: frozenset[str] | None) -> str:
+    """The id of a certificate or identity statement, which one of these keys must have issued."""
+    try:
+        is_identity = said_kind(one.text) == identities.TYPE
+        found = read_identity(one.text).value if is_identity else read_certificate(one.text).value
+        if issuers is not None and found.issuer not in issuers:
+            raise BadStatement(
+                f"`{found.id}` was issued by {names(found.issuer)}",
+                reason="wrong-issuer",
+                remedy="only whoever issued it can take it back",
+            )
+    except HeadgateError as error:
+        error.place = one.place
+        raise
+    return found.id
+
+
+def revoke_in_file(by: Signer, ids: Sequence[str], path: Path, now: datetime) -> None:
+    """Replace the list in a file by the next one, which has these ids too."""
+    issuer = by.key.public.did
+    memory = by.directory / f"{issuer.removeprefix(_DID)}.list"
+    with _alone(memory):
+        known, given = _list_in(memory, issuer), _list_in(path, issuer)
+        if known is not None and given is not None:
+            _check_not_older(given, known, path)
+        last = given or known
+        revoked = frozenset[str]() if last is None else last.revoked
+        if last is not None and set(ids) <= revoked:
+            say("Nothing new: all of them are on list ", (str(last.number), "bold"))
+            _write(path, issue_revocations(by.key, number=last.number, revoked=revoked, now=max(now, last.issued)))
+            return
+        number = 1 if last is None else last.number + 1
+        at = now if last is None else max(now, last.issued)
+        text = issue_revocations(by.key, number=number, revoked=revoked | set(ids), now=at)
+        _write(memory, text)
+        _write(path, text)
+    count = len(revoked | set(ids))
+    say("List ", (str(number), "bold"), f" in {path}: {count} revoked")
+
+
+def _check_not_older(given: RevocationList, known: RevocationList, path: Path) -> None:
+    try:
+        check_newer(given, known)
+    except StaleList as error:
+        raise StaleList(
+            error.message, place=str(path), remedy=f"your last list is number {known.number}: bring that file"
+        ) from None
+
+
+@contextmanager
+def _alone(memory: Path) -> Iterator[None]:
+    """One command at a time for each key."""
+    lock = memory.with_suffix(".lock")
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageFull(f"`{lock}` cannot be written ({error.strerror})", remedy="make the directory yours") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _list_in(path: Path, issuer: str) -> RevocationList | None:
+    """The list of a file, which must be this issuer's; none if there is no file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LIST_BYTES + 2)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFull(f"`{path}` cannot be read ({error.strerror})", remedy="name another file") from None
+    if len(data) > MAX_LIST_BYTES + 1:
+        raise TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
+    try:
+        return verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
+    except HeadgateError as error:
+        error.place = str(path)
+        raise
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a list in its place whole, on disk."""
+    passing = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with passing.open("w", encoding="ascii") as file:
+            file.write(f"{text}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        passing.replace(path)
+    except OSError as error:
+        passing.unlink(missing_ok=True)
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
+
+
+def revoke_at_service(
+    ids: Sequence[str],
+    node: Sequence[str] | None,
+    who: str | None,
+    key: Path | None,
+    broker: str | None,
+    certificate: Path | None,
+    domain: Path | None,
+) -> None:
+    """Let the domain's service put certificates on its list, which is in force when this returns."""
+    with connected(node, who, key, broker, certificate, domain) as client:
+        for id in ids:
+            number = client.revoke(id)
+            say((id, "bold"), f" is revoked: list {number}")

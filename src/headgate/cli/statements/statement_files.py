@@ -1,0 +1,310 @@
+"""What the commands about signed statements share: whose key signs, who is meant, and the files that they read.
+
+Guarantees: a name is a key of one's own keyring, a `did:key:...` or a file with one, never a guess; a file is read no
+further than a statement can be long, and never overwritten. Times on the command line have a zone or are a duration
+from now.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from headgate.cli.shared.common import err
+from headgate.cli.shared.rendering import check_text, printable
+from headgate.cli.shared.times import ahead, moment_of
+from headgate.cli.statements.keys import asked_passphrase, keyring_at, passphrase_in
+from headgate.lang import parse_condition
+from headgate.model.authority import Validity
+from headgate.model.conditions import Attribute, Compare, Condition, Constant
+from headgate.model.errors import (
+    AlreadyExists,
+    BadExpression,
+    BadKey,
+    BadStatement,
+    HeadgateError,
+    NotFound,
+    StorageFull,
+    TooLarge,
+)
+from headgate.model.limits import MAX_LIST_BYTES
+from headgate.model.values import Value
+from headgate.trust.bags import MAX_SHOWN
+from headgate.trust.keyring import Keyring
+from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
+from headgate.trust.typedefs import read_type
+
+STANDARD: Final = Path("-")
+_DID: Final = "did:key:"
+_PUBLIC: Final = ".did"
+_STATEMENT: Final = ".jwt"
+_SHORT: Final = 6
+"""Characters of a key's name that are shown at each end where no name is known."""
+_MAX_KEY_BYTES: Final = 10_000
+_PIECE: Final = re.compile(r"(?:[^,']|'(?:[^']|'')*')+")
+"""What stands between commas that are not in quotes."""
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Files with statements, one a line; - for standard input."),
+]
+SignerOption = Annotated[
+    str, typer.Option("--as", metavar="NAME", help="The key that signs: a name of your keys, or a key file.")
+]
+SubjectOption = Annotated[
+    str, typer.Option("--to", metavar="WHO", help="Whom it is for: a DID, or a name of your keys.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="A new file for it.", show_default="standard output"),
+]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long, such as `8h` or `30d`.")]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="From when, such as `2027-01-01T00:00:00Z`.", show_default="now"),
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Until when, such as `2027-01-01T00:00:00Z`.")
+]
+AudienceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--audience", metavar="DOMAIN", help="Let it count only in this domain; may be repeated.", show_default="all"
+    ),
+]
+HeardOption = Annotated[
+    str | None, typer.Option("--audience", metavar="DOMAIN", help="The domain in which they are to count.")
+]
+AtOption = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Ask about another time than now.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The text of a statement, and where it stands."""
+
+    text: str
+    place: str
+
+
+# -- who ------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """What keys are called here: names of the keyring, and where there is none a short form of the key's own."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._keyring = keyring_at(directory)
+        self._known: dict[str, str] = {}
+        try:
+            for name in self._keyring.names():
+                self._known.setdefault(self._keyring.public(name).did, name)
+        except HeadgateError:
+            if directory is not None:
+                raise  # a directory that was asked for must be good; one's own is needed for nothing yet
+        self.used: dict[str, str] = {}
+
+    def __call__(self, did: str) -> str:
+        """How a key is shown; the whole of it is kept for the legend."""
+        short = did.removeprefix(_DID)
+        shown = self._known.get(did) or (
+            f"{short[:_SHORT]}..{short[-_SHORT:]}" if did.startswith(_DID) else printable(did)
+        )
+        self.used.setdefault(did, shown)
+        return shown
+
+    def did(self, given: str, option: str) -> str:
+        """The key that is meant."""
+        check_text(given)
+        try:
+            if given.startswith(_DID):
+                return PublicKey.from_did(given).did
+            if Path(given).suffix == _PUBLIC:
+                return PublicKey.from_did(read_one(Path(given)).text).did
+            return self._keyring.public(given).did
+        except HeadgateError as error:
+            raise error.at(option) from None
+
+    def owner(self, given: str, option: str) -> str:
+        """The owner that is meant: a key, or whoever signed the event type in a file."""
+        if Path(given).suffix != _STATEMENT:
+            return self.did(given, option)
+        check_text(given)
+        try:
+            found = read_type(read_one(Path(given)).text).value
+        except HeadgateError as error:
+            raise error.at(option) from None
+        if found.signer != found.owner:
+            raise BadStatement(
+                f"`{found.owner}` did not itself sign the type in `{printable(given)}`",
+                reason="squatting",
+                place=option,
+                remedy="name the key of the owner",
+            )
+        return found.owner
+
+    def owned(self, pattern: str) -> tuple[str | None, str]:
+        """The owner's key, if it is named, and the rest of `OWNER/pattern`."""
+        owner, slash, rest = pattern.rpartition("/")
+        return (self.did(owner, "--type"), rest) if slash else (None, pattern)
+
+    def told(self, error: HeadgateError) -> HeadgateError:
+        """A refusal in which the keys that have names are called by them."""
+        for did, name in self._known.items():
+            error.message = error.message.replace(did, name)
+            error.remedy = None if error.remedy is None else error.remedy.replace(did, name)
+        return error
+
+    def own(self, name: str, did: str) -> frozenset[str]:
+        """The keys of whoever signs: the one that does, and those of the same name that it follows."""
+        earlier = (known for known, one in self._known.items() if one.partition("~")[0] == name.partition("~")[0])
+        return frozenset({did, *earlier})
+
+    @property
+    def keyring(self) -> Keyring:
+        """Where the names come from."""
+        return self._keyring
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A key that signs, and the directory it is kept in."""
+
+    key: PrivateKey
+    directory: Path
+
+
+def signer(given: str, keyring: Keyring, passphrase_file: Path | None) -> Signer:
+    """The key of `--as`: a file if it looks like one, else a name of the keyring."""
+    check_text(given)
+    path = Path(given)
+    if "/" in given or path.suffix in (".pem", ".key"):
+        locked = is_locked(read_secret(path, _MAX_KEY_BYTES))
+        return Signer(PrivateKey.load(path, _passphrase(passphrase_file, locked=locked)), path.parent)
+    passphrase = _passphrase(passphrase_file, locked=keyring.locked(given))
+    return Signer(keyring.load(given, passphrase), keyring.directory)
+
+
+def _passphrase(file: Path | None, *, locked: bool) -> bytes | None:
+    if not locked:
+        if file is not None:
+            raise BadKey("the key is not under a passphrase", remedy="leave `--passphrase-file` out")
+        return None
+    return asked_passphrase(twice=False) if file is None else passphrase_in(file)
+
+
+# -- when and what --------------------------------------------------------------------------------------------
+
+
+def validity_of(now: datetime, for_: str | None, until: str | None, from_: str | None = None) -> Validity:
+    """From now on, or from a time, as long as the options say."""
+    if for_ is not None and until is not None:
+        raise typer.BadParameter("--for and --until exclude each other")
+    start = now.replace(microsecond=0) if from_ is None else moment_of(from_, "--from")
+    if for_ is not None:
+        return Validity(start, ahead(start, for_, "--for"))
+    end = None if until is None else moment_of(until, "--until")
+    if end is not None and end <= now:
+        raise typer.BadParameter(f"--until: `{until}` is not in the future")
+    if end is not None and end <= start:
+        raise typer.BadParameter(f"--until: `{until}` is not after `{from_}`")
+    return Validity(start, end)
+
+
+def pieces(given: str) -> list[str]:
+    """What stands between the commas."""
+    return [one.strip() for one in _PIECE.findall(given) if one.strip()]
+
+
+def value_of(text: str) -> Value:
+    """A value as expressions write it; what is no literal is text, so that plain words need no quotes."""
+    try:
+        found = parse_condition(f"x = {text}")
+    except BadExpression:
+        return text
+    match found:
+        case Compare("=", Attribute("x"), Constant(value)):
+            return value
+        case _:
+            return text
+
+
+def condition_of(text: str, option: str) -> Condition:
+    """A condition of the command line."""
+    check_text(text)
+    try:
+        return parse_condition(text)
+    except HeadgateError as error:
+        raise error.at(option) from None
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def read_all(paths: Sequence[Path]) -> list[Written]:
+    """Every statement of these files."""
+    found = [one for path in paths for one in _read(path)]
+    if len(found) > MAX_SHOWN:
+        raise TooLarge(f"`{len(found)}` statements are more than MAX_SHOWN ({MAX_SHOWN})", remedy="give fewer")
+    return found
+
+
+def read_one(path: Path) -> Written:
+    """The one statement of a file."""
+    found = _read(path)
+    if len(found) > 1:
+        raise BadStatement(f"there are `{len(found)}` statements", reason="malformed", place=str(path), remedy="one")
+    return found[0]
+
+
+def _read(path: Path) -> list[Written]:
+    name = "standard input" if path == STANDARD else str(path)
+    try:
+        if path == STANDARD:
+            data = sys.stdin.buffer.read(MAX_LIST_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_LIST_BYTES + 1)
+    except OSError as error:
+        raise NotFound(f"`{printable(name)}` cannot be read ({error.strerror})", remedy="name a file") from None
+    if len(data) > MAX_LIST_BYTES:
+        raise TooLarge(f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it")
+    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+    found = [Written(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
+    if not found:
+        raise BadStatement("there is no statement", reason="malformed", place=name, remedy="one stands on a line")
+    return found
+
+
+def hand_out(text: str, path: Path | None, *said: str) -> None:
+    """Print a statement, or put it in a new file; what it says goes to standard error, for whoever watches."""
+    if path is None or path == STANDARD:
+        print(text)
+        return
+    try:
+        with path.open("x", encoding="ascii") as file:
+            file.write(f"{text}\n")
+    except FileExistsError:
+        raise AlreadyExists(f"`{path}` is there already", remedy="name a new file, or move it away") from None
+    except OSError as error:
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="name another place") from None
+    for line in (*said, f"in {path}"):
+        remark(line)
+
+
+def remark(line: str) -> None:
+    """A word on standard error, for whoever watches."""
+    err.print(Text(printable(line)), soft_wrap=True, highlight=False)
+
+
+def joined(parts: Iterable[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last

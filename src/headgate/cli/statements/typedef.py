@@ -1,0 +1,227 @@
+"""`headgate type`: sign event types, verify signed ones, and declare them at a node.
+
+Guarantees: a definition carries all that allows it, so that it verifies anywhere without a look-up; what would be
+refused elsewhere is not signed. Verifying leaves with 0 if the owner was allowed to make the type, and with 1 if not or
+no longer; whether revocation could be checked is said.
+"""
+
+from __future__ import annotations
+
+from operator import eq
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from headgate.cli.shared.common import fail, shows_errors, utc_now
+from headgate.cli.shared.connection import (
+    BrokerOption,
+    CertificateOption,
+    CoordinatorOption,
+    DirectoryOption,
+    KeyOption,
+    NodeOption,
+    PresentOption,
+    WhoOption,
+    connected,
+)
+from headgate.cli.shared.rendering import check_text, say
+from headgate.cli.shared.times import moment_of
+from headgate.cli.statements.certificate_rendering import say_legend, steps, validity_words
+from headgate.cli.statements.keys import KeysOption, PassphraseFile
+from headgate.cli.statements.list_check import check_lists, lists_beside, say_checked
+from headgate.cli.statements.offline_verify import certificates_of, in_order
+from headgate.cli.statements.statement_files import (
+    AtOption,
+    HeardOption,
+    Names,
+    OutOption,
+    SignerOption,
+    hand_out,
+    pieces,
+    read_all,
+    read_one,
+    remark,
+    signer,
+)
+from headgate.model.errors import BadStatement, Expired, Revoked
+from headgate.model.values import Kind, brief
+from headgate.trust.revocations import verify_revocations
+from headgate.trust.typedefs import SignedType, issue_type, read_type, verify_type
+
+app = typer.Typer(
+    help="Sign event types as their owner, and verify signed ones.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_REFUSALS: Final = (BadStatement, Expired, Revoked)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file with a signed type.")]
+AttributesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME:KIND...",
+        help=f"Its attributes; kinds: {', '.join(kind.value for kind in Kind)}.",
+        show_default=False,
+    ),
+]
+WithOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", metavar="FILE", help="Certificates that allow it: `install`, or `extend` of the parent; repeatable."
+    ),
+]
+ExtendsOption = Annotated[
+    Path | None, typer.Option("--extends", metavar="FILE", help="The signed type whose attributes it inherits.")
+]
+KeyNames = Annotated[
+    str | None, typer.Option("--key-attributes", metavar="NAMES", help="One current event for each value of these.")
+]
+RootOption = Annotated[
+    str, typer.Option("--coordinator", metavar="WHO", help="The domain that coordinates the network.")
+]
+ListsOption = Annotated[
+    list[Path] | None, typer.Option("--list", metavar="FILE", help="Revocation lists of who allows it; repeatable.")
+]
+
+
+def sign(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its dotted name, such as `uk.gov.pito.Numberplate`.")],
+    who: SignerOption,
+    attributes: AttributesArgument = None,
+    with_: WithOption = None,
+    extends: ExtendsOption = None,
+    key_attributes: KeyNames = None,
+    out: OutOption = None,
+    keys: KeysOption = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Sign an event type as its owner, together with the certificates that allow it.
+
+    For example:
+
+    `headgate type sign uk.gov.pito.Numberplate location:string numberplate:string seen:timestamp
+    --as pito --with install.jwt -o numberplate.jwt`
+
+    `headgate type sign met.Chase officer:string --as met --extends numberplate.jwt --with extend.jwt`
+    """
+    check_text(name, key_attributes, *(attributes or ()))
+    names, now = Names(keys), utc_now()
+    kinds = _kinds(attributes or [])
+    parent = None if extends is None else read_one(extends)
+    written = read_all(with_ or [])
+    carried = certificates_of(written)
+    chain = in_order(carried) if carried else ()
+    texts = {one.key: each.text for one, each in zip(carried, written, strict=True)}
+    by = signer(who, names.keyring, passphrase_file).key
+    text = issue_type(
+        by,
+        name=name,
+        attributes=kinds,
+        now=now,
+        credentials=[texts[one.key] for one in chain],
+        parent=None if parent is None else parent.text,
+        key=pieces(key_attributes or ""),
+    )
+    by_whom = names(by.public.did)
+    count = "no certificate" if not chain else f"{len(chain)} certificate{'s' if len(chain) > 1 else ''}"
+    hand_out(text, out, f"{by_whom} signs {name}, with {count}")
+    if not chain:
+        remark(_alone(by.public.did, by_whom, None if parent is None else read_type(parent.text).value.owner, names))
+
+
+def _alone(owner: str, shown: str, above: str | None, names: Names) -> str:
+    """Who can use a type that no certificate goes with."""
+    if above is not None and above != owner:
+        return f"nobody can use it: give with `--with` the certificates by which {names(above)} lets {shown} extend"
+    return f"only where {shown} coordinates the network can it be used: elsewhere it needs `install` (`--with`)"
+
+
+def _kinds(given: list[str]) -> dict[str, Kind]:
+    found: dict[str, Kind] = {}
+    known = {kind.value: kind for kind in Kind}
+    for one in given:
+        name, colon, kind = one.partition(":")
+        if not colon or kind not in known:
+            raise typer.BadParameter(f"`{one}` is not NAME:KIND with a kind of {', '.join(known)}")
+        if name in found:
+            raise typer.BadParameter(f"`{name}` is given twice")
+        found[name] = known[kind]
+    return found
+
+
+def verify(
+    file: FileArgument,
+    coordinator: RootOption,
+    list_: ListsOption = None,
+    audience: HeardOption = None,
+    at: AtOption = None,
+    keys: KeysOption = None,
+) -> None:
+    """Verify a signed type by itself: that its owner signed it, and was allowed to make it.
+
+    Revocation lists that lie beside the file count, and so do those that `--list` names; of whom there is none is said.
+
+    For example:
+
+    `headgate type verify numberplate.jwt --coordinator police`
+
+    `headgate type verify numberplate.jwt --coordinator police --list police-revoked.jwt`
+    """
+    check_text(coordinator, audience)
+    names = Names(keys)
+    now = utc_now() if at is None else moment_of(at, "--at")
+    root = names.did(coordinator, "--coordinator")
+    written, given = read_one(file), read_all(list_ or [])
+    try:
+        found = verify_type(written.text, coordinator=root, now=now, audience=audience)
+        lists = (*(verify_revocations(one.text, now=now) for one in given), *lists_beside([file], now))
+        for one in found.certificates:
+            if any(each.issuer == one.issuer and one.id in each.revoked for each in lists):
+                raise Revoked(f"the certificate `{brief(one.id)}` was revoked, which allows `{brief(found.name)}`")
+    except _REFUSALS as error:
+        fail(names.told(error), status=1)
+    _say_type(found, names)
+    say_checked(check_lists((one.issuer for one in found.certificates), lists, eq), names)
+    say_legend(names)
+
+
+def _say_type(found: SignedType, names: Names) -> None:
+    above = "" if found.parent is None else f", extends {found.parent.name} of {names(found.parent.owner)}"
+    say((found.name, "bold green"), f" of {names(found.owner)}{above}")
+    for name, kind in found.attributes.items():
+        say(f"  {name}: {kind.value}")
+    if found.chain:
+        last = steps(found.chain, names)[-1].reduced
+        say(f"  allowed by {names(found.chain[0].issuer)}, {validity_words(last.validity)}")
+    else:
+        say("  allowed by nobody: its owner coordinates the network")
+
+
+def declare(
+    file: FileArgument,
+    who: WhoOption = None,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
+    domain: DirectoryOption = None,
+    present: PresentOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Declare a signed type at a node, which verifies it by itself and keeps it as it was signed.
+
+    For example:
+
+    `headgate type declare numberplate.jwt --as pito`
+    """
+    written = read_one(file)
+    read = read_type(written.text).value
+    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
+        told = client.declare_signed_type(written.text)
+        say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")
+
+
+for word, command in (("sign", sign), ("verify", verify), ("declare", declare)):
+    app.command(word)(shows_errors(command))

@@ -1,0 +1,242 @@
+"""Following other domains' services: their revocations count here as soon as they say so, and their silence is noticed.
+
+Guarantees: one process of the domain follows, whichever holds the lock; if it ends another takes over. Every list is
+verified to be of the issuer that is followed, or of the key that it goes on under. A connection that fails is made
+again, after a pause that grows to LONGEST_PAUSE; meanwhile the list is asked for plainly. What is heard is durable, so
+that every gateway knows how long each issuer has been silent.
+Leaves out: what silence means, which the issuer's certificates say themselves (`decide.statement_state`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import eq
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from headgate.decide.statement_state import Standing
+from headgate.gateway.authority.authority import Authority
+from headgate.model.authority import RevocationList
+from headgate.model.errors import AlreadyRunning, BadStatement, StaleList
+from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
+from headgate.node.ledger_follower import Follower
+from headgate.node.logs import Fields, Log, fault
+from headgate.node.processes import Lock
+from headgate.node.settings import IssuerSettings
+from headgate.node.statement_register import Register
+from headgate.protocol import messages as wire
+from headgate.trust.revocations import verify_revocations
+from headgate.trust.tls import client_context
+
+LOCK: Final = "issuers.lock"
+LEAD_SECONDS: Final = 2.0
+"""How often a gateway looks whether it is to follow."""
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+"""Seconds before a connection is made again: twice as long every time, until something is heard."""
+
+CONNECT_SECONDS: Final = 10.0
+READ_SECONDS: Final = 120.0
+"""How long a stream may say nothing before it is given up."""
+
+_STREAM: Final = "/v1/revocations/stream"
+_LIST: Final = "/v1/revocations"
+log = Log("issuers")
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long an issuer has not been heard, in seconds; None if it never was."""
+
+    name: str
+    seconds: float | None
+
+
+class Issuers:
+    """Follows the issuers of the settings, while this process is the one to do so."""
+
+    def __init__(
+        self,
+        issuers: Sequence[IssuerSettings],
+        directory: Path,
+        data: Path,
+        authority: Authority,
+        follower: Follower,
+        register: Register,
+        run_blocking: Callable[..., Awaitable[Any]],
+        *,
+        heartbeat: float,
+        clock: Callable[[], datetime],
+        heard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._issuers = tuple(issuers)
+        self._directory = directory
+        self._lock = Lock(data / LOCK, "the follower of issuers")
+        self._authority = authority
+        self._follower = follower
+        self._register = register
+        self._run = run_blocking
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._heard = heard
+        self.leads = False
+
+    async def run(self) -> None:
+        """Follow, or wait for whoever does to end."""
+        while not self.leads:
+            try:
+                await self._run(self._lock.__enter__)
+                self.leads = True
+            except AlreadyRunning:
+                await asyncio.sleep(LEAD_SECONDS)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._own())
+                for one in self._issuers:
+                    tasks.create_task(self._follow(one))
+        finally:
+            self._lock.__exit__()
+            self.leads = False
+
+    async def _own(self) -> None:
+        """The domain's own sign of life, for those of its certificates that are used at home."""
+        while True:
+            try:
+                await self._run(self._hear_own)
+            except Exception as error:  # noqa: BLE001 - the next time may work
+                log.warning("not-heard", **_fault("own", error))
+            await asyncio.sleep(self._heartbeat / 2)
+
+    def _hear_own(self) -> None:
+        """What was revoked here and did not come into force, as whoever took it back died, comes into force now."""
+        if self._authority.own in self._follower.state.lists or self._register.number() > 0:
+            self._authority.hear(self._authority.own_list(self._clock()), followed=True)
+
+    async def _follow(self, issuer: IssuerSettings) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with self._client(issuer) as client:
+                    try:
+                        async for text in _streamed(client):
+                            await self.hear(issuer, text)
+                            pause = FIRST_PAUSE
+                    except (httpx.HTTPError, BadStatement) as error:
+                        log.info("stream-ended", **_fault(issuer.name, error))
+                    await self.hear(issuer, await _asked(client))
+                    pause = FIRST_PAUSE
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+                log.warning("not-heard", **_fault(issuer.name, error))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that not all come at once
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _client(self, issuer: IssuerSettings) -> httpx.AsyncClient:
+        pinned = None if issuer.ca is None else _read(self._directory / issuer.ca)
+        return httpx.AsyncClient(
+            base_url=issuer.url,
+            verify=client_context(pinned) if issuer.url.startswith("https") else False,
+            timeout=httpx.Timeout(CONNECT_SECONDS, read=READ_SECONDS),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def hear(self, issuer: IssuerSettings, text: str) -> None:
+        """Take up what an issuer says."""
+        news = await self._run(self._take, issuer, text)
+        if news:
+            self._heard()
+            log.info("list-heard", issuer=issuer.name)
+
+    def _take(self, issuer: IssuerSettings, text: str) -> bool:
+        found = verify_revocations(text, now=self._clock())
+        if not Standing(self._follower.state).same(found.issuer, issuer.key):
+            raise BadStatement(f"the list is of `{found.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
+        self._check_later(found)
+        self._register.hear(found, text, self._clock())
+        return self._authority.hear(found, followed=True)
+
+    def _check_later(self, found: RevocationList) -> None:
+        last = self._register.heard(found.issuer)
+        if last is not None and found.number < last.list.number:
+            raise StaleList(f"list {found.number} of `{found.issuer}` is older than one that was heard")
+
+
+def silences(
+    issuers: Sequence[IssuerSettings], register: Register, now: datetime, same: Callable[[str, str], bool] = eq
+) -> list[Silence]:
+    """How long each issuer that is followed has been silent; `same` tells which keys are one issuer's."""
+    heard = register.heard_at() if issuers else {}
+    found = []
+    for one in issuers:
+        last = max((at for key, at in heard.items() if same(key, one.key)), default=None)
+        found.append(Silence(one.name, None if last is None else max(0.0, (now - last).total_seconds())))
+    return found
+
+
+def ask(issuer: IssuerSettings, directory: Path, now: datetime) -> RevocationList:
+    """An issuer's list, asked for once and verified: what `headgate doctor` looks at."""
+    pinned = None if issuer.ca is None else _read(directory / issuer.ca)
+    verify = client_context(pinned) if issuer.url.startswith("https") else False
+    with httpx.Client(base_url=issuer.url, verify=verify, timeout=CONNECT_SECONDS, trust_env=False) as client:
+        answered = client.get(_LIST)
+    answered.raise_for_status()
+    return verify_revocations(_list_of(answered.content), issuer=issuer.key, now=now)
+
+
+def _fault(issuer: str, error: BaseException) -> Fields:
+    told = fault(error)
+    told["issuer"] = issuer
+    return told
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+async def _streamed(client: httpx.AsyncClient) -> Any:
+    """The lists of a stream of server-sent events, one after another."""
+    async with client.stream("GET", _STREAM, headers={"accept": wire.EVENT_STREAM}) as answered:
+        answered.raise_for_status()
+        pending, data = b"", b""
+        async for piece in answered.aiter_raw():
+            pending += piece
+            *lines, pending = pending.split(b"\n")
+            for line in lines:
+                if line.startswith(b"data: "):
+                    data = line[len(b"data: ") :].rstrip(b"\r")
+                elif not line.rstrip(b"\r") and data:
+                    yield data.decode("ascii", "replace")
+                    data = b""
+            if len(pending) > MAX_LIST_BYTES + 1_000:
+                raise BadStatement("the stream has a line longer than MAX_LIST_BYTES", reason="too-large")
+
+
+async def _asked(client: httpx.AsyncClient) -> str:
+    """The list, asked for once."""
+    async with client.stream("GET", _LIST) as answered:
+        answered.raise_for_status()
+        body = b""
+        async for piece in answered.aiter_raw():
+            body += piece
+            if len(body) > MAX_LIST_BYTES + 1_000:
+                raise BadStatement("the list is longer than MAX_LIST_BYTES", reason="too-large")
+    return _list_of(body)
+
+
+def _list_of(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=wire.ListAnswer).list
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadStatement("what was answered is no revocation list", reason="malformed") from error
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_CERTIFICATE_FILE_BYTES + 1)

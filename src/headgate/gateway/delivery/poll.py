@@ -1,0 +1,240 @@
+"""Reading a subscription with plain requests: long-poll, server-sent events, and acknowledging.
+
+Guarantees: a request gives what comes after the acknowledged places, or after positions that it names; asking again
+without acknowledging gives the same again. An answer, and a stream of server-sent events, ends with its session,
+whether its client reads or not (`gateway.http.send_queue`). Nothing is read for a client that has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from headgate.gateway.delivery.archive import MAX_SLICE_BYTES
+from headgate.gateway.delivery.delivery_batch import Delivery
+from headgate.gateway.delivery.delivery_reader import Closed, Feed, Gap, Step
+from headgate.gateway.http.handlers import check_place, gateway_of, own_subscription
+from headgate.gateway.http.operations import Operation, Parameter, answer
+from headgate.gateway.http.send_queue import Streamed
+from headgate.gateway.http.sessions import Caller
+from headgate.gateway.runtime import Gateway
+from headgate.model.errors import BadRequest, HeadgateError
+from headgate.model.values import brief
+from headgate.protocol import messages as wire
+
+MAX_POLL: Final = 10_000
+"""Deliveries in one answer."""
+
+MAX_POLL_BYTES: Final = 4 * 2**20
+"""Bytes of events in one answer; the last one may go past it."""
+
+MAX_AFTER: Final = 1_000
+"""Positions that a request names to read on after: one a stream is enough, and more do not fit its head."""
+
+MAX_STREAMED: Final = 500
+"""Deliveries of a stream of events written at a time."""
+
+ALIVE_SECONDS: Final = 15.0
+"""How often a stream of events says that it is alive."""
+
+T = TypeVar("T")
+
+
+async def events(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """The deliveries of a subscription, in the form that the client accepts."""
+    gateway = gateway_of(request)
+    found = await own_subscription(gateway, caller, request.path_params["id"])
+    check_place(gateway, found, request)
+    after = request.query_params.getlist("after")
+    if len(after) > MAX_AFTER:
+        raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
+    reader = _Reader(gateway, caller)
+    try:
+        if wire.EVENT_STREAM in request.headers.get("accept", ""):
+            last = request.headers.get("last-event-id")
+            feed = await gateway.readers.open(found, [*after, *([last] if last else [])])
+            return _stream(gateway, reader, feed)
+        limit = int(_number(request, "limit", gateway.config.subscribe.credit, 1, MAX_POLL))
+        wait = min(_number(request, "wait", 0.0, 0.0, 86_400.0), gateway.config.subscribe.wait)
+        feed = await gateway.readers.open(found, after)
+        try:
+            given, gap, closed = await _until_gone(request, reader, lambda: _gather(gateway, feed, limit, wait))
+        finally:
+            gateway.readers.close(feed, gone=False)
+        gateway.metrics.delivered(len(given))
+        said = _answer(given, gap, closed)
+        return Streamed(_once(said), reader.over, media=wire.JSON, size=len(said), left=reader.leave)
+    except BaseException:
+        reader.leave()
+        raise
+
+
+class _Reader:
+    """Somebody who is answered for as long as their session lasts."""
+
+    def __init__(self, gateway: Gateway, caller: Caller) -> None:
+        self.over = asyncio.Event()
+        self.why: HeadgateError | None = None
+        self._readers = gateway.readers
+        self._connection = gateway.readers.enter(caller, self._end)
+
+    def _end(self, why: HeadgateError) -> None:
+        self.why = self.why or why
+        self.over.set()
+
+    def leave(self) -> None:
+        """It was answered, or has gone."""
+        self._readers.leave(self._connection)
+
+
+async def _once(said: bytes) -> AsyncIterator[bytes]:
+    yield said
+
+
+def _answer(given: list[Delivery], gap: Gap | None, closed: Closed | None) -> bytes:
+    """A `wire.EventsAnswer`, of events that are JSON already."""
+    rest = (
+        wire.encode({"gap": gap.detail} if gap else {})[1:-1],
+        wire.encode({"closed": closed.code} if closed else {})[1:-1],
+    )
+    said = b"".join(b"," + one for one in rest if one)
+    return b'{"events":[' + b",".join([one.event for one in given]) + b"]" + said + b"}"
+
+
+async def _gather(
+    gateway: Gateway, feed: Feed, limit: int, wait: float
+) -> tuple[list[Delivery], Gap | None, Closed | None]:
+    """As much as there is, up to the limit, waiting for the first of it."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    given: list[Delivery] = []
+    gap: Gap | None = None
+    room = MAX_POLL_BYTES
+    while len(given) < limit and room > 0:
+        left = 0.0 if given or gap else max(0.0, deadline - loop.time())
+        step = await feed.next(limit - len(given), left, room=min(room, MAX_SLICE_BYTES))
+        match step:
+            case Gap():
+                gap = step
+                await gateway.readers.set_places(feed.subscription, step.places)
+            case Closed():
+                return given, gap, step
+            case [] if feed.searching and not (given or gap):
+                continue  # the next request would begin anew, and come no further
+            case []:
+                break
+            case _:
+                given += step
+                room -= sum(len(one.event) for one in step)
+    return given, gap, None
+
+
+async def _until_gone(request: Request, reader: _Reader, work: Callable[[], Awaitable[T]]) -> T:
+    """Wait for work, but no longer than the client, its session and the gateway last."""
+    over = asyncio.ensure_future(reader.over.wait())
+    gone = asyncio.ensure_future(_gone(request))
+    working = asyncio.ensure_future(work())
+    try:
+        waiting: set[asyncio.Future[Any]] = {over, gone, working}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise reader.why or ClientDisconnect()
+    finally:
+        for task in (over, gone, working):
+            task.cancel()
+        await asyncio.gather(over, gone, working, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _stream(gateway: Gateway, reader: _Reader, feed: Feed) -> Streamed:
+    """Deliveries as server-sent events, until the client, its session or the subscription ends."""
+
+    def left() -> None:
+        gateway.readers.close(feed)
+        reader.leave()
+
+    return Streamed(_written(gateway, feed, reader.over), reader.over, media=wire.EVENT_STREAM, left=left)
+
+
+async def _written(gateway: Gateway, feed: Feed, ended: asyncio.Event) -> AsyncIterator[bytes]:
+    yield b": open\n\n"
+    over = asyncio.ensure_future(ended.wait())
+    try:
+        while not over.done():
+            step = asyncio.ensure_future(feed.next(MAX_STREAMED, ALIVE_SECONDS))
+            try:
+                await asyncio.wait({step, over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not step.done():
+                    step.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await step
+            if over.done():
+                return
+            found = step.result()
+            yield await _lines(gateway, feed, found)
+            if isinstance(found, Closed):
+                return
+    finally:
+        over.cancel()
+
+
+async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
+    match step:
+        case Gap(places, detail):
+            await gateway.readers.set_places(feed.subscription, places)
+            return b"event: gap\ndata: " + wire.encode({"detail": detail}) + b"\n\n"
+        case Closed(code):
+            return b"event: closed\ndata: " + wire.encode({"code": code}) + b"\n\n"
+        case []:
+            return b": alive\n\n"
+        case _:
+            gateway.metrics.delivered(len(step))
+            return b"".join(b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step)
+
+
+async def ack(request: Request, caller: Caller, body: wire.AckRequest) -> Response:
+    """Acknowledge deliveries."""
+    gateway = gateway_of(request)
+    found = await own_subscription(gateway, caller, request.path_params["id"])
+    return answer(wire.AckAnswer(await gateway.readers.ack(found, body.positions)))
+
+
+def _number(request: Request, name: str, otherwise: float, least: float, most: float) -> float:
+    text = request.query_params.get(name)
+    if text is None:
+        return min(max(otherwise, least), most)
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not least <= found <= most:
+        raise BadRequest(f"`{name}` cannot be `{brief(text)}`", remedy=f"it goes from {least:g} to {most:g}")
+    return found
+
+
+_POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER}
+OPERATIONS: Final = (
+    Operation("GET", "/v1/subscriptions/{id}/events", "events",
+              "Deliveries: long-poll, or server-sent events with `Accept: text/event-stream`", events,
+              answers={200: wire.EventsAnswer}, errors=(404, 422, 507), streams=wire.EVENT_STREAM,
+              parameters=(
+                  Parameter("wait", "Seconds to wait for the first delivery",
+                            {"type": "number", "minimum": 0, "maximum": 86_400}),
+                  Parameter("limit", "The most deliveries", {"type": "integer", "minimum": 1, "maximum": MAX_POLL}),
+                  Parameter("after", "Positions to read on after", _POSITIONS),
+                  Parameter("Last-Event-ID", "A position to read on after", place="header"),
+              )),
+    Operation("POST", "/v1/subscriptions/{id}/ack", "ack", "Acknowledge deliveries", ack,
+              wire.AckRequest, {200: wire.AckAnswer}, (404, 415, 422, 507)),
+)  # fmt: skip

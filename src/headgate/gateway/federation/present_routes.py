@@ -1,0 +1,142 @@
+"""Roles of other domains, shown by clients of this one: confirmed by their issuers, they count here (OASIS 4.9.1).
+
+Guarantees: a certificate counts only if its service is a peer of the ledger, its signature is good, it is about the key
+of the session, and its issuer has just said that it stands; why it does not is told apart. Nobody is asked but that
+issuer, and by nobody but the follower of this node (`gateway.federation.following`), which has the session there and
+takes up what the issuer says in one order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Final, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.decide.ask import is_told_everything
+from headgate.gateway.http.handlers import gateway_of
+from headgate.gateway.http.operations import Operation, answer
+from headgate.gateway.http.origin import origin_of
+from headgate.gateway.http.sessions import Caller
+from headgate.gateway.roles.certificates import Asker
+from headgate.gateway.runtime import Gateway
+from headgate.model.errors import GovernDenied, HeadgateError, RoleDenied, RoleFailure, TooBusy
+from headgate.model.role_statements import Place
+from headgate.model.roles import Membership, Peer, RoleBook, reference_text
+from headgate.model.values import brief
+from headgate.node.peers import QUESTION_SECONDS, PeerStatus, Question
+from headgate.protocol import peer_messages as pw
+from headgate.protocol import role_messages as rw
+from headgate.roles.certificates.validation import Wanted
+from headgate.trust import role_statements as statements
+from headgate.trust.bags import said_kind
+from headgate.trust.statements import said_payload
+
+LOOK_SECONDS: Final = 0.02
+"""How often it is looked whether the follower has answered."""
+
+
+def said(text: str) -> Wanted:
+    """What a certificate says that it is for. Nobody has vouched for it yet."""
+    try:
+        appointed = said_kind(text) == statements.APPOINTMENT.typ
+        found = json.loads(said_payload(text, statements.APPOINTMENT if appointed else statements.ROLE))
+        named = [found.get(name) for name in ("iss", "service", "instance")]
+        place = Place(*(one if isinstance(one, str) else "" for one in named))
+        return Wanted(place, str(found["roles"][0]["role"]), None, appointed)
+    except (ValueError, HeadgateError, RecursionError, LookupError, TypeError, AttributeError):
+        return Wanted(Place("", ""), "")
+
+
+def peer_of(book: RoleBook, place: Place) -> Peer:
+    """The peer that a certificate says it is from."""
+    for peer in book.peers.values():
+        if (peer.key, peer.service) == (place.issuer, place.service):
+            return peer
+    raise RoleDenied(
+        f"roles of `{brief(place.service)}` of `{brief(place.issuer)}` do not count here",
+        failure="misuse",
+        details={"reason": "no-peer"},
+        remedy="show it to its own domain, or ask the administrator to name that service as a peer",
+    )
+
+
+async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> Response:
+    """Let roles of another domain count here."""
+    gateway = gateway_of(request)
+    asker = Asker(caller.principal, caller.did, origin_of(request, gateway.config.gateway.proxies))
+    gateway.roles.pace(asker)
+    peer = peer_of(gateway.follower.state.roles, said(body.certificate).place)
+    question = Question(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)
+    await gateway.run_blocking(gateway.peers.ask, question, gateway.clock())
+    told = await _answered(gateway, question)
+    await gateway.catch_up()
+    held = gateway.follower.state.roles.memberships
+    found = [_membership(held[id]) for id in told["memberships"] if id in held]
+    if not found:
+        raise RoleDenied("the issuer revoked it at once", failure="revocation", details={"reason": "revoked"})
+    return answer(pw.PresentedAnswer(int(told["version"]), found), 201)
+
+
+async def _answered(gateway: Gateway, question: Question) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(QUESTION_SECONDS):
+            while True:
+                text = await gateway.run_blocking(gateway.peers.answered, question.id)
+                if text is not None:
+                    return _read(text)
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        await gateway.run_blocking(gateway.peers.withdraw, question.id)
+        raise TooBusy(f"`{question.peer}` cannot be asked now", remedy="show it again later") from None
+
+
+def _read(text: str) -> dict[str, Any]:
+    answered: dict[str, Any] = json.loads(text)
+    if (told := answered.get("problem")) is None:
+        return answered
+    if told["code"] == RoleDenied.code and told.get("failure") in get_args(RoleFailure):
+        details = {} if told.get("reason") is None else {"reason": told["reason"]}
+        raise RoleDenied(told["detail"], failure=told["failure"], details=details, remedy=told.get("remedy"))
+    raise TooBusy(f"the issuer does not answer: {told['detail']}", remedy=told.get("remedy"))
+
+
+def _membership(one: Membership) -> rw.MembershipAnswer:
+    return rw.MembershipAnswer(
+        one.id,
+        one.service,
+        one.role,
+        rw.arguments_told(one.args),
+        reference_text(one.record),
+        one.instance,
+        "true" if one.state is True else "unknown",
+    )
+
+
+async def peers(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+    """How one stands with other domains' services, for those who govern or audit everything."""
+    gateway = gateway_of(request)
+    state = gateway.follower.state
+    if not is_told_everything(state, caller.principal):
+        raise GovernDenied(f"`{caller.principal}` may not know with which services others stand how")
+    found = await gateway.run_blocking(gateway.peers.statuses, state.roles, gateway.clock())
+    return answer(pw.PeersAnswer([_peer(one) for one in found]))
+
+
+def _peer(one: PeerStatus) -> pw.PeerAnswer:
+    counts = one.counts
+    return pw.PeerAnswer(
+        *(one.name, one.service, one.key, one.bound, one.records, one.unknown),
+        *(counts.duplicated, counts.lost, counts.late, one.seconds, one.trouble),
+    )
+
+
+OPERATIONS: Final[Sequence[Operation]] = (
+    Operation("POST", "/v1/roles/present", "present-role", "Let roles of another domain count here", present,
+              pw.PresentRequest, {201: pw.PresentedAnswer}, (409, 415, 422, 507)),
+    Operation("GET", "/v1/roles/peers", "role-peers", "How one stands with services of other domains", peers,
+              answers={200: pw.PeersAnswer}),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""HTTP and WebSockets of a gateway: routes, sessions, limits, and what becomes of errors."""

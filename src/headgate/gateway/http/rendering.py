@@ -1,0 +1,50 @@
+"""Facts as JSON: decisions, restrictions and explanations as programs read them.
+
+Guarantees: conditions and operands as the expression language has them, values as the scenario format writes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import get_args
+
+from headgate.analysis.truth_trace import Part
+from headgate.lang.render import render_condition, render_operand
+from headgate.lang.render_roles import render_entry, render_role
+from headgate.model.conditions import AllOf, AnyOf, Atom, Not, Operand
+from headgate.model.rolefiles import EventEntry, RoleRef
+from headgate.model.values import plain
+
+_CONDITIONS = (*get_args(Atom), Not, AllOf, AnyOf)
+_OPERANDS = get_args(Operand)
+
+
+def as_json(fact: object) -> object:
+    """Any fact as JSON can carry it, with conditions and operands as the expression language has them."""
+    if isinstance(fact, _CONDITIONS):
+        return render_condition(fact)
+    if isinstance(fact, _OPERANDS):
+        return render_operand(fact)
+    if isinstance(fact, EventEntry):
+        return render_entry(fact)
+    if isinstance(fact, RoleRef):
+        return render_role(fact)
+    if isinstance(fact, Enum):
+        return fact.value
+    if isinstance(fact, Part):
+        saw = {render_operand(operand): plain(value) for operand, value in fact.values}
+        return {"condition": render_condition(fact.condition), "truth": fact.truth, "saw": saw}
+    if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
+        return {f.name.strip("_"): as_json(getattr(fact, f.name)) for f in dataclasses.fields(fact)}
+    if isinstance(fact, Mapping):
+        return {str(name): as_json(value) for name, value in fact.items()}
+    if isinstance(fact, (list, tuple)):
+        return [as_json(one) for one in fact]
+    if isinstance(fact, (set, frozenset)):
+        return sorted((as_json(one) for one in fact), key=str)
+    if fact is None or isinstance(fact, (bool, int, float, str, datetime, bytes)):
+        return plain(fact)
+    raise TypeError(f"`{type(fact).__name__}` is no fact")

@@ -1,0 +1,111 @@
+"""What clients write, read without holding anyone up: conditions, requirements, roles and batches of changes.
+
+Guarantees: what a principal may not do is refused before a character of it is read, and what is longer than
+MAX_EXPRESSION_TEXT, or has more than MAX_REQUIREMENTS, is refused as a whole. Up to INLINE_CHARS are read at once,
+which takes a few milliseconds at worst; all else is read by another process (`worker_pool`), in the turn of its
+principal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, Final
+
+from headgate.decide.requirements import check_requirement
+from headgate.gateway.http.change_requests import changes_of, check_may_change, expression_chars
+from headgate.gateway.http.worker_pool import Workers
+from headgate.lang.texts import Requirement, Sort, Wanted, read_all
+from headgate.model.changes import Change
+from headgate.model.conditions import TRUE, Condition
+from headgate.model.errors import BadExpression, HeadgateError, TooLarge
+from headgate.model.limits import MAX_EXPRESSION_TEXT, MAX_REQUIREMENTS
+from headgate.model.rolefiles import Rolefile, RoleRef
+from headgate.model.state import State
+from headgate.pipeline.index.requirements import is_known, remember, requirement_of
+from headgate.protocol import messages as wire
+
+INLINE_CHARS: Final = 256
+"""Characters of one request that are read at once."""
+
+
+class Reader:
+    """Reads for one gateway. Used from its event loop."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    async def condition(self, principal: str, text: str | None) -> Condition:
+        """A condition as sent; absent, it is true."""
+        return TRUE if text is None else (await self.conditions(principal, [text]))[0]
+
+    async def conditions(self, principal: str, texts: Sequence[str]) -> list[Condition]:
+        """Conditions as sent; the first that is none is refused."""
+        found = await self._read(principal, "condition", texts)
+        return [_said(found[text]) for text in texts]
+
+    async def roles(self, principal: str, texts: Sequence[str], what: str) -> list[RoleRef]:
+        """Roles as they are written in a rolefile."""
+        found = await self._read(principal, "role", texts)
+        return [_said(found[text], f"{what} {at + 1}") for at, text in enumerate(texts)]
+
+    async def rolefile(self, principal: str, text: str) -> Rolefile:
+        """A rolefile."""
+        found: Rolefile = _said((await self._read(principal, "rolefile", [text]))[text])
+        return found
+
+    async def requirements(self, principal: str, texts: Iterable[str]) -> None:
+        """Know what requirements say, so that nobody has to find it out where others wait (`requirement_of`)."""
+        different = dict.fromkeys(texts)
+        if len(different) > MAX_REQUIREMENTS:
+            raise BadExpression(
+                f"{len(different)} different requirements are past MAX_REQUIREMENTS ({MAX_REQUIREMENTS})",
+                remedy="send fewer events at a time",
+            )
+        check_length(sum(map(len, different)))
+        new = [text for text in different if not is_known(text)]
+        for text, found in (await self._read(principal, "requirement", new)).items():
+            if isinstance(found, Requirement):
+                remember(text, found.condition, found.written)
+            elif isinstance(found, BadExpression):
+                remember(text, found)
+
+    async def changes(self, state: State, author: str, ops: Sequence[wire.ChangeOp]) -> tuple[Change, ...]:
+        """The changes of a batch, if its author may make any such."""
+        check_may_change(state, author, ops)
+        chars = expression_chars(ops)
+        check_length(chars)
+        if chars <= INLINE_CHARS:
+            return changes_of(ops, author)
+        return await self._workers.run(author, changes_of, ops, author)
+
+    async def _read(self, principal: str, sort: Sort, texts: Iterable[str]) -> Mapping[str, object]:
+        """What each text says, or its refusal."""
+        wanted: list[Wanted] = [(sort, text) for text in dict.fromkeys(texts)]
+        chars = sum(len(text) for _, text in wanted)
+        check_length(chars)
+        found = read_all(wanted) if chars <= INLINE_CHARS else await self._workers.run(principal, read_all, wanted)
+        return {text: one for (_, text), one in zip(wanted, found, strict=True)}
+
+
+def check_length(chars: int) -> None:
+    """Refuse a request with more to read than anyone may send."""
+    if chars > MAX_EXPRESSION_TEXT:
+        raise TooLarge(
+            f"{chars} characters of expressions are past MAX_EXPRESSION_TEXT ({MAX_EXPRESSION_TEXT})",
+            remedy="send them in several requests",
+        )
+
+
+def requirement(text: str) -> Condition:
+    """A requirement that was read before, or its refusal."""
+    found = requirement_of(text)
+    check_requirement(found)
+    return found
+
+
+def _said(found: object, place: str | None = None) -> Any:
+    if isinstance(found, HeadgateError):
+        error = copy(found)
+        raise error if place is None else error.at(place)
+    return found

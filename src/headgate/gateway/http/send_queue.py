@@ -1,0 +1,176 @@
+"""What waits to be read by clients, and for how long.
+
+Guarantees: a connection whose client takes nothing of what is written to it for `limits.write_timeout` is aborted, and
+one that was closed here is aborted after LEAVE_SECONDS if its client has not taken the rest by then. An answer that
+ends with a session (`ending_with`) has LEAVE_SECONDS from the session's end; then its connection is aborted, with all
+that was kept for it, in the kernel too. Of an answer that is streamed (`Streamed`) no more than a slice is handed over
+before what went before it is taken, and the kernel is given no more than MAX_UNSENT_BYTES that the network has no room
+for.
+Leaves out: how much is read for a client (`push`, `poll`), and clients that send too slowly (`connection_limits`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from starlette.responses import StreamingResponse
+
+WRITE_SECONDS: Final = 60.0
+"""How long a client may take nothing of what is written to it, where no setting says otherwise."""
+
+LEAVE_SECONDS: Final = 5.0
+"""How long a connection that is over may take to hear of it; what it still sends is thrown away."""
+
+SLICE_BYTES: Final = 64 * 2**10
+"""Bytes of an answer that are handed over at a time."""
+
+MAX_UNSENT_BYTES: Final = 256 * 2**10
+"""Bytes of a connection that the kernel keeps before they are on their way."""
+
+_RESET: Final = struct.pack("ii", 1, 0)
+"""To close at once and throw away what was not sent."""
+
+
+class Outgoing:
+    """A transport, to a protocol; it watches whether anything of what is written is taken."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+        transport.set_write_buffer_limits(SLICE_BYTES)  # TLS would keep more
+        self._transport = transport
+        self._loop = loop
+        self._patience = patience
+        self._written = 0
+        self._taken = 0
+        self._watch: asyncio.TimerHandle | None = None
+        self._leave: asyncio.TimerHandle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write, and begin to watch if it is not taken at once."""
+        self._written += len(data)
+        self._transport.write(data)
+        if self._watch is None and self._transport.get_write_buffer_size():
+            self._look()
+
+    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Write some pieces as one."""
+        self.write(b"".join(pieces))
+
+    def close(self) -> None:
+        """Close once everything is taken, or after LEAVE_SECONDS."""
+        self._transport.close()
+        if self._leave is None:
+            self._leave = self._loop.call_later(LEAVE_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """Close at once, and forget what was not sent; if everything was, the client sees a proper end."""
+        self.lost()
+        if self._transport.get_write_buffer_size():
+            opened = self._transport.get_extra_info("socket")
+            with suppress(OSError, AttributeError):  # it is closed already
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    def lost(self) -> None:
+        """The connection is gone: there is nothing left to watch."""
+        for timer in (self._watch, self._leave):
+            if timer is not None:
+                timer.cancel()
+        self._watch = self._leave = None
+
+    def _look(self) -> None:
+        """Look again a little later, as long as something waits; abort if nothing of it was taken since."""
+        self._taken = self._written - self._transport.get_write_buffer_size()
+        self._watch = self._loop.call_later(self._patience, self._looked)
+
+    def _looked(self) -> None:
+        self._watch = None
+        waiting = self._transport.get_write_buffer_size()
+        if waiting and self._written - waiting <= self._taken:  # less, where TLS adds to what it keeps
+            self.abort()
+        elif waiting:
+            self._look()
+
+
+def as_transport(outgoing: Outgoing) -> asyncio.Transport:
+    """The same, to whoever wants a transport."""
+    return cast("asyncio.Transport", outgoing)
+
+
+def limit_unsent(opened: socket.socket, patience: float) -> None:
+    """Let the kernel keep little that is not sent, and give up on who does not confirm it, where it can."""
+    with suppress(OSError, AttributeError):  # other systems have neither
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(patience * 1_000))
+
+
+# -- answers that end -----------------------------------------------------------------------------------------
+
+
+def abort_of(scope: Mapping[str, Any]) -> Callable[[], None]:
+    """What aborts the connection of a request; nothing where the server has no such thing."""
+    found: Callable[[], None] = scope.get("state", {}).get("abort", _nothing)
+    return found
+
+
+def _nothing() -> None:
+    pass
+
+
+async def ending_with(over: asyncio.Event, work: Awaitable[None], abort: Callable[[], None]) -> None:
+    """Write an answer; once it is over, for LEAVE_SECONDS more, and then its connection is aborted."""
+    writing, ended = asyncio.ensure_future(work), asyncio.ensure_future(over.wait())
+    try:
+        await asyncio.wait({writing, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not writing.done():
+            await asyncio.wait({writing}, timeout=LEAVE_SECONDS)
+        if writing.done():
+            writing.result()
+        else:
+            abort()
+    finally:
+        for task in (writing, ended):
+            task.cancel()
+        await asyncio.gather(writing, ended, return_exceptions=True)
+
+
+class Streamed(StreamingResponse):
+    """An answer that is written slice by slice, each when there is room for it, until it is over.
+
+    What goes on for as long as the client likes stops at the end of a slice; what has a `size` is written whole.
+    """
+
+    def __init__(
+        self,
+        content: AsyncIterable[bytes],
+        over: asyncio.Event,
+        *,
+        media: str,
+        size: int | None = None,
+        left: Callable[[], None] = _nothing,
+    ) -> None:
+        headers = {} if size is None else {"content-length": str(size)}
+        self._over, self._left = over, left
+        self._whole = size is not None
+        super().__init__(self._sliced(content), media_type=media, headers=headers)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Write it all, and leave."""
+        try:
+            await ending_with(self._over, super().__call__(scope, receive, send), abort_of(scope))
+        finally:
+            self._left()
+
+    async def _sliced(self, content: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        async for piece in content:
+            for at in range(0, len(piece), SLICE_BYTES):
+                if self._over.is_set() and not self._whole:
+                    return
+                yield piece[at : at + SLICE_BYTES]

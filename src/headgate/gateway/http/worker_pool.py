@@ -1,0 +1,250 @@
+"""Work that takes long in Python, in a few processes of its own, and fair between principals (docs/decisions/0040).
+
+Guarantees: nothing here holds up the gateway itself. Of one principal one job is done at a time and MAX_WAITING wait;
+principals take turns, so that nobody waits for more than one job of each other. Past that, and past MAX_WAITING_ALL
+together, a job is `too-busy`. One that takes longer than `seconds` is ended with its process and refused as
+`too-large`; one whose process died is done once more in a new one. Processes are started when they are needed.
+Leaves out: what is done (a function of a module, with arguments and a result that can be pickled), and being quick: a
+job costs a millisecond or two on its way, so what is small is better done at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+from headgate.gateway.http.worker import HEAD, READY
+from headgate.model.errors import HeadgateError, TooBusy, TooLarge
+from headgate.model.values import brief
+from headgate.node.logs import Log
+
+PROCESSES: Final = 2
+JOB_SECONDS: Final = 20.0
+"""How long a job may take."""
+START_SECONDS: Final = 60.0
+"""How long a process may take to begin."""
+MAX_WAITING: Final = 16
+"""Jobs of one principal that wait."""
+MAX_WAITING_ALL: Final = 1_000
+"""Jobs of all that wait."""
+_TRIES: Final = 2
+_CHUNK: Final = 1 << 20
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+log = Log("workers")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    principal: str
+    text: bytes
+    answer: Future[Any]
+
+
+class _Ended(Exception):
+    """A process is not there any more."""
+
+
+class _Late(Exception):
+    """A process has not answered in time."""
+
+
+class Workers:
+    """The processes of one gateway. May be used from any thread."""
+
+    def __init__(self, processes: int = PROCESSES, seconds: float = JOB_SECONDS) -> None:
+        self._most = processes
+        self._seconds = seconds
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[_Job]] = {}
+        self._turns: deque[str] = deque()
+        """Those who have a job that waits, and none under way."""
+        self._busy: set[str] = set()
+        self._idle = 0
+        self._threads: list[threading.Thread] = []
+        self._stopping = False
+
+    async def run(self, principal: str, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Have a job done for a principal."""
+        answer = self.submit(principal, work, *args)
+        found: T = await asyncio.wrap_future(answer)
+        return found
+
+    def submit(self, principal: str, work: Callable[[*Ts], T], *args: *Ts) -> Future[T]:
+        """Let a job wait for its turn; who gives it up meanwhile cancels it."""
+        job = _Job(principal, pickle.dumps((work, args)), Future())
+        with self._changed:
+            if self._stopping:
+                raise _stopping()
+            line = self._waiting.setdefault(principal, deque())
+            if len(line) >= MAX_WAITING or sum(map(len, self._waiting.values())) >= MAX_WAITING_ALL:
+                raise TooBusy(
+                    f"{len(line)} requests of `{brief(principal)}` wait to be read, and those of others",
+                    remedy="send them one after another",
+                    retry=1.0,
+                )
+            line.append(job)
+            if len(line) == 1 and principal not in self._busy:
+                self._turns.append(principal)
+            if self._idle < len(self._turns) and len(self._threads) < self._most:
+                self._threads.append(threading.Thread(target=self._serve, name="worker", daemon=True))
+                self._threads[-1].start()
+            self._changed.notify()
+        return job.answer
+
+    def stop(self) -> None:
+        """End all processes; what waits is refused."""
+        with self._changed:
+            self._stopping = True
+            for line in self._waiting.values():
+                for job in line:
+                    _settle(job, _stopping())
+            self._waiting.clear()
+            self._turns.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    # -- in a thread for each process -------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        process = _Process()
+        try:
+            while (job := self._next()) is not None:
+                if job.answer.set_running_or_notify_cancel():
+                    _settle(job, self._done(process, job))
+                with self._changed:
+                    self._busy.discard(job.principal)
+                    if job.principal in self._waiting:
+                        self._turns.append(job.principal)
+                        self._changed.notify()
+        finally:
+            process.end()
+
+    def _next(self) -> _Job | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._stopping or self._turns)
+            self._idle -= 1
+            if self._stopping:
+                return None
+            principal = self._turns.popleft()
+            line = self._waiting[principal]
+            job = line.popleft()
+            if not line:
+                del self._waiting[principal]
+            self._busy.add(principal)
+            return job
+
+    def _done(self, process: _Process, job: _Job) -> object:
+        """What a job leads to: its result in a tuple, or the refusal."""
+        for _ in range(_TRIES):
+            try:
+                ok, found = process.ask(job.text, self._seconds, lambda: self._stopping)
+            except _Late:
+                process.end()
+                log.warning("job-ended", holder=job.principal, seconds=self._seconds)
+                return TooLarge(
+                    f"it was not worked out in {self._seconds:g} seconds", remedy="send less, or simpler, at a time"
+                )
+            except (_Ended, OSError):
+                process.end()
+                if self._stopping:
+                    return _stopping()
+                log.warning("worker-died", holder=job.principal)
+                continue
+            if ok:
+                return (found,)
+            if isinstance(found, HeadgateError):
+                return found
+            log.error("job-failed", holder=job.principal, reason=str(found)[:200])
+            return RuntimeError(f"a job failed: {found}")
+        return TooBusy("the process that was to work it out died", remedy="send it again", retry=1.0)
+
+
+def _stopping() -> TooBusy:
+    return TooBusy("the gateway is stopping", remedy="ask another")
+
+
+def _settle(job: _Job, found: object) -> None:
+    with suppress(InvalidStateError):  # whoever waited has given it up
+        if isinstance(found, BaseException):
+            job.answer.set_exception(found)
+        else:
+            job.answer.set_result(found[0])  # type: ignore[index]
+
+
+class _Process:
+    """One process, started when there is something to ask."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, job: bytes, seconds: float, given_up: Callable[[], bool]) -> tuple[bool, Any]:
+        """Have a job done; `_Late` or `_Ended` if it is not."""
+        process = self._process or self._start(given_up)
+        assert process.stdin is not None
+        end = time.monotonic() + seconds
+        process.stdin.write(HEAD.pack(len(job)) + job)
+        process.stdin.flush()
+        found: tuple[bool, Any] = pickle.loads(_answer(process, end, given_up))  # noqa: S301 - our own process
+        return found
+
+    def _start(self, given_up: Callable[[], bool]) -> subprocess.Popen[bytes]:
+        process = self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-P", "-m", "headgate.gateway.http.worker", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # what is typed at a terminal is for the gateway
+        )
+        if _answer(process, time.monotonic() + START_SECONDS, given_up) != READY:
+            raise _Ended
+        return process
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _answer(process: subprocess.Popen[bytes], end: float, given_up: Callable[[], bool]) -> bytes:
+    """The next message of a process."""
+    assert process.stdout is not None
+    handle = process.stdout.fileno()
+    poll = select.poll()  # a gateway has more files than `select` takes
+    poll.register(handle, select.POLLIN)
+    found = bytearray()
+    while True:
+        left = HEAD.size if len(found) < HEAD.size else HEAD.size + HEAD.unpack_from(found)[0] - len(found)
+        if left <= 0:
+            return bytes(found[HEAD.size :])
+        wait = end - time.monotonic()
+        if wait <= 0:
+            raise _Late
+        if given_up():
+            raise _Ended
+        if poll.poll(min(wait, 0.2) * 1_000):
+            read = os.read(handle, min(left, _CHUNK))
+            if not read:
+                raise _Ended
+            found += read

@@ -1,0 +1,78 @@
+"""Is a publisher's policy rule wider than what its events ask of receivers? Found out before it is the writer's turn.
+
+Guarantees: no such question is ever put in this process, so that nobody waits for another's; one request of a publisher
+is looked into at a time, within the bounds of `gateway.http.worker_pool`. A request has ASK_SECONDS, and the answer
+that is being sought then; what was not found out by then counts as no, for that request alone. An answer is for one
+rule: where that has changed meanwhile, it is asked anew (`Unasked`).
+Leaves out: how it is found out (`policy_rule_answers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headgate.gateway.http.worker_pool import Workers
+from headgate.gateway.publishing.policy_rule_answers import TooLate, find
+from headgate.model.conditions import Condition
+from headgate.model.errors import HeadgateError, PolicyRuleDenied
+from headgate.model.state import State
+from headgate.pipeline.index.requirements import text_of
+
+MAX_KNOWN: Final = 4_096
+"""Answers that are remembered."""
+
+
+class Unasked(Exception):
+    """The policy rule of a publisher is not the one that was asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a policy rule says of some requirements: the refusal, or None where it is wider."""
+
+    rule: str = ""
+    found: Mapping[str | None, HeadgateError | None] = field(default_factory=dict)
+    """By the text that the log has for a requirement."""
+
+    def is_for(self, state: State, publisher: str) -> bool:
+        """Is this still the rule?"""
+        return repr(state.policy_rules.get(publisher)) == self.rule
+
+    def check(self, state: State, publisher: str, requires: Condition | None) -> None:
+        """Refuse a requirement, as `decide.publish.check_policy_rule` does."""
+        text = None if requires is None else text_of(requires)
+        if not self.is_for(state, publisher) or text not in self.found:
+            raise Unasked
+        refusal = self.found[text]
+        if refusal is not None:
+            raise PolicyRuleDenied(refusal.message, remedy=refusal.remedy)
+
+
+NO_ANSWERS: Final = Answers()
+
+
+class Asking:
+    """Finds answers for requests, and remembers some. Used from one event loop."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._known: dict[tuple[str, str, str | None], HeadgateError | None] = {}
+
+    async def ask(self, state: State, publisher: str, requirements: Iterable[str | None]) -> Answers:
+        """What the publisher's policy rule says of the requirements of a request, as texts."""
+        rule = state.policy_rules.get(publisher)
+        exact = repr(rule)
+        texts = list(dict.fromkeys(requirements))
+        answers = {text: self._known[key] for text in texts if (key := (exact, publisher, text)) in self._known}
+        new = [text for text in texts if text not in answers]
+        if new:
+            found = await self._workers.run(publisher, find, rule, publisher, new)
+            answers.update(found)
+            for text, answer in found.items():
+                if not isinstance(answer, TooLate):
+                    self._known[exact, publisher, text] = answer
+            while len(self._known) > MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+        return Answers(exact, answers)

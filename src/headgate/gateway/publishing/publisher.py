@@ -1,0 +1,175 @@
+"""What publishers may do: publish in each format, event by event, and learn what became of it.
+
+Guarantees: every event gets an answer of its own, in the order it was sent in. Events are CloudEvents or Arrow; neither
+the sender's time nor its extensions count, but for `requires`, the rule that receivers must meet. Where an event comes
+from is stamped on it as the gateway sees it. What an event requires is read only if its publisher may publish its type.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from headgate.analysis.dynamic import holds_now
+from headgate.decide.publish import may_publish, no_right
+from headgate.decide.rates import asks_rate
+from headgate.gateway.http.request_reading import Reader, requirement
+from headgate.gateway.http.sessions import Caller
+from headgate.gateway.publishing.submissions import Outcome, of_drafts, of_table
+from headgate.gateway.publishing.writer import Writer
+from headgate.model.errors import BadRequest, HeadgateError, TooLarge
+from headgate.model.events import Draft
+from headgate.pipeline.admission import bulk
+from headgate.protocol import messages as wire
+from headgate.protocol.problems import problem, result
+
+_JSON_TYPES: Final = ("application/json", "text/json")
+
+Counted = Callable[[int, int, "Counter[str]"], None]
+"""Is told how many were accepted, how many were duplicates, and how many refused by code."""
+
+
+class Publisher:
+    """The publishing side of a gateway."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        reader: Reader,
+        max_events: int,
+        counted: Counted,
+        caught_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._caught_up = caught_up
+        self._max_events = max_events
+        self._counted = counted
+
+    async def publish_cloudevents(
+        self, caller: Caller, events: Sequence[wire.CloudEvent], origin: str | None
+    ) -> list[wire.EventResult]:
+        """Publish some CloudEvents."""
+        self._bounded(len(events))
+        denied = await self._read(caller, events)
+        wrong: dict[int, HeadgateError] = {}
+        drafts: list[Draft] = []
+        barred: dict[int, HeadgateError] = {}
+        for at, one in enumerate(events):
+            refusal = denied.get(one.type) if one.requires is not None else None
+            try:
+                drafts.append(_draft(caller, one, origin, read=refusal is None))
+            except HeadgateError as error:
+                wrong[at] = error
+            else:
+                if refusal is not None:
+                    barred[len(drafts) - 1] = refusal
+        outcome = await self._writer.publish(of_drafts(caller.principal, drafts, barred))
+        self._count(outcome, wrong.values())
+        answers: list[wire.EventResult] = []
+        at = 0
+        for place, event in enumerate(events):
+            if place in wrong:
+                answers.append(result(event.id, wrong[place]))
+                continue
+            if at in outcome.refusals:
+                answers.append(result(event.id, outcome.refusals[at]))
+            else:
+                answers.append(wire.EventResult(event.id, "duplicate" if at in outcome.duplicates else "accepted"))
+            at += 1
+        return answers
+
+    async def publish_one(self, caller: Caller, event: wire.CloudEvent, origin: str | None) -> wire.EventResult:
+        """Publish one CloudEvent; a refusal is raised."""
+        denied = await self._read(caller, [event])
+        draft = _draft(caller, event, origin, read=not denied)
+        outcome = await self._writer.publish(of_drafts(caller.principal, [draft], dict(enumerate(denied.values()))))
+        self._count(outcome, ())
+        if outcome.refusals:
+            raise outcome.refusals[0]
+        return wire.EventResult(event.id, "duplicate" if outcome.duplicates else "accepted")
+
+    async def publish_arrow(
+        self, caller: Caller, body: bytes, type_name: str | None, origin: str | None
+    ) -> wire.BulkAnswer:
+        """Publish an Arrow stream; only what was not plainly accepted is listed, with its row."""
+        table = bulk.read(body)
+        self._bounded(table.num_rows)
+        denied = await self._read_table(caller, table, type_name)
+        outcome = await self._writer.publish(of_table(caller.principal, table, type_name, origin, denied))
+        self._count(outcome, ())
+        listed = []
+        ids = table.column("id")
+        for row in sorted(outcome.duplicates | outcome.refusals.keys()):
+            id = ids[row].as_py() or ""
+            if row in outcome.refusals:
+                told = result(id, outcome.refusals[row])
+                listed.append(wire.RowResult(row, id, "refused", told.code, told.detail, told.remedy))
+            else:
+                listed.append(wire.RowResult(row, id, "duplicate"))
+        return wire.BulkAnswer(outcome.accepted, len(outcome.duplicates), len(outcome.refusals), listed)
+
+    async def _read(self, caller: Caller, events: Sequence[wire.CloudEvent]) -> dict[str, HeadgateError]:
+        """Read the requirements of events that may be let in; why those of other types are not."""
+        asking = [(event.type, event.requires) for event in events if event.requires is not None]
+        denied = await self._denied(caller, dict.fromkeys(name for name, _ in asking))
+        await self._reader.requirements(caller.principal, (text for name, text in asking if name not in denied))
+        return denied
+
+    async def _read_table(self, caller: Caller, table: pa.Table, type_name: str | None) -> dict[str, HeadgateError]:
+        """The same, of events as columns."""
+        if "requires" not in table.column_names:
+            return {}
+        parts = bulk.by_type(table, type_name)
+        denied = await self._denied(caller, [part.type for part in parts])
+        texts = (text for part in parts if part.type not in denied for text in bulk.requirement_texts(part.table))
+        await self._reader.requirements(caller.principal, texts)
+        return denied
+
+    async def _denied(self, caller: Caller, types: Iterable[str]) -> dict[str, HeadgateError]:
+        """The types of which the publisher can have no event let in: nothing that it says of those is read."""
+        named = list(types)
+        if named:
+            await self._caught_up()
+        state, denied = self._writer.state, dict[str, HeadgateError]()
+        for name in named:
+            try:
+                if not may_publish(state, caller.principal, state.types[name].name):
+                    denied[name] = no_right(state, caller.principal, name)
+            except HeadgateError as unknown:
+                denied[name] = unknown
+        return denied
+
+    def holds(self, caller: Caller, type_name: str, origin: str | None) -> bool | None:
+        """May the type be published here and now, by time, rate and origin? None if those do not matter."""
+        state, now = self._writer.state, self._writer.now()
+        if type_name not in state.types:
+            return None
+        rate = self._writer.rate(caller.principal, type_name, now) + 1 if asks_rate(state) else None
+        return holds_now(state, caller.principal, type_name, now=now, origin=origin, rate=rate)
+
+    def _bounded(self, size: int) -> None:
+        if size > self._max_events:
+            raise TooLarge(
+                f"`{size}` events in one request; at most {self._max_events}",
+                remedy="send them in several requests, or raise `publish.max_events`",
+            )
+
+    def _count(self, outcome: Outcome, wrong: Iterable[HeadgateError]) -> None:
+        codes = Counter(problem(error).code for error in outcome.refusals.values())
+        codes.update(error.code for error in wrong)
+        self._counted(outcome.accepted, len(outcome.duplicates), codes)
+
+
+def _draft(caller: Caller, event: wire.CloudEvent, origin: str | None, *, read: bool) -> Draft:
+    """What is to be published; refused if its data is no JSON object, or its requirement, which was read, is none."""
+    if event.data_base64 is not None:
+        raise BadRequest("`data_base64` is not read here", remedy="send the attributes as a JSON object in `data`")
+    content = (event.datacontenttype or _JSON_TYPES[0]).partition(";")[0].strip().lower()
+    if content not in _JSON_TYPES and not content.endswith("+json"):
+        raise BadRequest(f"`{content}` is not read as data", remedy="send `application/json`")
+    requires = requirement(event.requires) if read and event.requires is not None else None
+    return Draft(event.id, caller.principal, event.type, event.data or {}, event.source, requires, origin)

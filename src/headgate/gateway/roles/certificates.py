@@ -1,0 +1,306 @@
+"""Certificates about the roles of this domain: signed with its rolling keys, and judged when they are shown.
+
+Guarantees: what is issued is good no longer than what it speaks of, and is bound to a key. What is shown is judged by
+the keys and records of this moment, whichever gateway of the domain issued it (`roles.certificates.validation`); a
+reference that the ledger has given out and knows no more is false. What a certificate says of itself only decides what
+is asked of it.
+Leaves out: what a request makes of it (`service`), and certificates of other domains.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from headgate.lang.render_roles import render_role
+from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
+from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_CERTIFICATE_ROLES
+from headgate.model.role_statements import (
+    AppointmentCertificate,
+    DelegationCertificate,
+    HeldRole,
+    Place,
+    RevocationCertificate,
+    RoleCertificate,
+    RoleName,
+)
+from headgate.model.rolefiles import Given, RoleRef
+from headgate.model.roles import Election, Membership, Reference, magic_of
+from headgate.model.state import State
+from headgate.node.logs import Log
+from headgate.roles.certificates.validation import Failure, States, Validator, Wanted
+from headgate.trust import role_claims
+from headgate.trust import role_statements as statements
+from headgate.trust.bags import said_kind
+from headgate.trust.certificates import new_id
+from headgate.trust.role_keys import Use
+from headgate.trust.role_store import Store
+from headgate.trust.role_table import RollingTable, Signer
+from headgate.trust.statements import Form, said_payload
+
+log = Log("roles")
+_LONGEST: Final = timedelta(seconds=MAX_APPOINTMENT_SECONDS)
+_KEYS_AGE: Final = timedelta(hours=1)
+"""How old the word for the keys may be by which certificates are judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A principal with the key of its session, and where it asks from."""
+
+    principal: str
+    did: str
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A certificate, when it was issued and when it is over."""
+
+    text: str
+    issued: datetime
+    until: datetime
+
+
+class RoleCertificates:
+    """Issues and judges certificates about the roles of one domain. May be used from any thread."""
+
+    def __init__(
+        self,
+        table: RollingTable,
+        store: Store,
+        *,
+        own: str,
+        audience: str,
+        lasting: timedelta,
+        on_failure: Callable[[Failure], None] | None = None,
+    ) -> None:
+        self.own = own
+        self._table = table
+        self._store = store
+        self._lasting = lasting
+        self._validator = Validator(audience=audience, on_failure=on_failure or _tell)
+        self._lock = threading.Lock()
+        self._known: tuple[object, datetime] | None = None
+        """Which table the validator goes by, and since when."""
+
+    def document(self, now: datetime) -> str:
+        """What vouches for the keys, for whoever judges our certificates."""
+        with self._lock:
+            return self._table.document(now)
+
+    # -- issuing ----------------------------------------------------------------------------------------------
+
+    def of_memberships(self, held: Sequence[Membership], did: str, now: datetime) -> Signed:
+        """One certificate for memberships of one holder at one place, all of them appointments or none."""
+        first = held[0]
+        place = Place(self.own, first.service, first.instance)
+        roles = tuple(dict.fromkeys(HeldRole(one.role, one.args, one.record) for one in held))[:MAX_CERTIFICATE_ROLES]
+        ends = [one.until for one in held if one.until is not None]
+        lasting = _LONGEST if first.appointment else self._lasting
+        issued, until = _times(now, lasting, ends, first.id)
+        if first.appointment:
+            appointment = AppointmentCertificate(new_id(), place, did, roles, issued, until)
+            return Signed(statements.issue_appointment(self._signer("long", now), appointment), issued, until)
+        certificate = RoleCertificate(new_id(), place, did, roles, issued, until)
+        return Signed(statements.issue_role(self._signer("short", now), certificate), issued, until)
+
+    def of_election(self, election: Election, elector: str, now: datetime) -> Signed:
+        """The delegation certificate of an election, for whoever it is about."""
+        ends = None if election.until is None else election.until.replace(microsecond=0)
+        issued, until = _times(now, _LONGEST, [] if ends is None else [ends], election.id)
+        certificate = DelegationCertificate(
+            new_id(),
+            Place(self.own, election.service, election.instance),
+            election.id,
+            election.role,
+            election.args,
+            elector,
+            election.record,
+            issued,
+            until,
+            ends,
+            tuple(render_role(one) for one in election.required),
+            election.revoke_on_exit,
+        )
+        return Signed(statements.issue_delegation(self._signer("long", now), certificate), issued, until)
+
+    def of_revocation(self, election: Election, membership: Reference, did: str, state: State, now: datetime) -> Signed:
+        """The certificate by which someone in the elector's role takes an election back."""
+        ends = [] if election.until is None else [election.until]
+        issued, until = _times(now, _LONGEST, ends, election.id)
+        certificate = RevocationCertificate(
+            new_id(),
+            Place(self.own, election.service, election.instance),
+            did,
+            election.id,
+            self._office(election.office, state),
+            membership,
+            election.record,
+            issued,
+            until,
+        )
+        return Signed(statements.issue_revocation(self._signer("long", now), certificate), issued, until)
+
+    def _office(self, office: RoleRef, state: State) -> RoleName:
+        """The elector's role by its full name."""
+        instance = office.instance.value if isinstance(office.instance, Given) else ""
+        args = tuple(one.value for one in office.args if isinstance(one, Given))
+        service = office.service or ""
+        peer = state.roles.peers.get(service)
+        issuer, named = (self.own, service) if peer is None else (peer.key, peer.service)
+        return RoleName(Place(issuer, named, str(instance)), office.role, args)
+
+    def _signer(self, use: Use, now: datetime) -> Signer:
+        with self._lock:
+            return self._table.signer(use, now)
+
+    # -- judging ----------------------------------------------------------------------------------------------
+
+    def shown(
+        self, text: str, asker: Asker, place: Place, roles: Collection[str], state: State, now: datetime
+    ) -> tuple[str, ...]:
+        """The memberships or the election that a certificate stands for, shown to enter some roles at a place."""
+        kind = _kind(text)
+        if kind == statements.DELEGATION.typ:
+            said = _said(text, statements.DELEGATION).get("role")
+            wanted = Wanted(place, said if isinstance(said, str) and said in roles else min(roles, default=""))
+            found = self._judge(now).validate_delegation(text, asker.did, wanted, records_of(state), now)
+            return (found.election,)
+        if kind == statements.REVOCATION.typ:
+            raise RoleDenied(
+                "a revocation certificate is no credential", failure="misuse", details={"reason": "wrong-type"}
+            )
+        return tuple(one.id for one in self.memberships(text, asker, None, state, now))
+
+    def service_of(self, text: str) -> str:
+        """The service that a certificate says it is of, if it says one. Nobody has vouched for it yet."""
+        form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
+        return _said_place(_said(text, form)).service
+
+    def memberships(
+        self, text: str, asker: Asker, place: Place | None, state: State, now: datetime
+    ) -> list[Membership]:
+        """The memberships in force that a certificate embodies: of any place of this domain, or of this one."""
+        form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
+        said = _said(text, form)
+        where = _said_place(said) if place is None else place
+        listed, records = _said_roles(said), records_of(state)
+        standing = [one for one in listed if records(one.ref) is True] or listed[:1] or [HeldRole("", (), 0)]
+        judge, appointed = self._judge(now), form is statements.APPOINTMENT
+        held = [
+            judge.validate_role(text, asker.did, Wanted(where, one.role, one.args, appointed), records, now).held
+            for one in standing
+        ]
+        found = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
+        if not found:
+            raise RoleDenied(
+                "the certificate embodies nothing that you hold here", failure="revocation", remedy="enter it again"
+            )
+        return found
+
+    def election_of(self, text: str, asker: Asker, state: State, now: datetime) -> str:
+        """The election that a revocation certificate lets its subject take back."""
+        said = _said(text, statements.REVOCATION)
+        named = said.get("election")
+        place = _said_place(said)
+        found = self._judge(now).validate_revocation(
+            text,
+            asker.did,
+            place if place.issuer == self.own else Place(self.own, place.service, place.instance),
+            named if isinstance(named, str) else "",
+            records_of(state),
+            now,
+        )
+        return found.election
+
+    def _judge(self, now: datetime) -> Validator:
+        """The validator, by keys that are known now: another gateway may have rolled them."""
+        with self._lock:
+            stamp = self._store.stamp()
+            if self._known is None or self._known[0] != stamp or now - self._known[1] >= _KEYS_AGE:
+                with suppress(StaleList):  # the clock was put back: the keys are those that are known
+                    self._validator.trust(self._table.keys(now))
+                self._known = stamp, now
+            return self._validator
+
+
+def _tell(failure: Failure) -> None:
+    """Log a certificate that does not count, by its digest."""
+    log.info(
+        "certificate-refused",
+        kind=failure.failure,
+        reason=failure.reason,
+        holder=failure.presenter,
+        statement=failure.statement,
+    )
+
+
+def records_of(state: State) -> States:
+    """What the ledger says of a record now."""
+
+    def known(ref: Reference) -> bool | None:
+        found = state.roles.records.get(ref)
+        if found is not None:
+            return found.state
+        return False if magic_of(ref) <= state.version else None  # references are never used again
+
+    return known
+
+
+def held_as(state: State, principal: str, ref: Reference) -> list[Membership]:
+    """The memberships of a principal that rest on a record."""
+    return [one for one in state.roles.held_by(principal) if one.record == ref]
+
+
+def _times(now: datetime, lasting: timedelta, ends: Sequence[datetime], id: str) -> tuple[datetime, datetime]:
+    """From when until when a certificate is good, in whole seconds."""
+    issued = now.replace(microsecond=0)
+    until = min([issued + lasting, *(end.replace(microsecond=0) for end in ends)])
+    if until <= issued:
+        raise RoleDenied(f"`{id}` is about to end", failure="revocation", remedy="ask for a longer time")
+    return issued, until
+
+
+# -- what a certificate says of itself: nobody has vouched for it yet -----------------------------------------
+
+
+def _kind(text: str) -> str:
+    try:
+        return said_kind(text)
+    except BadStatement:
+        return ""  # the validator says what is wrong with it
+
+
+def _said(text: str, form: Form) -> dict[str, Any]:
+    try:
+        said = json.loads(said_payload(text, form))
+    except (ValueError, HeadgateError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _said_place(said: dict[str, Any]) -> Place:
+    named = (said.get(name) for name in ("iss", "service", "instance"))
+    return Place(*(one if isinstance(one, str) else "" for one in named))
+
+
+def _said_roles(said: dict[str, Any]) -> list[HeldRole]:
+    listed = said.get("roles")
+    try:
+        return [
+            HeldRole(str(one["role"]), role_claims.arguments(one["args"]), role_claims.ref(one["ref"], "ref"))
+            for one in (listed if isinstance(listed, list) else [])[:MAX_CERTIFICATE_ROLES]
+        ]
+    except (HeadgateError, KeyError, TypeError):
+        return []
+
+
+def is_certificate(given: str) -> bool:
+    """Is it the text of a certificate, and not an id? Ids have no two dots and a header between them."""
+    return given.startswith("eyJ") and given.count(".") == 2

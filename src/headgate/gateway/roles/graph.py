@@ -1,0 +1,242 @@
+"""The credential graph as someone may see it: credentials, what they rest on, and what would fall with one of them.
+
+Guarantees: whoever does not govern or audit everything sees its own credentials, their records, and which of them rest
+on which. That they rest on conditions too, or on anything of others, is one node each, of which neither state nor count
+is told; what would fall of others' is not told. What would fall is what the ledger would make of the revocation now
+(`roles.requests.transition`), and nothing is changed. An answer has at most MAX_NODES nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from headgate.decide.ask import is_told_everything
+from headgate.decide.constraints import RoleFunction
+from headgate.lang.render_roles import render_constraint, render_membership, render_role
+from headgate.model.changes import Batch, EndCredential, Settle
+from headgate.model.errors import BadDefinition, NotFound
+from headgate.model.rolefiles import Given, RoleRef, Variable
+from headgate.model.roles import Election, Ending, Membership, Record, Reference, reference_text
+from headgate.model.state import State
+from headgate.model.values import brief
+from headgate.roles.records.facts import Mirrored, NotRevoked, When, fact_of
+from headgate.roles.requests.revocation import in_words
+from headgate.roles.requests.transition import transition
+
+MAX_NODES: Final = 5_000
+"""Credentials and records told in one answer."""
+
+_RESTS: Final = "it rests on that"
+CONDITIONS: Final = "conditions"
+ELSE: Final = "something else"
+_UNTOLD: Final = {
+    CONDITIONS: "conditions; whether they hold is not told",
+    ELSE: "something else; its state is not told",
+}
+Credential: TypeAlias = Membership | Election
+Kind: TypeAlias = Literal["membership", "election", "record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A credential, or a record that some rest on; `state` of None is unknown, or not told."""
+
+    id: str
+    kind: Kind
+    state: bool | None
+    says: str
+    record: Reference | None = None
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What `to` follows from."""
+
+    start: str
+    to: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Credentials with what they rest on; `falls` would end with the root; not whole if there is too much to tell."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    falls: tuple[Ending, ...]
+    whole: bool
+
+
+def graph(state: State, asker: str, root: str | None, functions: Mapping[str, RoleFunction]) -> Graph:
+    """The graph around the asker's credentials, or around one that it may know of."""
+    full = is_told_everything(state, asker)
+    falls: tuple[Ending, ...] = ()
+    if root is None:
+        chosen = [one for one in _every(state) if full or _is_known(one, asker)]
+    else:
+        found = state.roles.memberships.get(root) or state.roles.elections.get(root)
+        if found is None or not (full or _is_known(found, asker)):
+            raise NotFound(f"you have no credential `{brief(root)}`")
+        falls = tuple(falling(state, root, functions))
+        if not full:  # why something falls may be policy, or another's
+            falls = tuple(Ending(one.id, _RESTS) for one in falls if _is_known_by_id(state, one.id, asker))
+        chosen = [found, *_by_id(state, (one.id for one in falls))]
+    return (_Drawing(state) if full else _OwnDrawing(state, asker)).draw(chosen, falls)
+
+
+def falling(state: State, root: str, functions: Mapping[str, RoleFunction]) -> Iterator[Ending]:
+    """What would end, besides itself, if a credential were revoked now."""
+    outcome = transition(state, Batch(state.administrator, (EndCredential(root),)), functions=functions)
+    for change in outcome.batch.changes:
+        if isinstance(change, Settle):
+            yield from (one for one in change.facts.ended if one.id != root)
+
+
+def _every(state: State) -> Iterator[Credential]:
+    yield from state.roles.memberships.values()
+    yield from state.roles.elections.values()
+
+
+def _by_id(state: State, ids: Iterable[str]) -> Iterator[Credential]:
+    for id in ids:
+        found = state.roles.memberships.get(id) or state.roles.elections.get(id)
+        if found is not None:
+            yield found
+
+
+def _is_known(one: Credential, asker: str) -> bool:
+    if isinstance(one, Membership):
+        return one.holder == asker
+    return asker == one.elector or asker in one.revokers
+
+
+def _is_known_by_id(state: State, id: str, asker: str) -> bool:
+    return any(_is_known(one, asker) for one in _by_id(state, (id,)))
+
+
+def said(one: Credential) -> str:
+    """A credential's role as in a rolefile, `_` for what is open."""
+    args = tuple(Variable("_") if arg is None else Given(arg) for arg in one.args)
+    instance = Given(one.instance) if one.instance else None
+    try:
+        return render_role(RoleRef(one.role, args, one.service, instance))
+    except BadDefinition:  # a service that has no rolefile may have any name
+        return f"{one.service}.{one.role}"
+
+
+class _Drawing:
+    """Nodes and edges, from credentials to all that they rest on."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._nodes: dict[str, Node] = {}
+        self._edges: dict[Edge, None] = {}
+
+    def draw(self, chosen: Iterable[Credential], falls: tuple[Ending, ...]) -> Graph:
+        """The picture of some credentials."""
+        ahead: list[Reference] = []
+        whole = True
+        for one in chosen:
+            if len(self._nodes) >= MAX_NODES:
+                whole = False
+                break
+            self._add(one)
+            ahead.append(one.record)
+        seen: set[Reference] = set()
+        while ahead:
+            ref = ahead.pop()
+            record = self._state.roles.records.get(ref)
+            if ref in seen or record is None:
+                continue
+            if len(self._nodes) >= MAX_NODES:
+                whole = False
+                break
+            seen.add(ref)
+            self._nodes[_name(ref)] = Node(_name(ref), "record", record.state, self._says(record), ref)
+            ahead += self._below(record)
+        edges = tuple(one for one in self._edges if one.start in self._nodes and one.to in self._nodes)
+        return Graph(tuple(self._nodes.values()), edges, falls, whole)
+
+    def _below(self, record: Record) -> Iterable[Reference]:
+        """The records that one rests on, drawn as edges to it."""
+        for link in record.parents:
+            self._edges[Edge(_name(link.parent), _name(record.ref), link.negated)] = None
+        return [link.parent for link in record.parents]
+
+    def _add(self, one: Credential) -> None:
+        kind: Kind = "membership" if isinstance(one, Membership) else "election"
+        state = one.state if isinstance(one, Membership) else self._believed(one.record)
+        self._nodes[one.id] = Node(one.id, kind, state, said(one), one.record, self._holder(one))
+        self._edges[Edge(_name(one.record), one.id)] = None
+
+    def _holder(self, one: Credential) -> str | None:
+        return one.holder if isinstance(one, Membership) else one.elector
+
+    def _believed(self, ref: Reference) -> bool | None:
+        found = self._state.roles.records.get(ref)
+        return None if found is None else found.state
+
+    def _says(self, record: Record) -> str:
+        """What a record is about."""
+        if not record.fact:
+            return record.op.value if record.parents else "until it is revoked"
+        fact = fact_of(record.fact)
+        match fact:
+            case When(_, _, leaf):
+                return render_constraint(leaf)
+            case NotRevoked(service, instance, role, args, revoker):
+                revokers = in_words(revoker).replace("`", "")
+                return f"{render_membership(service, instance, role, args)} is not revoked by {revokers}"
+            case Mirrored(peer):
+                return f"what {peer} says"
+
+
+class _OwnDrawing(_Drawing):
+    """The same for someone who knows of its own credentials only."""
+
+    def __init__(self, state: State, asker: str) -> None:
+        super().__init__(state)
+        self._own: set[Reference] = set()
+        self._others: set[Reference] = set()
+        for one in _every(state):
+            (self._own if _is_known(one, asker) else self._others).add(one.record)
+        self._others -= self._own
+
+    def _below(self, record: Record) -> Iterable[Reference]:
+        """One's own credentials that a record rests on, seen through all that is no credential."""
+        found: dict[Reference, None] = {}
+        seen: set[Reference] = set()
+        ahead = [link.parent for link in record.parents]
+        while ahead:
+            ref = ahead.pop()
+            if ref in seen:
+                continue
+            seen.add(ref)
+            known = self._state.roles.records.get(ref)
+            if ref in self._own:
+                found[ref] = None
+                self._edges[Edge(_name(ref), _name(record.ref))] = None
+            elif ref in self._others:
+                self._rests_on(ELSE, record)
+            elif known is None or not known.parents:
+                self._rests_on(CONDITIONS, record)
+            else:
+                ahead += [link.parent for link in known.parents]
+        return found
+
+    def _rests_on(self, name: str, record: Record) -> None:
+        self._nodes[name] = Node(name, "record", None, _UNTOLD[name])
+        self._edges[Edge(name, _name(record.ref))] = None
+
+    def _holder(self, one: Credential) -> None:  # noqa: ARG002 - it is the asker, or not told
+        return None
+
+    def _says(self, record: Record) -> str:
+        return "all that it rests on" if record.parents else "until it is revoked"
+
+
+def _name(ref: Reference) -> str:
+    return f"record {reference_text(ref)}"

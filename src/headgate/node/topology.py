@@ -1,0 +1,128 @@
+"""A node as a whole: which processes it has, where it is reached, and the word it leaves for others while it is up.
+
+Guarantees: one node runs on a domain at a time. Before anything is started, what it needs is known to be there: Java,
+the domain's files and keys, and ports that are free.
+Leaves out: running the processes (`supervisor`) and talking to people (`headgate up`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.model.errors import NotFound
+from headgate.node.config import Config, Files
+from headgate.node.domain import utc_now
+from headgate.node.gateway_identity import vouch
+from headgate.node.processes import Lock, listen
+from headgate.node.supervisor import Part
+from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.spark.session import check_java
+from headgate.trust.keys import PrivateKey
+from headgate.trust.positions import Positions
+from headgate.trust.tls import server_context
+
+PID: Final = "up.pid"
+NODE: Final = "node.json"
+PIPELINE: Final = "pipeline"
+FOLLOWER: Final = "follower"
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that could be started: its settings, its files and who its broker is."""
+
+    files: Files
+    settings: Config
+    override: Mapping[str, str]
+    broker: str
+
+    @property
+    def urls(self) -> list[str]:
+        """Where each gateway is reached from this machine."""
+        gateway = self.settings.gateway
+        host = "localhost" if gateway.host in _EVERYWHERE else gateway.host
+        shown = f"[{host}]" if ":" in host else host
+        return [f"{'https' if gateway.tls else 'http'}://{shown}:{port}" for port in self.ports]
+
+    @property
+    def ports(self) -> range:
+        """The port of each gateway."""
+        gateway = self.settings.gateway
+        return range(gateway.port, gateway.port + gateway.count)
+
+    @property
+    def logs(self) -> Path:
+        """Where the logs of its processes go."""
+        return self.files.directory / "logs"
+
+    def lock(self) -> Lock:
+        """Held while the node is up."""
+        return Lock(self.files.data / PID, "the node")
+
+    def parts(self) -> list[Part]:
+        """The processes of the node."""
+        directory = str(self.files.directory.absolute())
+        common = ["--parent", str(os.getpid())]
+        for name, value in self.override.items():
+            common += ["--set", f"{name}={value}"]
+        python = (sys.executable, "-P", "-m")  # -P: what lies in the current directory is no module of ours
+        gateways = [
+            Part(
+                f"gateway-{number}",
+                (
+                    *python,
+                    "headgate.gateway.serve",
+                    directory,
+                    "--name",
+                    f"gateway-{number}",
+                    "--port",
+                    str(port),
+                    *common,
+                ),
+            )
+            for number, port in enumerate(self.ports, 1)
+        ]
+        return [
+            Part(PIPELINE, (*python, "headgate.node.pipeline_process", directory, *common)),
+            *gateways,
+            Part(FOLLOWER, (*python, "headgate.gateway.federation.process", directory, *common)),
+        ]
+
+    def write(self) -> None:
+        """Leave word for clients on this machine."""
+        told = {"pid": os.getpid(), "urls": self.urls, "broker": self.broker}
+        fresh = self.files.data / f"{NODE}.new"
+        fresh.write_text(json.dumps(told, indent=2) + "\n")
+        fresh.replace(self.files.data / NODE)
+
+    def erase(self) -> None:
+        """Take the word back."""
+        (self.files.data / NODE).unlink(missing_ok=True)
+
+
+def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, str]) -> Node:
+    """The node of a domain, once everything that it needs is known to be there."""
+    check_java()
+    settings = Config.load(directory, environ, override)
+    files = Files(directory)
+    if not Paths(files.data).ledger.exists():
+        raise NotFound(f"`{files.data}` holds no ledger", remedy="restore it from a copy, or `headgate init` another")
+    broker = PrivateKey.load(files.broker_key).public.did
+    Positions.load(files.position_key)
+    vouch(files, utc_now())
+    if settings.gateway.tls:
+        server_context(files.tls_certificate, files.tls_key)
+    return Node(files, settings, dict(override), broker)
+
+
+def check_ports(node: Node) -> None:
+    """Refuse if a port of the node is taken."""
+    for port in node.ports:
+        listen(node.settings.gateway.host, port).close()

@@ -1,0 +1,1 @@
+"""Deliveries as Arrow blobs, and the file they are kept in."""

@@ -1,0 +1,367 @@
+"""The event policy, cut into what hangs on the event, on the client, and on both (OASIS 7.4).
+
+Guarantees: an entry counts for an event and a client exactly if its event terms count for the event, and one of the
+client's choices of credentials counts, with which the mixed terms do. A positive entry counts where it is true, a
+negative one unless it is false; so all but the inside of a mixed term is a bit. Terms that say the same are one term,
+whatever their variables are called.
+Leaves out: clients (`clients`), events (`events`), pairs of event and client (`stages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.decide.event_policy import parameters
+from headgate.model.rolefiles import (
+    Argument,
+    Both,
+    Compares,
+    Constraint,
+    Either,
+    EventEntry,
+    Expression,
+    Given,
+    Holds,
+    Leaf,
+    Negated,
+    RoleRef,
+    Variable,
+)
+from headgate.model.state import State
+from headgate.model.values import Kind
+from headgate.pipeline.event_policy.terms import (
+    CLIENT,
+    EVENT,
+    alternatives,
+    conjuncts,
+    is_mixed,
+    looks_at,
+    operands,
+    put,
+    rewritten,
+    settled,
+    sides,
+    with_operands,
+)
+from headgate.pipeline.index.layout import TIME, Slot, Words, mask_of, places
+from headgate.pipeline.log.codec import Ints
+
+Holder: TypeAlias = tuple[str, str | None, tuple[str, ...] | None]
+"""A principal, where it was when it subscribed, and the memberships that it counts for event policy."""
+
+_NOW = Variable(f"{EVENT}@time")
+
+
+# -- formulas -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OfEvent:
+    """A leaf that looks at the event alone."""
+
+    leaf: Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class OfClient:
+    """A part that looks at the client alone: a column of truths over the choices."""
+
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class OfBoth:
+    """A mixed term: values of the event (`left n`) beside those of a choice (`right n`, a column of numbers)."""
+
+    leaf: Leaf
+    lefts: tuple[Expression, ...]
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inverse:
+    """`not`."""
+
+    arg: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """`and`."""
+
+    args: tuple[Formula, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """`or`."""
+
+    args: tuple[Formula, ...]
+
+
+Formula: TypeAlias = OfEvent | OfClient | OfBoth | Inverse | Every | Some
+
+
+# -- what a worker gets -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The choices of credentials of every client class for entries that ask for the same ones.
+
+    `rights[c][columns[c][n]]` are the values that mixed terms with column `c` look at, for choice `n`.
+    """
+
+    starts: Ints
+    columns: list[Ints]
+    truths: list[npt.NDArray[np.int8]]
+    rights: list[list[tuple[Argument, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry: for which type, what must hold of the event, and beside which choices the mixed part is put."""
+
+    type: int
+    negative: bool
+    event: tuple[Formula, ...]
+    part: int
+    mixed: tuple[Formula, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the log that terms look at."""
+
+    slot: Slot
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An event policy as rows: entries in order, one bit each, and the classes of clients."""
+
+    entries: tuple[Entry, ...]
+    columns: Mapping[str, Column]
+    takes: npt.NDArray[np.bool_]
+    """For each type and entry: is an event of the type taken in?"""
+    attributes: Words
+    """For each entry the attributes of its type."""
+    classes: Words
+    """For each class of clients the entries for which some choice of its credentials counts."""
+    parts: list[Choices]
+
+
+# -- compiling ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Part:
+    """Entries that ask for the same credentials in the same way share their choices."""
+
+    refs: tuple[RoleRef, ...]
+    conditions: tuple[Constraint, ...]
+    negative: bool
+    columns: list[tuple[Expression, ...]] = field(default_factory=list)
+    truths: list[Constraint] = field(default_factory=list)
+
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def column(self, rights: tuple[Expression, ...]) -> int:
+        """The number of a column of values."""
+        return _placed(self.columns, rights, self._numbers)
+
+    def truth(self, constraint: Constraint) -> int:
+        """The number of a column of truths."""
+        return _placed(self.truths, constraint, self._numbers)
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The variables on which anything hangs, but for those that only tie credentials together."""
+        said = (*self.conditions, *self.truths, *(Holds("", one) for one in self.columns))
+        names = [arg.name for ref in self.refs for arg in ref.args if isinstance(arg, Variable)]
+        found = frozenset().union(*(_variables(one) for one in said))
+        return found | {name for name in names if names.count(name) > 1}
+
+
+def _placed(known: list[Any], one: Any, numbers: dict[str, int]) -> int:
+    """Where something stands in a list, at its end if it is new; `1` and `true` are two."""
+    found = numbers.setdefault(repr(one), len(known))
+    if found == len(known):
+        known.append(one)
+    return found
+
+
+class Compiled:
+    """The entries of a policy at a state, without its clients."""
+
+    def __init__(self, state: State, words: int) -> None:
+        self.columns: dict[str, Column] = {_NOW.name: Column(TIME, Kind.TIMESTAMP)}
+        self.parts: list[Part] = []
+        self._numbers: dict[str, int] = {}
+        names = list(state.types.every)
+        numbers = {name: at for at, name in enumerate(names)}
+        self.entries = tuple(
+            one for entry in state.roles.policy.entries for one in self._variants(state, entry, numbers)
+        )
+        lines = [state.types.lineage(name) if name in state.types else () for name in names]
+        takes = [[names[one.type] in line for one in self.entries] for line in lines]
+        self.takes = np.array(takes, np.bool_).reshape(len(names), len(self.entries))
+        masks = []
+        for one in self.entries:
+            bits = state.types.bits(names[one.type])
+            masks.append(mask_of([bits[name] for name in state.types.attributes(names[one.type])], words))
+        self.attributes = np.array(masks, np.uint64).reshape(len(self.entries), words)
+
+    def _variants(self, state: State, entry: EventEntry, numbers: Mapping[str, int]) -> Iterator[Entry]:
+        """An entry, or entries one after another that say the same, of which more can be told by bits alone."""
+        known, said = self._template(state, entry)
+        refs, meaning = _credentials(entry.credentials, known, said)
+        constraint = rewritten(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
+        parts = [one for each in (*said, constraint) for one in conjuncts(settled(each))]
+        for mine in _spread(parts):
+            yield self._entry(refs, mine, entry.negative, numbers[entry.event.type])
+
+    def _entry(self, refs: tuple[RoleRef, ...], parts: list[Constraint], negative: bool, number: int) -> Entry:
+        apart = {which: [one for one in parts if sides(one) == which] for which in map(frozenset, _SIDES)}
+        clients = tuple(sorted(apart[frozenset({CLIENT})], key=repr))
+        place = self._part(refs, clients, negative)
+        part = self.parts[place]
+        events = (*apart[frozenset()], *apart[frozenset({EVENT})])
+        mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
+        return Entry(number, negative, tuple(self._formula(one, part) for one in events), place, mixed)
+
+    def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Expression], list[Constraint]]:
+        """What the variables of a template are worked out of, and what it says besides."""
+        layout = places(state.types, entry.event.type)
+        attributes: dict[str, Expression] = {"@time": _NOW}
+        for name, place in layout.items():
+            variable = Variable(f"{EVENT}{place.slot.column} {place.kind.value}")
+            self.columns[variable.name] = Column(place.slot, place.kind)
+            attributes[name] = variable
+        known: dict[str, Expression] = {}
+        said: list[Constraint] = []
+        for term, (_, expression) in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
+            seen = put(expression, attributes)
+            if isinstance(term, Given):
+                said.append(Compares("=", seen, term))
+            elif term.name in known:
+                said.append(Compares("=", seen, known[term.name]))
+            elif term.name != "_":
+                known[term.name] = seen
+        return known, said
+
+    def _part(self, refs: tuple[RoleRef, ...], conditions: tuple[Constraint, ...], negative: bool) -> int:
+        key = repr((refs, conditions, negative))
+        if key not in self._numbers:
+            self._numbers[key] = len(self.parts)
+            self.parts.append(Part(refs, conditions, negative))
+        return self._numbers[key]
+
+    def _formula(self, constraint: Constraint, part: Part) -> Formula:
+        if sides(constraint) == {CLIENT}:
+            return OfClient(part.truth(constraint))
+        match constraint:
+            case Negated(arg):
+                return Inverse(self._formula(arg, part))
+            case Both(args):
+                return Every(tuple(self._formula(arg, part) for arg in args))
+            case Either(args):
+                return Some(tuple(self._formula(arg, part) for arg in args))
+            case leaf if len(sides(leaf)) < 2:
+                return OfEvent(leaf)  # type: ignore[arg-type]  # stars are settled
+            case leaf:
+                sought = _Cut()
+                cut = rewritten(leaf, sought.of)
+                return OfBoth(cut, tuple(sought.lefts), part.column(tuple(sought.rights)))  # type: ignore[arg-type]
+
+
+_SIDES = ((), (EVENT,), (CLIENT,), (EVENT, CLIENT))
+
+MAX_VARIANTS = 8
+"""Entries that one with alternatives becomes, where each alternative looks at the event or at the client."""
+
+
+def _spread(parts: list[Constraint]) -> Iterator[list[Constraint]]:
+    """`x and (a or b)` as `x and a`, and then `x and b`, where `a` and `b` are not mixed themselves.
+
+    Two entries of one sign, one after another, count where one of them does, and so does a disjunction (D1).
+    """
+    waiting, done = [parts], 0
+    while waiting:
+        mine = waiting.pop(0)
+        at = next((n for n, one in enumerate(mine) if len(sides(one)) == 2 and not is_mixed(one)), None)
+        found = () if at is None else alternatives(mine[at])
+        if at is None or done + len(waiting) + len(found) > MAX_VARIANTS:
+            done += 1
+            yield mine
+            continue
+        waiting += [[*mine[:at], *conjuncts(one), *mine[at + 1 :]] for one in found]
+
+
+def _variables(constraint: Constraint) -> frozenset[str]:
+    return frozenset(_names(constraint))
+
+
+def _names(constraint: Constraint) -> Iterator[str]:
+    match constraint:
+        case Both(args) | Either(args):
+            for arg in args:
+                yield from _names(arg)
+        case Negated(arg):
+            yield from _names(arg)
+        case leaf:
+            waiting: list[Expression] = list(operands(leaf))  # type: ignore[arg-type]  # stars are settled
+            while waiting:
+                one = waiting.pop()
+                if isinstance(one, Variable):
+                    yield one.name
+                waiting += operands(one)
+
+
+@dataclass(slots=True)
+class _Cut:
+    """Expressions in which what looks at one side alone is a variable, and what those variables are."""
+
+    lefts: list[Expression] = field(default_factory=list)
+    rights: list[Expression] = field(default_factory=list)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def of(self, expression: Expression) -> Expression:
+        """An expression, cut."""
+        which = looks_at(expression)
+        if which == {EVENT}:
+            return Variable(f"left {_placed(self.lefts, expression, self._numbers)}")
+        if which == {CLIENT}:
+            return Variable(f"right {_placed(self.rights, expression, self._numbers)}")
+        made: Expression = with_operands(expression, tuple(map(self.of, operands(expression))))
+        return made
+
+
+def _credentials(
+    refs: tuple[RoleRef, ...], known: Mapping[str, Expression], said: list[Constraint]
+) -> tuple[tuple[RoleRef, ...], dict[str, Expression]]:
+    """Credentials with variables named by their places, and what the client's variables are.
+
+    An argument that is a variable of the event is compared with it, which may be unknown.
+    """
+    meaning: dict[str, Expression] = {}
+    found = []
+    for at, ref in enumerate(refs):
+        args: list[Any] = []
+        for place, term in enumerate(ref.args):
+            here = Variable(f"{CLIENT}{at}.{place}")
+            if not isinstance(term, Variable) or term.name == "_":
+                args.append(term)
+            elif term.name in known:
+                said.append(Compares("=", known[term.name], here))
+                args.append(here)
+            else:
+                args.append(meaning.setdefault(term.name, here))
+        found.append(replace(ref, args=tuple(args)))
+    return tuple(found), meaning

@@ -1,0 +1,1 @@
+"""Policy and subscriptions as rows and numbers, made from the ledger and kept up to date."""

@@ -1,0 +1,299 @@
+"""Rows of one shape as columns, and how an event finds its candidates among them.
+
+Guarantees: a hash only finds candidates; `verify` compares every equality, bound and mask again. Rows of the same
+shape (the same slots compared for equality and for range) are one set of numpy arrays, whatever their types and
+number. Shapes with equalities are found by a hash of type and values; range-only ones by dyadic intervals; the rest
+by type alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.pipeline.index.layout import Slot, Words
+from headgate.pipeline.index.rows import ClauseRow, Held
+from headgate.pipeline.log.codec import EventBatch, Flags, Ints
+
+Hashes = npt.NDArray[np.uint64]
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_ODD = np.uint64(0xC2B2AE3D27D4EB4F)
+_SHIFT = np.uint64(29)
+
+
+class Interned(dict[str | bytes, int]):
+    """Texts that rows compare with, numbered."""
+
+    def number(self, text: str | bytes) -> int:
+        """The number of a text, new if need be."""
+        return self.setdefault(text, len(self))
+
+
+def mix(seed: Hashes, values: Ints) -> Hashes:
+    """One more value into a hash."""
+    with np.errstate(over="ignore"):
+        mixed = (seed ^ values.view(np.uint64)) * _MIX
+        return (mixed ^ (mixed >> _SHIFT)) * _ODD
+
+
+@dataclass
+class Access:
+    """Rows found by hash: `rows[starts[b]:starts[b + 1]]` for bucket `b`, the hash's leading bits.
+
+    A row that is under several nodes may be twice in a bucket; `nodes` says which of them each place stands for.
+    """
+
+    bits: int
+    starts: npt.NDArray[np.int32]
+    rows: npt.NDArray[np.int32]
+    nodes: Ints | None = None
+
+    @classmethod
+    def build(cls, hashes: Hashes, rows: npt.NDArray[np.int32], nodes: Ints | None = None) -> Access:
+        """Index rows by their hashes."""
+        bits = max(1, len(hashes).bit_length())
+        buckets = (hashes >> np.uint64(64 - bits)).astype(np.int64)
+        order = np.argsort(buckets, kind="stable")
+        counts = np.bincount(buckets, minlength=1 << bits)
+        starts = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=starts[1:])
+        return cls(bits, starts, rows[order], None if nodes is None else nodes[order])
+
+    def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
+        """Where the candidates of each hash begin, and how many there are."""
+        buckets = (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
+        begin = self.starts[buckets].astype(np.int64)
+        return begin, self.starts[buckets + 1] - begin
+
+
+@dataclass
+class Dyadic:
+    """Ranks of one slot's range ends. Rank 2i+1 is the end `i` itself, rank 2i the gap before it."""
+
+    slot: Slot
+    ends: npt.NDArray[Any]
+    levels: int
+
+    def rank(self, values: npt.NDArray[Any]) -> Ints:
+        """The rank of each value."""
+        left = np.searchsorted(self.ends, values, "left")
+        on = self.ends[np.minimum(left, len(self.ends) - 1)] == values
+        ranks: Ints = 2 * left + (on & (left < len(self.ends)))
+        return ranks
+
+
+@dataclass
+class Shape:
+    """All rows that compare the same slots."""
+
+    equal: tuple[Slot, ...]
+    ranges: tuple[Slot, ...]
+    owner: npt.NDArray[np.int32]
+    type: npt.NDArray[np.int32]
+    values: list[Ints]
+    low: list[npt.NDArray[Any]]
+    high: list[npt.NDArray[Any]]
+    need: Words
+    null: Words
+    rest: npt.NDArray[np.int32]
+    access: Access | None = None
+    dyadic: Dyadic | None = None
+    types: frozenset[int] = field(default_factory=frozenset)
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def index(self) -> Shape:
+        """Make the rows findable."""
+        self.types = frozenset(np.unique(self.type).tolist())
+        rows = np.arange(len(self), dtype=np.int32)
+        seed = self._seed(self.type)
+        if self.ranges and not self.equal:
+            self.dyadic, nodes, rows = _dyadic(self.ranges[0], self.low[0], self.high[0])
+            self.access = Access.build(mix(seed[rows], nodes), rows, nodes)
+            return self
+        for column in self.values:
+            seed = mix(seed, column)
+        self.access = Access.build(seed, rows)
+        return self
+
+    @staticmethod
+    def _seed(types: npt.NDArray[np.int32]) -> Hashes:
+        return mix(np.zeros(len(types), np.uint64), types.astype(np.int64))
+
+    def probes(
+        self, batch: EventBatch, rows: Ints, types: npt.NDArray[np.int32], known: Interned
+    ) -> Iterable[tuple[Hashes, Ints | None]]:
+        """The hashes, with nodes, under which rows of a batch may find candidates, taken as events of these types."""
+        seed = self._seed(types)
+        if self.dyadic is not None:
+            ranks = self.dyadic.rank(batch.numbers(self.dyadic.slot)[rows])
+            for level in range(self.dyadic.levels + 1):
+                nodes = _node(level, ranks >> level)
+                yield mix(seed, nodes), nodes
+            return
+        for slot in self.equal:
+            seed = mix(seed, keys(batch, slot, known)[rows])
+        yield seed, None
+
+    def verify(self, batch: EventBatch, events: Ints, rows: npt.NDArray[np.int32], known: Interned) -> Flags:
+        """Which pairs of event and row really meet the equalities, bounds and non-null slots?"""
+        ok: Flags = ((self.need[rows] & batch.nulls[events]) == 0).all(axis=1)
+        for slot, column in zip(self.equal, self.values, strict=True):
+            ok &= keys(batch, slot, known)[events] == column[rows]
+        for slot, low, high in zip(self.ranges, self.low, self.high, strict=True):
+            value = batch.numbers(slot)[events]
+            ok &= (value >= low[rows]) & (value <= high[rows])
+        return ok
+
+
+def keys(batch: EventBatch, slot: Slot, known: Interned) -> Ints:
+    """A slot as 64-bit keys that are equal exactly when the values are."""
+    if slot.store in "sy":
+        return batch.codes(slot, known)
+    numbers = batch.numbers(slot)
+    if slot.store == "f":
+        return np.asarray(numbers + 0.0).view(np.int64)
+    return numbers
+
+
+@dataclass
+class ShapeBuilder:
+    """Collects rows of one shape."""
+
+    equal: tuple[Slot, ...]
+    ranges: tuple[Slot, ...]
+    owners: list[int] = field(default_factory=list)
+    types: list[int] = field(default_factory=list)
+    values: list[tuple[int, ...]] = field(default_factory=list)
+    low: list[tuple[int | float, ...]] = field(default_factory=list)
+    high: list[tuple[int | float, ...]] = field(default_factory=list)
+    need: list[tuple[int, ...]] = field(default_factory=list)
+    null: list[tuple[int, ...]] = field(default_factory=list)
+    rest: list[int] = field(default_factory=list)
+
+    def add(self, row: ClauseRow, owner: int, type_number: int, rest: int, known: Interned) -> None:
+        """One more row."""
+        self.owners.append(owner)
+        self.types.append(type_number)
+        self.values.append(tuple(_key(slot, held, known) for slot, held in row.equal))
+        self.low.append(tuple(low for _, low, _ in row.ranges))
+        self.high.append(tuple(high for _, _, high in row.ranges))
+        self.need.append(row.need)
+        self.null.append(row.null)
+        self.rest.append(rest)
+
+    def build(self) -> Shape:
+        """The rows as columns."""
+        dtypes = [np.int64 if slot.store == "i" else np.float64 for slot in self.ranges]
+        return Shape(
+            self.equal,
+            self.ranges,
+            np.array(self.owners, np.int32),
+            np.array(self.types, np.int32),
+            [np.array(c, np.int64) for c in zip(*self.values, strict=True)] if self.equal else [],
+            [np.array(c, d) for c, d in zip(zip(*self.low, strict=True), dtypes, strict=True)],
+            [np.array(c, d) for c, d in zip(zip(*self.high, strict=True), dtypes, strict=True)],
+            np.array(self.need, np.uint64),
+            np.array(self.null, np.uint64),
+            np.array(self.rest, np.int32),
+        )
+
+
+def _key(slot: Slot, held: Held, known: Interned) -> int:
+    if isinstance(held, (str, bytes)):
+        return known.number(held)
+    if slot.store == "f":
+        return int(np.float64(held).view(np.int64))
+    return int(held)
+
+
+def merged(shapes: Sequence[Shape]) -> list[Shape]:
+    """Shapes of the same slots put together, not yet indexed."""
+    same: dict[tuple[Any, Any], list[Shape]] = {}
+    for shape in shapes:
+        same.setdefault((shape.equal, shape.ranges), []).append(shape)
+    return [
+        Shape(
+            group[0].equal,
+            group[0].ranges,
+            np.concatenate([s.owner for s in group]),
+            np.concatenate([s.type for s in group]),
+            [np.concatenate(c) for c in zip(*(s.values for s in group), strict=True)],
+            [np.concatenate(c) for c in zip(*(s.low for s in group), strict=True)],
+            [np.concatenate(c) for c in zip(*(s.high for s in group), strict=True)],
+            np.concatenate([s.need for s in group]),
+            np.concatenate([s.null for s in group]),
+            np.concatenate([s.rest for s in group]),
+        )
+        for group in same.values()
+    ]
+
+
+class Table:
+    """Rows of any shape: collects them, and gives the shapes built so far."""
+
+    def __init__(self) -> None:
+        self.known = Interned()
+        self.rests: list[tuple[Any, ...]] = []
+        self._rest_numbers: dict[tuple[Any, ...], int] = {}
+        self._pending: dict[tuple[Any, Any], ShapeBuilder] = {}
+
+    def add(self, row: ClauseRow, owner: int, type_number: int) -> None:
+        """One more row for an owner: a subscription, or a condition."""
+        shape = tuple(s for s, _ in row.equal), tuple(s for s, _, _ in row.ranges)
+        builder = self._pending.setdefault(shape, ShapeBuilder(*shape))
+        builder.add(row, owner, type_number, self._rest(row.rest), self.known)
+
+    def _rest(self, rest: tuple[Any, ...]) -> int:
+        if not rest:
+            return -1
+        if rest not in self._rest_numbers:
+            self._rest_numbers[rest] = len(self.rests)
+            self.rests.append(rest)
+        return self._rest_numbers[rest]
+
+    def take(self) -> list[Shape]:
+        """The rows added since the last time."""
+        built = [builder.build() for builder in self._pending.values()]
+        self._pending = {}
+        return built
+
+
+def _dyadic(slot: Slot, low: npt.NDArray[Any], high: npt.NDArray[Any]) -> tuple[Dyadic, Ints, npt.NDArray[np.int32]]:
+    """Every range as at most two dyadic intervals a level: nodes, and the row of each."""
+    ends = np.unique(np.concatenate([low, high]))
+    levels = max(1, int(2 * len(ends) + 1).bit_length())
+    ranks = Dyadic(slot, ends, levels)
+    a, b = ranks.rank(low), ranks.rank(high) + 1  # half-open
+    alive = np.arange(len(low), dtype=np.int32)
+    found: list[tuple[int, Ints, npt.NDArray[np.int32]]] = []
+    for level in range(levels + 1):
+        odd = (a & 1 == 1) & (a < b)
+        found.append((level, a[odd], alive[odd]))
+        a = a + odd
+        odd = (b & 1 == 1) & (a < b)
+        found.append((level, b[odd] - 1, alive[odd]))
+        b = b - odd
+        keep = a < b
+        a, b, alive = a[keep] >> 1, b[keep] >> 1, alive[keep]
+    nodes = np.concatenate([_node(level, at) for level, at, _ in found])
+    rows = np.concatenate([rows for _, _, rows in found])
+    return ranks, nodes, rows
+
+
+def _node(level: int, at: Ints) -> Ints:
+    """A dyadic interval as one number; there are far fewer than 64 levels."""
+    return at * 64 + level
+
+
+def expand(begin: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Every position of many runs: which run, and where in the underlying array."""
+    total = int(count.sum())
+    run = np.repeat(np.arange(len(count), dtype=np.int64), count)
+    offset = np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
+    return run, begin[run] + offset

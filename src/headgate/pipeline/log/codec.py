@@ -1,0 +1,235 @@
+"""Events as Arrow: what one append stores, and what a batch of appends looks like to the matcher.
+
+Guarantees: `decode(encode(events))` gives the same events; values keep their bits. An `EventBatch` is columns only,
+ready for vectorised work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.model.events import Event
+from headgate.model.values import Value, moment
+from headgate.pipeline.index.layout import ARROW, PUBLISHER, RATE, TIME, Place, Slot, Words, restored, stored
+from headgate.pipeline.index.requirements import NONE, required, requirement_of
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+# An append is small: handing its columns to other threads costs more than it saves.
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_HERE = pa.ipc.IpcReadOptions(use_threads=False)
+_PACKED = ("requires", "origin")
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """One append as the log holds it: `last - first + 1` events of one stream, one version and one time."""
+
+    stream: str
+    first: int
+    last: int
+    version: int
+    time: int
+    blob: bytes
+
+
+def to_blob(table: pa.Table) -> bytes:
+    """An Arrow table as one IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_blob(blob: bytes) -> pa.Table:
+    """The inverse of `to_blob`."""
+    with pa.ipc.open_stream(pa.py_buffer(blob), options=_HERE) as reader:
+        return reader.read_all()
+
+
+def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Place]]) -> bytes:
+    """The events of one append."""
+    columns: dict[Slot, list[Any]] = {}
+    rows: dict[str, list[int]] = {}
+    for at, event in enumerate(events):
+        rows.setdefault(event.type, []).append(at)
+    for type_name, mine in rows.items():
+        for name, place in layouts[type_name].items():
+            column = columns.setdefault(place.slot, [None] * len(events))
+            for at in mine:
+                column[at] = stored(events[at].values[name], place.kind)
+    arrays: dict[str, pa.Array] = {
+        "id": pa.array([e.id for e in events], pa.string()),
+        "type": pa.array([e.type for e in events], pa.string()),
+        "publisher": pa.array([e.publisher for e in events], pa.string()),
+        "source": pa.array([e.source for e in events], pa.string()),
+    }
+    for slot, column in sorted(columns.items()):
+        arrays[slot.column] = pa.array(column, ARROW[slot.store])
+    asked = required([e.requires for e in events])
+    if asked is not None:
+        arrays["requires"] = asked.column(np.arange(len(events)))
+    if any(e.rate is not None for e in events):
+        arrays["rate"] = pa.array([e.rate for e in events], pa.int64())
+    if any(e.origin is not None for e in events):
+        arrays["origin"] = pa.array([e.origin for e in events], pa.string())
+    return to_blob(packed(pa.table(arrays)))
+
+
+def packed(table: pa.Table) -> pa.Table:
+    """Events as the log holds them: what is asked of receivers, and where they came from, each text once."""
+    for name in _PACKED:
+        if name in table.column_names:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, table.column(name).combine_chunks().dictionary_encode())
+    return table
+
+
+def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, Place]]) -> list[Event]:
+    """The events of one append, as they were."""
+    found = []
+    for at, row in enumerate(from_blob(batch.blob).to_pylist()):
+        found.append(
+            Event(
+                row["id"],
+                row["publisher"],
+                row["type"],
+                values_of(row, layouts[row["type"]], batch.version),
+                moment(batch.time),
+                batch.stream,
+                batch.first + at,
+                batch.version,
+                row["source"],
+                None if row.get("requires") is None else requirement_of(row["requires"]),
+                row.get("rate"),
+                row.get("origin"),
+            )
+        )
+    return found
+
+
+def values_of(row: Mapping[str, Any], layout: Mapping[str, Place], version: int) -> dict[str, Value]:
+    """The attributes of one event from its slots: those that its type had at its version."""
+    return {
+        name: restored(row.get(place.slot.column), place.kind)
+        for name, place in layout.items()
+        if place.since <= version
+    }
+
+
+@dataclass
+class EventBatch:
+    """Many events as columns. Integer and float slots have 0 where they are null; `nulls` has one bit an attribute."""
+
+    table: pa.Table
+    type: npt.NDArray[np.int32]
+    version: Ints
+    time: Ints
+    nulls: Words
+    _numbers: dict[Slot, npt.NDArray[Any]] = field(default_factory=dict)
+    _texts: dict[Slot, pa.Array] = field(default_factory=dict)
+    _codes: dict[Slot, list[tuple[Mapping[str | bytes, int], int, Ints]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.type)
+
+    def numbers(self, slot: Slot) -> npt.NDArray[Any]:
+        """An integer or float slot."""
+        if slot == TIME:
+            return self.time
+        if slot not in self._numbers:
+            name = "rate" if slot == RATE else slot.column
+            if name in self.table.column_names:
+                filled = pc.fill_null(self.table.column(name), 0)
+                array = filled.to_numpy()
+            else:
+                array = np.zeros(len(self), np.int64 if slot.store == "i" else np.float64)
+            self._numbers[slot] = array
+        return self._numbers[slot]
+
+    def texts(self, slot: Slot) -> pa.Array:
+        """A string or bytes slot."""
+        if slot not in self._texts:
+            name = "publisher" if slot == PUBLISHER else slot.column
+            if name in self.table.column_names:
+                column = self.table.column(name).combine_chunks()
+                array = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+            else:
+                array = pa.nulls(len(self), ARROW[slot.store])
+            self._texts[slot] = array
+        return self._texts[slot]
+
+    def requirements(self) -> tuple[list[str], Ints] | None:
+        """The distinct requirements of the events, and for each event the number of its own; None without any."""
+        if "requires" not in self.table.column_names:
+            return None
+        column = self.table.column("requires").combine_chunks()
+        whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+        encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        codes: Ints = pc.fill_null(encoded.indices, NONE).to_numpy().astype(np.int64)
+        return encoded.dictionary.to_pylist(), codes
+
+    def codes(self, slot: Slot, known: Mapping[str | bytes, int]) -> Ints:
+        """A string or bytes slot as numbers of known texts; -1 for null and for texts nobody asks for."""
+        made = self._codes.setdefault(slot, [])
+        for mine, size, codes in made:  # filters and rights number their texts apart
+            if mine is known and size == len(known):
+                return codes
+        encoded = self.texts(slot).dictionary_encode()
+        table = np.fromiter((known.get(t, -1) for t in encoded.dictionary.to_pylist()), np.int64)
+        table = np.append(table, -1)  # null comes as the last entry
+        indices = pc.fill_null(encoded.indices, len(table) - 1).to_numpy()
+        made.append((known, len(known), table[indices]))
+        return made[-1][2]
+
+
+def event_batch(
+    batches: Sequence[LogBatch],
+    types: Mapping[str, int],
+    layouts: Mapping[str, Mapping[str, Place]],
+    words: int,
+) -> EventBatch:
+    """Appends put together as columns. `types` numbers the event types."""
+    tables = [from_blob(b.blob) for b in batches]
+    sizes = np.array([t.num_rows for t in tables], np.int64)
+    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    encoded = table.column("type").combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    names = encoded.dictionary.to_pylist()
+    local = encoded.indices.to_numpy()
+    numbers = np.array([types[name] for name in names], np.int32)
+    version = np.repeat(np.array([b.version for b in batches], np.int64), sizes)
+    time = np.repeat(np.array([b.time for b in batches], np.int64), sizes)
+    nulls = np.zeros((table.num_rows, words), np.uint64)
+    _mark_nulls(nulls, table, local, [layouts[name] for name in names])
+    return EventBatch(table, numbers[local], version, time, nulls)
+
+
+def _mark_nulls(nulls: Words, table: pa.Table, local: npt.NDArray[Any], layouts: list[Mapping[str, Place]]) -> None:
+    """Set the bit of every attribute that is null. Types with the same places are done together."""
+    shapes: dict[tuple[Place, ...], list[int]] = {}
+    for number, layout in enumerate(layouts):
+        shapes.setdefault(tuple(layout.values()), []).append(number)
+    missing: dict[Slot, Flags] = {}
+    for shape, numbers in shapes.items():
+        rows: Any = slice(None) if len(shapes) == 1 else np.flatnonzero(np.isin(local, numbers))
+        for place in shape:
+            if place.slot not in missing:
+                missing[place.slot] = _is_null(table, place.slot)
+            bit = np.uint64(1 << (place.bit & 63))
+            nulls[rows, place.bit >> 6] |= np.where(missing[place.slot][rows], bit, np.uint64(0))
+
+
+def _is_null(table: pa.Table, slot: Slot) -> Flags:
+    if slot.column not in table.column_names:
+        return np.ones(table.num_rows, np.bool_)
+    flags: Flags = pc.is_null(table.column(slot.column)).to_numpy()
+    return flags

@@ -1,0 +1,1 @@
+"""Deciding a batch of events against an index: `decide.deliver` over columns."""

@@ -1,0 +1,132 @@
+"""What each Spark task does: decide the appends it is given, against a broadcast index.
+
+Guarantees: one function of (appends, index), for streaming and for batch alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.model.changes import RegisterPredicate
+from headgate.pipeline.deliveries.blobs import DeliveryBlob, blobs
+from headgate.pipeline.index.index import PolicyIndex
+from headgate.pipeline.index.predicates import load
+from headgate.pipeline.log.codec import LogBatch, event_batch
+from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.spark.faults import strike
+
+EVENTS_AT_ONCE = 25_000
+"""How many events a task decides together."""
+
+SCHEMA = (
+    "stream string, first bigint, last bigint, version bigint, part bigint, count bigint, blob binary, members binary, "
+    "through bigint"
+)
+_ARROW = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("version", pa.int64()),
+        ("part", pa.int64()),
+        ("count", pa.int64()),
+        ("blob", pa.binary()),
+        ("members", pa.binary()),
+        ("through", pa.int64()),
+    ]
+)
+_kept: list[Matcher] = []
+
+
+def decider(
+    broadcast: Any, fault: str = "", make: Callable[[PolicyIndex], Matcher] | None = None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`."""
+
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        matcher = _matcher(broadcast, make or make_matcher)
+        for portion, window in _portions(rows):
+            strike(fault, "decide")
+            if not portion:
+                yield _record([DeliveryBlob("", 0, 0, 0, 0, 0, None)], window.through)
+            else:
+                yield _record(list(decide_appends(matcher, portion, window)), window.through)
+
+    return run
+
+
+def decide_appends(matcher: Matcher, appends: list[LogBatch], window: Window) -> Iterator[DeliveryBlob]:
+    """The deliveries of some appends."""
+    index = matcher.index
+    if window.through > index.version:
+        raise ValueError(f"the index is at version {index.version}, and the batch needs {window.through}")
+    layouts = dict(zip(index.types.names, index.types.layouts, strict=True))
+    events = event_batch(appends, index.types.numbers, layouts, index.types.words)
+    found = blobs(appends, events, matcher.match(events, window), index.types)
+    return (b for b in found if b.blob is not None) if window.backfill else found
+
+
+def make_matcher(index: PolicyIndex) -> Matcher:
+    """A matcher with the predicates that the index names."""
+    registered: set[RegisterPredicate] = {p for epoch in index.epochs for p in epoch.predicates.values()}
+    sources = index.predicate_sources
+    return Matcher(index, {p.digest + p.target: load(sources[p.digest], p.digest, p.target) for p in registered})
+
+
+def _matcher(broadcast: Any, make: Callable[[PolicyIndex], Matcher]) -> Matcher:
+    """The matcher of this worker for a broadcast index, made once."""
+    index: PolicyIndex = broadcast.value
+    if not _kept or _kept[0].index is not index:
+        _kept[:] = [make(index)]
+    return _kept[0]
+
+
+def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], Window]]:
+    """Appends with the same window, some at a time. An empty portion stands for a marker."""
+    held: list[LogBatch] = []
+    window: Window | None = None
+    size = 0
+    for batch in rows:
+        for row in batch.to_pylist():
+            mine = Window(row["after"], row["through"], row["backfill"])
+            if row["stream"] == "":
+                yield [], mine
+                continue
+            if held and (mine != window or size >= EVENTS_AT_ONCE):
+                assert window is not None
+                yield held, window
+                held, size = [], 0
+            window = mine
+            held.append(LogBatch(row["stream"], row["first"], row["last"], row["version"], row["time"], row["blob"]))
+            size += row["last"] - row["first"] + 1
+    if held and window is not None:
+        yield held, window
+
+
+def _record(found: list[DeliveryBlob], through: int) -> pa.RecordBatch:
+    columns = [
+        [b.stream for b in found],
+        [b.first for b in found],
+        [b.last for b in found],
+        [b.version for b in found],
+        [b.part for b in found],
+        [b.count for b in found],
+        [b.blob for b in found],
+        [b.members for b in found],
+        [through] * len(found),
+    ]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW
+    )
+
+
+def delivery_blobs(table: pa.Table) -> list[DeliveryBlob]:
+    """The rows a job gave back, without markers."""
+    return [
+        DeliveryBlob(r["stream"], r["first"], r["last"], r["version"], r["part"], r["count"], r["blob"], r["members"])
+        for r in table.to_pylist()
+        if r["stream"] != ""
+    ]

@@ -1,0 +1,327 @@
+"""Validation of certificates about roles: does this one count, for whoever shows it, here and now (OASIS 4.2)?
+
+Guarantees: what fails is refused with `RoleDenied` and falls into one of three classes, which are counted and kept
+apart. *Fraud*: forged, modified, or shown by someone else. *Misuse*: for another service, instance, audience or time to
+come, of another kind, no statement at all, or not the role that is asked for. *Revocation*: over, by a key that is, or
+resting on a record that is not true; it alone befalls those who behave well. Where several hold, the first of these is
+said. The cryptographic part is remembered for as long as it holds; whether a record is true is asked each time.
+Leaves out: who the presenter is (the handshake has shown that), what a role gives, where keys and records come from.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias, TypeVar
+
+from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
+from headgate.model.limits import MAX_FAILURES_KEPT, MAX_READ_BYTES, MAX_STATEMENT_BYTES
+from headgate.model.role_statements import (
+    DelegationCertificate,
+    Place,
+    RevocationCertificate,
+    RoleStatement,
+    fits,
+)
+from headgate.model.rolefiles import Argument
+from headgate.model.roles import Reference, reference_text
+from headgate.model.values import brief, render_timestamp
+from headgate.roles.certificates.verified_cache import SKEW, Entry, Memory, ValidRole, World, entry_of
+from headgate.trust.role_claims import says_it_is_over
+from headgate.trust.role_keys import RoleKeys, check_newer
+from headgate.trust.statements import Form, check, digest_of
+
+T = TypeVar("T", bound=RoleStatement)
+States: TypeAlias = Callable[[Reference], bool | None]
+"""What a record is now: true, false or unknown; None for one that is not there, too."""
+
+_FRAUD: Final = frozenset(
+    {
+        "bad-header",
+        "bad-signature",
+        "duplicate-claim",
+        "early-key",
+        "unknown-key",
+        "unsafe-key",
+        "wrong-algorithm",
+        "wrong-key",
+    }
+)
+"""What no honest issuer writes and no honest client changes."""
+_DOTS: Final = 2
+"""In all that has the shape of a signed statement; what has not is no certificate at all, and claims nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The role that is asked for; None leaves one argument open, or all."""
+
+    place: Place
+    role: str
+    args: tuple[Argument | None, ...] | None = None
+    appointment: bool = False
+    """By an appointment certificate, and not by one of role membership."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A certificate that was refused, as administrators see it."""
+
+    at: datetime
+    failure: RoleFailure
+    reason: str
+    presenter: str
+    statement: str
+    """The digest of the text, or of the beginning of one that is too long."""
+    place: Place
+    role: str
+    message: str
+
+
+class Validator:
+    """Validates certificates of the domains it trusts, and counts and keeps what fails. Threads may share it.
+
+    `audience` is what certificates for some call us. `on_failure` hears of each failure, and is not to raise. `room` is
+    for the bytes of the texts of each kind that are remembered.
+    """
+
+    def __init__(
+        self,
+        trusted: Iterable[RoleKeys] = (),
+        *,
+        audience: str | None = None,
+        on_failure: Callable[[Failure], None] | None = None,
+        room: int = MAX_READ_BYTES,
+        kept: int = MAX_FAILURES_KEPT,
+    ) -> None:
+        self._audience = audience
+        self._on_failure = on_failure
+        self._room = room
+        self._lock = threading.Lock()
+        self._counts: Counter[RoleFailure] = Counter()
+        self._recent: deque[Failure] = deque(maxlen=kept)
+        self._world = World({keys.domain: keys for keys in trusted}, room)
+
+    # -- whose certificates count -----------------------------------------------------------------------------
+
+    def trust(self, keys: RoleKeys) -> None:
+        """Take up a domain's newest keys; all that was read under earlier ones is read again."""
+        with self._lock:
+            known = self._world.trusted.get(keys.domain)
+            if known is not None:
+                check_newer(keys, known)
+            self._world = World({**self._world.trusted, keys.domain: keys}, self._room)
+
+    def distrust(self, domain: str) -> None:
+        """Let a domain's certificates count no more."""
+        with self._lock:
+            left = {name: keys for name, keys in self._world.trusted.items() if name != domain}
+            self._world = World(left, self._room)
+
+    # -- what failed ------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Mapping[RoleFailure, int]:
+        """How many failed, by class."""
+        with self._lock:
+            return {name: self._counts[name] for name in ("fraud", "misuse", "revocation")}
+
+    @property
+    def recent(self) -> tuple[Failure, ...]:
+        """The last failures, the newest at the end."""
+        with self._lock:
+            return tuple(self._recent)
+
+    # -- validation -------------------------------------------------------------------------------------------
+
+    def validate_role(self, text: str, presenter: str, wanted: Wanted, state: States, now: datetime) -> ValidRole:
+        """The role that is asked for, if the presenter holds it, or is appointed to it, by this certificate."""
+        # This is asked with every request, so that what was read before is compared right here, with no call but those
+        # for the record and the arguments.
+        try:
+            # 1. Form, signature, key and audience.
+            world = self._world
+            memory: Memory[Any] = world.appointments if wanted.appointment else world.roles
+            try:
+                memory.entries.move_to_end(text)
+                entry = memory.entries[text]
+            except KeyError:
+                entry = self._read(memory, text, now)
+            # 2. Shown by the one it is about.
+            if entry.subject != presenter:
+                raise _stolen(entry.subject)
+            # 3. Of this service and instance.
+            if entry.place != wanted.place:
+                raise _misplaced(entry.place)
+            # 4. The role that is asked for; there may be several that fit.
+            fitting: Sequence[ValidRole] = entry.valid.get(wanted.role, ())
+            if wanted.args is not None:
+                fitting = [one for one in fitting if fits(one.held.args, wanted.args)]
+            if not fitting:
+                raise _insufficient(f"the certificate does not embody `{brief(wanted.role)}` as asked for")
+            # 5. In its time.
+            if not entry.start <= now < entry.until:
+                raise _untimely(memory, text, entry, now)
+            # 6. Resting on a record that is true now.
+            for one in fitting:
+                if state(one.held.ref) is True:
+                    return one
+            raise _revoked(fitting[0].held.ref, state)
+        except RoleDenied as denied:
+            self._note(denied, text, presenter, wanted.place, wanted.role, now)
+            raise
+
+    def validate_delegation(
+        self, text: str, presenter: str, wanted: Wanted, state: States, now: datetime
+    ) -> DelegationCertificate:
+        """The delegation of this role, which anyone may show who then has what it requires."""
+        try:
+            # 1. Form, signature, key and audience.
+            entry = self._found(memory := self._world.delegations, text, now)
+            # 2. Of this service and instance.
+            if entry.place != wanted.place:
+                raise _misplaced(entry.place)
+            # 3. The role that is asked for.
+            if entry.value.role != wanted.role or not _agree(entry.value.args, wanted.args):
+                raise _insufficient(f"the certificate does not delegate `{brief(wanted.role)}` as asked for")
+            # 4. In its time.
+            if not entry.start <= now < entry.until:
+                raise _untimely(memory, text, entry, now)
+            # 5. By an election that is in force.
+            if state(entry.value.ref) is not True:
+                raise _revoked(entry.value.ref, state)
+        except RoleDenied as denied:
+            self._note(denied, text, presenter, wanted.place, wanted.role, now)
+            raise
+        return entry.value
+
+    def validate_revocation(
+        self, text: str, presenter: str, place: Place, election: str, state: States, now: datetime
+    ) -> RevocationCertificate:
+        """The right to take this election back, if the presenter has it; the election may have ended already."""
+        try:
+            # 1. Form, signature, key and audience.
+            entry = self._found(memory := self._world.revocations, text, now)
+            # 2. Shown by the one it is about.
+            if entry.subject != presenter:
+                raise _stolen(entry.subject)
+            # 3. Of this service and instance.
+            if entry.place != place:
+                raise _misplaced(entry.place)
+            # 4. The election that is meant.
+            if entry.value.election != election:
+                raise _insufficient(f"the certificate is about the election `{brief(entry.value.election)}`")
+            # 5. In its time.
+            if not entry.start <= now < entry.until:
+                raise _untimely(memory, text, entry, now)
+            # 6. By someone who is still in the elector's role (figure 4.3).
+            if state(entry.value.membership) is not True:
+                raise _revoked(entry.value.membership, state)
+        except RoleDenied as denied:
+            self._note(denied, text, presenter, place, election, now)
+            raise
+        return entry.value
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def _found(self, memory: Memory[T], text: str, now: datetime) -> Entry[T]:
+        try:
+            memory.entries.move_to_end(text)
+            return memory.entries[text]
+        except KeyError:
+            return self._read(memory, text, now)
+
+    def _read(self, memory: Memory[T], text: str, now: datetime) -> Entry[T]:
+        """What does not depend on who asks, or when; nothing that was refused is remembered."""
+        try:
+            read = memory.reader(text, memory.trusted)
+            value = check(read, audience=self._audience, now=None)
+        except BadStatement as error:
+            raise _unreadable(error, memory.form, text, now) from None
+        except RecursionError:
+            raise _denied("misuse", "too-deep", "the certificate nests too deep") from None
+        entry = entry_of(value, read)
+        memory.put(text, entry)
+        return entry
+
+    def _note(self, denied: RoleDenied, text: str, presenter: str, place: Place, role: str, now: datetime) -> None:
+        """Count a failure, keep it, and tell of it."""
+        digest = digest_of(text[: MAX_STATEMENT_BYTES + 1])
+        reason = denied.details.get("reason", "")
+        failure = Failure(now, denied.failure, reason, presenter, digest, place, role, denied.message)
+        with self._lock:
+            self._counts[denied.failure] += 1
+            self._recent.append(failure)
+        if self._on_failure is not None:
+            self._on_failure(failure)
+
+
+def _agree(given: tuple[Argument | None, ...], wanted: tuple[Argument | None, ...] | None) -> bool:
+    """Can an election with some arguments open lead to a role with some open?"""
+    if wanted is None:
+        return True
+    return len(given) == len(wanted) and all(
+        g is None or w is None or fits((g,), (w,)) for g, w in zip(given, wanted, strict=True)
+    )
+
+
+# -- refusals -------------------------------------------------------------------------------------------------
+
+
+def _denied(failure: RoleFailure, reason: str, message: str, remedy: str | None = None) -> RoleDenied:
+    return RoleDenied(message, failure=failure, details={"reason": reason}, remedy=remedy)
+
+
+def _unreadable(error: BadStatement, form: Form, text: str, now: datetime) -> RoleDenied:
+    """The refusal of a text from which nothing can be taken.
+
+    A key that nobody knows any longer is not fraud in a certificate that is over by its own word: a table forgets keys.
+    """
+    reason = error.reason
+    tampered = reason == "malformed" and text.count(".") == _DOTS
+    failure: RoleFailure = "fraud" if reason in _FRAUD or tampered else "misuse"
+    if reason == "key-ended" or (reason == "unknown-key" and says_it_is_over(text, form, now)):
+        failure = "revocation"
+    return _denied(failure, reason, error.message, error.remedy)
+
+
+def _stolen(subject: str) -> RoleDenied:
+    return _denied("fraud", "stolen", f"the certificate is of `{subject}`", "show one of your own")
+
+
+def _misplaced(place: Place) -> RoleDenied:
+    at = f"{brief(place.service)}[{brief(place.instance)}]" if place.instance else brief(place.service)
+    return _denied(
+        "misuse", "wrong-place", f"the certificate is for `{at}` of `{place.issuer}`", "show it to that service"
+    )
+
+
+def _insufficient(message: str) -> RoleDenied:
+    return _denied("misuse", "insufficient", message, "show another one")
+
+
+def _untimely(memory: Memory[T], text: str, entry: Entry[T], now: datetime) -> RoleDenied:
+    if now < entry.start:
+        begins = render_timestamp(entry.start + SKEW)
+        message = f"the certificate is good only from `{begins}`"
+        return _denied("misuse", "not-yet-valid", message, "wait, or set the clock right")
+    memory.drop(text)
+    if now < entry.value.until:
+        message = f"the key of the certificate counts no more since `{render_timestamp(entry.until)}`"
+        return _denied("revocation", "key-ended", message, "ask for a new one, or fetch the domain's keys again")
+    message = f"the certificate was good until `{render_timestamp(entry.value.until)}`"
+    return _denied("revocation", "expired", message, "ask for a new one")
+
+
+def _revoked(ref: Reference, state: States) -> RoleDenied:
+    known = state(ref) is False
+    said = "is not true any longer" if known else "is not known to be true"
+    return _denied(
+        "revocation",
+        "revoked" if known else "unknown",
+        f"the record `{reference_text(ref)}` {said}",
+        "enter the role again" if known else "try again later, or enter the role again",
+    )

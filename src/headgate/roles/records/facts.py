@@ -1,0 +1,382 @@
+"""What leaves of the credential graph are about: facts that are looked at again when something changes (OASIS 4.8.1).
+
+Guarantees: a fact has one text, and the text one fact. What a fact depends on is known, so that a change looks again at
+those facts that it can change: of group memberships, exactly those of whoever joined or left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from headgate.decide.acl import FUNCTIONS
+from headgate.decide.constraints import Bindings, Scene, value
+from headgate.decide.reading import read, spellings
+from headgate.decide.rolebook import same
+from headgate.lang.clock import reading_beside
+from headgate.lang.render_roles import render_constraint
+from headgate.lang.rolefile import parse_constraint
+from headgate.model.arguments import dump_argument, load_argument
+from headgate.model.changes import Row
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    Asked,
+    Between,
+    ClockOf,
+    Combine,
+    Compares,
+    Count,
+    Expression,
+    Given,
+    Holds,
+    Leaf,
+    Negated,
+    OneOf,
+    RoleRef,
+    Starred,
+    Tests,
+    Variable,
+)
+from headgate.model.roles import Membership, Reference, Service
+from headgate.model.state import State
+
+Key: TypeAlias = tuple[object, ...]
+"""Something that a fact depends on: the rows of a relation, the members of a role, the groups, the clock."""
+
+CLOCK: Final[Key] = ("clock",)
+GROUPS: Final[Key] = ("groups",)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A constraint's atom, with all its values, at a service."""
+
+    service: str
+    instance: str
+    leaf: Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class NotRevoked:
+    """A role instance has not been revoked by those who may (OASIS 4.11)."""
+
+    service: str
+    instance: str
+    role: str
+    args: tuple[Argument, ...]
+    revoker: str
+    """Who may, as `roles.requests.revocation` has it: a role, or the clauses of a quorum."""
+
+    @property
+    def office(self) -> tuple[str, str, str]:
+        """The service, the instance and the role."""
+        return self.service, self.instance, self.role
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """A record of a service of another domain (OASIS 4.9.1)."""
+
+    peer: str
+    remote: Reference
+
+
+Fact: TypeAlias = When | NotRevoked | Mirrored
+
+
+def text_of(fact: Fact) -> str:
+    """The text of a fact."""
+    match fact:
+        case When(service, instance, leaf):
+            said: list[object] = ["when", service, instance, render_constraint(leaf)]
+        case NotRevoked(service, instance, role, args, revoker):
+            said = ["not-revoked", service, instance, role, [dump_argument(arg) for arg in args], revoker]
+        case Mirrored(peer, remote):
+            said = ["peer", peer, remote]
+    return json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=65_536)
+def fact_of(text: str) -> Fact:
+    """The fact of a text."""
+    match json.loads(text):
+        case ["when", str(service), str(instance), str(said)]:
+            leaf = parse_constraint(said)
+            if isinstance(leaf, Starred | Negated) or not isinstance(leaf, Leaf):
+                raise ValueError(f"`{said}` is no atom")  # noqa: TRY004 - text, whatever it parses to
+            return When(service, instance, leaf)
+        case ["not-revoked", str(service), str(instance), str(role), [*args], str(revoker)]:
+            return NotRevoked(service, instance, role, tuple(load_argument(arg) for arg in args), revoker)
+        case ["peer", str(peer), int(remote)]:
+            return Mirrored(peer, remote)
+        case other:
+            raise ValueError(f"`{other}` is no fact")
+
+
+def ground(leaf: Leaf, bound: Bindings, scene: Scene) -> Leaf | None:
+    """An atom with the values of its variables and of the request; None if one has none."""
+
+    def put(expression: Expression) -> Expression:
+        match expression:
+            case Asked("time"):
+                return expression
+            case Variable("_"):
+                return expression
+            case Variable() | Asked():
+                known = value(expression, bound, scene)
+                if known is None:
+                    raise _Missing
+                return Given(known)
+            case Given():
+                return expression
+            case Apply(function, args):
+                return Apply(function, tuple(map(put, args)))
+            case Count(of):
+                return Count(_placed(of, bound, scene))
+            case Combine(op, left, right):
+                return Combine(op, put(left), put(right))
+            case ClockOf(part, of, zone):
+                return ClockOf(part, put(of), zone)
+
+    def beside(expression: Expression, *others: Expression) -> Expression:
+        """Text beside the clock is the time it says, and has no value if it says none."""
+        for other in others:
+            reading = reading_beside(other)
+            if reading is not None and isinstance(expression, Given) and isinstance(expression.value, str):
+                expression = Given(read(reading, expression.value))
+                if isinstance(expression.value, str):
+                    raise _Missing
+        return expression
+
+    try:
+        match leaf:
+            case Compares(op, left, right):
+                a, b = put(left), put(right)
+                return Compares(op, beside(a, b), beside(b, a))
+            case Among(of, group):
+                return Among(put(of), group)
+            case Between(of, low, high):
+                a, b, c = put(of), put(low), put(high)
+                return Between(beside(a, b, c), beside(b, a), beside(c, a))
+            case OneOf(of, values):
+                return OneOf(put(of), values)
+            case Tests(op, left, right):
+                return Tests(op, put(left), put(right))
+            case Holds(name, args):
+                return Holds(name, tuple(map(put, args)))
+    except _Missing:
+        return None
+
+
+class _Missing(Exception):
+    """A variable has no value."""
+
+
+def _placed(ref: RoleRef, bound: Bindings, scene: Scene) -> RoleRef:
+    own = scene.own(ref)
+    args = tuple(Given(bound[arg.name]) if isinstance(arg, Variable) and arg.name in bound else arg for arg in own.args)
+    return RoleRef(own.role, args, own.service, own.instance)
+
+
+# -- what facts depend on -------------------------------------------------------------------------------------
+
+
+def depends_on(fact: Fact) -> frozenset[Key]:
+    """What may change a fact; of a simple group membership nothing, as those are found by member.
+
+    A name may come to mean a role, a relation or a function, so a fact that has one depends on all three.
+    """
+    if isinstance(fact, NotRevoked):
+        place = fact.service, fact.instance
+        return frozenset({revocation_key(place, fact.role), revocation_key(place, fact.role, fact.args)})
+    if not isinstance(fact, When) or member_of(fact) is not None:
+        return frozenset()
+    return frozenset(_keys(fact))
+
+
+def member_of(fact: Fact) -> tuple[str, str] | None:
+    """The group and the member, if a fact is that someone is in a group."""
+    match fact:
+        case When(_, _, Among(Given(str(who)), group)):
+            return group, who
+        case _:
+            return None
+
+
+def _keys(fact: When) -> Iterator[Key]:
+    match fact.leaf:
+        case Compares(_, left, right) | Tests(_, left, right):
+            parts: tuple[Expression, ...] = (left, right)
+        case Among(of, _):
+            yield GROUPS
+            parts = (of,)
+        case OneOf(of, _):
+            parts = (of,)
+        case Between(of, low, high):
+            parts = (of, low, high)
+        case Holds(name, args):
+            yield from _name_keys(name, args)
+            yield _narrowed(role_key((fact.service, fact.instance), name), args)
+            parts = args
+    for part in parts:
+        yield from _expression_keys(part, fact)
+
+
+def _expression_keys(expression: Expression, fact: When) -> Iterator[Key]:
+    match expression:
+        case Asked("time"):
+            yield CLOCK
+        case Apply(function, args):
+            yield from _name_keys(function, args)
+            for arg in args:
+                yield from _expression_keys(arg, fact)
+        case Count(of):
+            instance = of.instance.value if isinstance(of.instance, Given) else fact.instance
+            yield _narrowed(role_key((of.service or fact.service, str(instance)), of.role), of.args)
+        case Combine(_, left, right):
+            yield from _expression_keys(left, fact)
+            yield from _expression_keys(right, fact)
+        case ClockOf(_, of):
+            yield from _expression_keys(of, fact)
+
+
+def _name_keys(name: str, args: tuple[Expression, ...]) -> Iterator[Key]:
+    yield name_key(name)
+    yield _narrowed(("rows", name), args)
+    if name in FUNCTIONS:
+        yield GROUPS
+
+
+def _narrowed(key: Key, args: tuple[Expression, ...]) -> Key:
+    """Of rows or members, only those with the first constant in its place."""
+    for place, arg in enumerate(args):
+        if isinstance(arg, Given):
+            return (*key, place, same(arg.value))
+    return key
+
+
+def name_key(name: str) -> Key:
+    """What a name means depends on this: a relation or function comes, goes or is another."""
+    return ("name", name)
+
+
+def role_key(place: Service, role: str) -> Key:
+    """What depends on who holds a role, whoever it is, depends on this."""
+    return ("role", *place, role)
+
+
+def revocation_key(place: Service, role: str, args: tuple[Argument | None, ...] | None = None) -> Key:
+    """What depends on revocations of a role depends on this; or on those of one instance, where no argument is open."""
+    key = ("revocation", *place, role)
+    return key if args is None or None in args else (*key, *map(same, args))
+
+
+def holder_keys(one: Membership) -> set[Key]:
+    """What a change of a membership may change."""
+    key = role_key(one.place, one.role)
+    return {key, *((*key, place, same(arg)) for place, arg in enumerate(one.args))}
+
+
+def row_keys(name: str, before: frozenset[Row] | None, after: frozenset[Row] | None) -> set[Key]:
+    """What a change of the rows of a relation may change."""
+    moved = (before or frozenset()) ^ (after or frozenset())
+    found: set[Key] = {("rows", name)}
+    for row in moved:
+        for place, stored in enumerate(row):
+            found.update(("rows", name, place, same(one)) for one in spellings(stored))
+    return found if before is not None and after is not None else found | {name_key(name)}
+
+
+class Interest:
+    """The facts that records stand for, found by what may change them."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, dict[str, None]] = {}
+        self._members: dict[str, dict[str, set[str]]] = {}
+        self._keys: dict[str, frozenset[Key]] = {}
+        self._roles: dict[Key, int] = {}
+
+    def __contains__(self, role: Key) -> bool:
+        """Does any fact look at who holds a role?"""
+        return role in self._roles
+
+    def add(self, text: str) -> None:
+        """Remember a fact."""
+        if text in self._keys:
+            return
+        fact = fact_of(text)
+        self._keys[text] = keys = depends_on(fact)
+        member = member_of(fact)
+        if member is not None:
+            self._members.setdefault(member[0], {}).setdefault(member[1], set()).add(text)
+        for key in keys:
+            self._by_key.setdefault(key, {})[text] = None
+            if key[0] == "role":
+                self._roles[key[:4]] = self._roles.get(key[:4], 0) + 1
+
+    def remove(self, text: str) -> None:
+        """Forget a fact."""
+        keys = self._keys.pop(text, None)
+        if keys is None:
+            return
+        for key in keys:
+            found_by = self._by_key[key]
+            del found_by[text]
+            if not found_by:
+                del self._by_key[key]
+            if key[0] == "role":
+                self._roles[key[:4]] -= 1
+                if not self._roles[key[:4]]:
+                    del self._roles[key[:4]]
+        member = member_of(fact_of(text))
+        if member is not None:
+            found = self._members[member[0]][member[1]]
+            found.discard(text)
+            if not found:
+                del self._members[member[0]][member[1]]
+
+    def texts(self) -> frozenset[str]:
+        """The facts."""
+        return frozenset(self._keys)
+
+    def of(self, keys: Iterable[Key]) -> dict[str, None]:
+        """The facts that depend on any of these."""
+        return {text: None for key in keys for text in self._by_key.get(key, ())}
+
+    def stratum(self, text: str, order: Mapping[tuple[str, str], int]) -> int:
+        """The highest number of the roles that a fact looks at; -1 if it looks at none that has one."""
+        roles = ((str(key[1]), str(key[3])) for key in self._keys.get(text, ()) if key[0] == "role")
+        return max((order.get(role, -1) for role in roles), default=-1)
+
+    def of_members(self, before: State, after: State) -> dict[str, None]:
+        """The facts about whoever joined or left a group, directly or through others."""
+        found: dict[str, None] = {}
+        for group, interesting in self._members.items():
+            if not interesting or not _may_differ(group, before, after):
+                continue
+            moved = before.members_of(group) ^ after.members_of(group)
+            for who in moved & interesting.keys():
+                found.update(dict.fromkeys(interesting[who]))
+            if (group in before.groups) != (group in after.groups):
+                found.update(dict.fromkeys(text for texts in interesting.values() for text in texts))
+        return found
+
+
+def _may_differ(group: str, before: State, after: State) -> bool:
+    """Did the group, or one inside it, change?"""
+    seen: set[str] = set()
+    frontier = [group]
+    while frontier:
+        at = frontier.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if before.groups.get(at) is not after.groups.get(at):
+            return True
+        frontier += [one for one in after.groups.get(at, ()) if one in after.groups]
+    return False

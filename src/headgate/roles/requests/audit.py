@@ -1,0 +1,137 @@
+"""Entering, ending and refusal of a role as events, for the roles that a rolefile audits (decision 0034).
+
+Guarantees: the types are event types like any other, owned by the administrator, and are there from the version on that
+brings the first `audit`; what no rule gives is not seen. An event is worked out of what the ledger records, and has the
+same id however often it is made, so that it can be published until it is known to be in the log, and is there once.
+Leaves out: publishing (`gateway.roles.audit_events`, and `scenario.play`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from headgate.lang.render_roles import render_argument
+from headgate.model.changes import AddRule, Batch, Change, DeclareType, EnterRole, SetRolefile
+from headgate.model.errors import BadDefinition
+from headgate.model.events import Draft
+from headgate.model.rights import ANNOUNCES, Action, Rule
+from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.roles import Membership
+from headgate.model.state import State
+from headgate.model.types import EventType
+from headgate.model.values import Kind, Value, brief
+
+Word: TypeAlias = Literal["entered", "ended", "refused"]
+
+AUDITED: Final = "headgate.roles.Audited"
+TYPES: Final[dict[Word, str]] = {
+    "entered": "headgate.roles.Entered",
+    "ended": "headgate.roles.Ended",
+    "refused": "headgate.roles.Refused",
+}
+SOURCE: Final = "headgate.roles audit"
+_ALL: Final = "headgate.roles.*"
+_ATTRIBUTES: Final = {
+    **dict.fromkeys(("service", "instance", "role", "args", "principal", "id", "reason", "note"), Kind.STRING),
+    "version": Kind.INT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Something that the ledger recorded of a membership: it began, or ended for a reason, with a version."""
+
+    word: Word
+    membership: Membership
+    version: int
+    reason: str = ""
+    note: str = ""
+    """What the version says of itself: who asked for what."""
+
+    def draft(self, author: str) -> Draft:
+        """The event that tells of it."""
+        one = self.membership
+        about = (one.service, one.instance, one.role, one.args, one.holder)
+        return _draft(author, self.word, one.id, about, (self.reason, self.note), self.version)
+
+
+def is_audited(rolefile: Rolefile | None, role: str) -> bool:
+    """Does a rolefile audit a role?"""
+    return rolefile is not None and role in rolefile.audited
+
+
+def refusal(state: State, asked: EnterRole, reason: str, nonce: str = "") -> Draft | None:
+    """The event of a role that was not given, if it is audited; `nonce` tells requests of the same id apart."""
+    if not is_audited(state.roles.rolefiles.get(asked.service), asked.role):
+        return None
+    about = (asked.service, asked.instance, asked.role, asked.args or (), asked.principal)
+    return _draft(state.administrator, "refused", asked.id, about, (reason, ""), state.version, nonce)
+
+
+def _draft(
+    author: str,
+    word: Word,
+    id: str,
+    about: tuple[str, str, str, tuple[Argument, ...], str],
+    why: tuple[str, str],
+    version: int,
+    nonce: str = "",
+) -> Draft:
+    service, instance, role, args, principal = about
+    values: dict[str, Value] = {
+        "service": service,
+        "instance": instance,
+        "role": role,
+        "args": ", ".join("_" if one is None else _text(one) for one in args),
+        "principal": principal,
+        "id": id,
+        "reason": why[0],
+        "note": why[1],
+        "version": version,
+    }
+    return Draft(f"{word}:{id}@{version}{nonce}", author, TYPES[word], values, SOURCE)
+
+
+def _text(value: Argument) -> str:
+    try:
+        return render_argument(value)
+    except BadDefinition:
+        return brief(value)
+
+
+def turned(before: State, after: State, reasons: Iterable[tuple[str, str]] = ()) -> list[Turned]:
+    """What one version made of memberships of audited roles; `reasons` say why some ended."""
+    old, new = before.roles.memberships, after.roles.memberships
+    if old is new:
+        return []
+    why = dict(reasons)
+    ended = [one for id, one in old.items() if id not in new or new[id].record != one.record]
+    began = [one for id, one in new.items() if id not in old or old[id].record != one.record]
+    made = [Turned("ended", one, after.version, why.get(one.id, "")) for one in ended]
+    made += [Turned("entered", one, after.version) for one in began]
+    files = {"ended": before.roles.rolefiles, "entered": after.roles.rolefiles}
+    return [one for one in made if is_audited(files[one.word].get(one.membership.service), one.membership.role)]
+
+
+# -- the types ------------------------------------------------------------------------------------------------
+
+
+def with_types(state: State, batch: Batch) -> Batch:
+    """A batch that brings the first `audit` brings the types as well, and the administrator's right to publish them."""
+    if not any(isinstance(one, SetRolefile) and one.rolefile and one.rolefile.audits for one in batch.changes):
+        return batch
+    declared = {one.type.name for one in batch.changes if isinstance(one, DeclareType)}
+    ruled = {rule.id for rule in state.rules} | {one.rule.id for one in batch.changes if isinstance(one, AddRule)}
+    who = state.administrator
+    wanted = [EventType(AUDITED, who, _ATTRIBUTES), *(EventType(name, who, {}, AUDITED) for name in TYPES.values())]
+    made: list[Change] = []
+    for one in wanted:
+        if one.name in state.types and state.types[one.name].owner != who:
+            raise BadDefinition(f"`{one.name}` is another type here", remedy="retire it: the name is Headgate's own")
+        if one.name not in state.types and one.name not in declared:
+            made.append(DeclareType(one))
+    if ANNOUNCES not in ruled:
+        made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), _ALL)))
+    return replace(batch, changes=(*made, *batch.changes)) if made else batch

@@ -1,0 +1,327 @@
+"""Revocation by role: what a revocation is about, and when it is a quorum's (OASIS 3.3.2, 3.4.5, 4.11).
+
+Guarantees: pure, and the same on entry, for those who have entered, and when a gateway tries a request. A statement
+with one `|>` is revoked by anyone of that role. One with several is revoked once a different principal has revoked for
+each, in offices whose arguments make true whatever the constraint asks of them; until then nothing ends and nobody is
+barred. An argument of a revocation that is None stands for any.
+Leaves out: what a client shows (`roles.requests.role_requests`), and how an end spreads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from headgate.decide.constraint_names import counted_variables, variables
+from headgate.decide.constraints import Bindings, Budget, Scene, truth
+from headgate.decide.rolebook import alike, fit, same, unify
+from headgate.lang.render_roles import render_membership, render_role, render_statement
+from headgate.lang.rolefile import parse_rolefile
+from headgate.model.changes import ReinstateRole, RevokeRole
+from headgate.model.errors import RoleDenied
+from headgate.model.limits import MAX_ENTRY_STEPS
+from headgate.model.rolefiles import (
+    Argument,
+    Asked,
+    Between,
+    Both,
+    Compares,
+    Constraint,
+    Either,
+    Given,
+    Negated,
+    OneOf,
+    Rolefile,
+    RoleRef,
+    Statement,
+    Term,
+    Tests,
+    Variable,
+)
+from headgate.model.roles import Ban, Membership, RoleBook, Service
+from headgate.model.state import State
+from headgate.roles.rolefiles.reach import needed
+
+
+def covers(pattern: Sequence[Argument | None], args: Sequence[Argument | None]) -> bool:
+    """Does a revocation of these arguments take in those? What is open takes in everything."""
+    return len(pattern) == len(args) and all(
+        want is None or (arg is not None and alike(want, arg)) for want, arg in zip(pattern, args, strict=True)
+    )
+
+
+def office_name(ref: RoleRef) -> str:
+    """A revoker's role by name, without its arguments."""
+    return render_role(replace(ref, args=()))
+
+
+def office_of(one: Membership) -> RoleRef:
+    """What the holder of a membership is, as a reference."""
+    return RoleRef(one.role, tuple(Given(arg) for arg in one.args), one.service, Given(one.instance))
+
+
+# -- statements -----------------------------------------------------------------------------------------------
+
+
+def on_entry(statement: Statement) -> Constraint:
+    """The part of a constraint that is looked at when a role is entered."""
+    return statement.constraint if len(statement.revokers) < 2 else _parts(statement)[0]
+
+
+def of_revokers(statement: Statement) -> Constraint:
+    """The part of a constraint that is about those who revoke together: it names what only they bind."""
+    return Both() if len(statement.revokers) < 2 else _parts(statement)[1]
+
+
+@lru_cache(maxsize=4_096)
+def _parts(statement: Statement) -> tuple[Constraint, Constraint]:
+    own = revoker_variables(statement)
+    said = statement.constraint
+    every = said.args if isinstance(said, Both) else (said,)
+    about = [one for one in every if (variables(one) | counted_variables(one)) & own]
+    return _joined([one for one in every if one not in about]), _joined(about)
+
+
+def _joined(parts: list[Constraint]) -> Constraint:
+    return parts[0] if len(parts) == 1 else Both(tuple(parts))
+
+
+def revoker_variables(statement: Statement) -> frozenset[str]:
+    """The variables that stand for arguments of those who revoke, and for nothing else."""
+    known = variables_in([statement.head, *needed(statement)])
+    return variables_in(one.ref for one in statement.revokers) - known
+
+
+def variables_in(refs: Iterable[RoleRef]) -> frozenset[str]:
+    """The variables of some references; `_` is none."""
+    terms = (term for ref in refs for term in (*ref.args, ref.instance))
+    return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+
+
+def only_compares(constraint: Constraint) -> bool:
+    """Does a constraint compare values that it names, and look at nothing else?"""
+    match constraint:
+        case Negated(arg):
+            return only_compares(arg)
+        case Both(args) | Either(args):
+            return all(map(only_compares, args))
+        case Compares(_, left, right) | Tests(_, left, right):
+            return all(isinstance(one, Variable | Given) for one in (left, right))
+        case Between(of, low, high):
+            return all(isinstance(one, Variable | Given) for one in (of, low, high))
+        case OneOf(of):
+            return isinstance(of, Variable | Given)
+        case _:
+            return False
+
+
+# -- who revokes what ---------------------------------------------------------------------------------------------
+
+
+def revocable(
+    statements: Iterable[Statement],
+    request: RevokeRole | ReinstateRole,
+    args: tuple[Argument | None, ...],
+    shown: Sequence[Membership],
+    scene: Scene,
+) -> dict[Ban, bool]:
+    """What a client may revoke, or reinstate, with what it shows; and whether that alone is enough for a statement."""
+    found: dict[Ban, bool] = {}
+    for statement in statements:
+        for ban in _revocations(statement, args, shown, scene):
+            found[ban] = found.get(ban, False) or len(statement.revokers) == 1
+    if not found:
+        name = render_membership(request.service, request.instance, request.role, args)
+        raise RoleDenied(
+            f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
+            failure="credentials",
+            remedy="show a membership of the role after `|>`",
+        )
+    return found
+
+
+def lifted(
+    mine: Mapping[Ban, bool],
+    bans: Iterable[Ban],
+    statements: Iterable[Statement],
+    principal: str,
+    kept_by: Callable[[str], Iterable[Membership]],
+) -> set[Ban]:
+    """What a client takes back that was revoked with the same arguments: anyone's, or in a quorum what it gave itself.
+
+    What was left behind can be taken back by whoever may revoke now: by someone who is no longer in the office, or by a
+    revoker whom no statement names any more.
+    """
+    named = {office_name(one.ref) for statement in statements for one in statement.revokers}
+    asked = {(one.service, one.instance, one.role, *map(same, one.args)) for one in mine}
+    alone = {(one.revoker, *map(same, one.args)) for one, enough in mine.items() if enough}
+    given = {(one.revoker, *map(same, one.args)) for one in mine}
+    found: set[Ban] = set()
+    others: list[Ban] = []
+    for ban in bans:
+        key = tuple(map(same, ban.args))
+        if (ban.service, ban.instance, ban.role, *key) not in asked:
+            continue
+        if ban.revoker not in named or (ban.revoker, *key) in alone:
+            found.add(ban)
+        elif (ban.revoker, *key) in given:
+            if ban.by == principal or not any(office_of(one) == ban.office for one in kept_by(ban.by)):
+                found.add(ban)
+            else:
+                others.append(ban)
+    if others and not found:
+        first = min(others, key=repr)
+        name = render_membership(first.service, first.instance, first.role, first.args)
+        raise RoleDenied(
+            f"`{principal}` has not revoked `{name}`",
+            failure="misuse",
+            remedy="a revocation that is one of several is taken back by whoever gave it",
+        )
+    return found
+
+
+def _revocations(
+    statement: Statement, args: tuple[Argument | None, ...], shown: Iterable[Membership], scene: Scene
+) -> Iterator[Ban]:
+    """What whoever shows memberships revokes by a statement: of what is asked, the part that its clauses let it."""
+    bound = bound_by_head(statement, args)
+    for revoker in statement.revokers if bound is not None else ():
+        ref = scene.own(revoker.ref)
+        for one in shown:
+            scene.budget.spend()
+            made = fit(ref, one, bound or {})
+            if made is not None:
+                pairs = zip(statement.head.args, args, strict=True)
+                narrowed = tuple(arg if arg is not None else settled_by(term, made) for term, arg in pairs)
+                yield Ban(
+                    *(scene.service, scene.instance, statement.head.role, narrowed, office_name(revoker.ref)),
+                    *(str(scene.client), office_of(one)),
+                )
+
+
+def settled_by(term: Term, bound: Bindings) -> Argument | None:
+    """What a term of a head is, as far as that is settled."""
+    if isinstance(term, Given):
+        return term.value
+    return bound.get(term.name) if isinstance(term, Variable) else None
+
+
+# -- quorums --------------------------------------------------------------------------------------------------
+
+
+def rule_of(statement: Statement) -> str:
+    """By whom a statement lets its role be revoked, as text: one role, or the clauses of a quorum."""
+    if len(statement.revokers) == 1:
+        return office_name(statement.revokers[0].ref)
+    return render_statement(Statement(statement.head, (), (), statement.revokers, of_revokers(statement)))
+
+
+def in_words(rule: str) -> str:
+    """The same, for people: `Judge` and `Judge`."""
+    statement = _quorum(rule)
+    names = [rule] if statement is None else [office_name(one.ref) for one in statement.revokers]
+    return " and ".join(f"`{name}`" for name in names)
+
+
+@lru_cache(maxsize=4_096)
+def _quorum(rule: str) -> Statement | None:
+    return parse_rolefile(rule).statements[0] if "|>" in rule else None
+
+
+def is_revoked_by(rule: str, place: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
+    """Has a role instance been revoked by a rule? `bans` are those of the role."""
+    about = [one for one in bans if covers(one.args, args)]
+    statement = _quorum(rule) if about else None
+    if statement is None:
+        return any(one.revoker == rule for one in about)
+    return is_complete(statement, place, args, about)
+
+
+def is_complete(statement: Statement, place: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
+    """Has a different principal revoked a role instance for each `|>` of a statement?"""
+    bound = bound_by_head(statement, args)
+    about = sorted((one for one in bans if covers(one.args, args)), key=repr)
+    return bound is not None and any(_choices(statement, place, bound, about, (), Budget(MAX_ENTRY_STEPS)))
+
+
+def _choices(
+    statement: Statement, place: Service, bound: Bindings, bans: list[Ban], chosen: tuple[str, ...], budget: Budget
+) -> Iterator[bool]:
+    if len(chosen) == len(statement.revokers):
+        if truth(of_revokers(statement), bound, Scene(State())) is True:
+            yield True
+        return
+    ref = statement.revokers[len(chosen)].ref
+    name = office_name(ref)
+    for one in bans:
+        budget.spend()
+        if one.revoker != name or one.by in chosen:
+            continue
+        made = bound if one.office is None else _in_office(ref, one, place, bound)
+        if made is not None:
+            yield from _choices(statement, place, made, bans, (*chosen, one.by), budget)
+
+
+def _in_office(ref: RoleRef, one: Ban, place: Service, bound: Bindings) -> Bindings | None:
+    """What variables mean if a revocation was given in the office that a clause asks for."""
+    meant, office = Scene(State(), *place, client=one.by).own(ref), one.office
+    assert office is not None
+    if (meant.role, meant.service) != (office.role, office.service) or len(meant.args) > len(office.args):
+        return None
+    terms = [(meant.instance or Given(""), office.instance or Given("")), *zip(meant.args, office.args, strict=False)]
+    return unify([(term, known.value) for term, known in terms if isinstance(known, Given)], bound)
+
+
+def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict[str, Argument] | None:
+    """What the arguments of a role instance say of the variables of a statement; None if it is not about it."""
+    if len(statement.head.args) != len(args):
+        return None
+    pairs = zip(statement.head.args, args, strict=True)
+    return unify([(term, arg) for term, arg in pairs if arg is not None and not isinstance(term, Asked)], {})
+
+
+class Revoked:
+    """Which instances of the roles of a rolefile are revoked, so that nobody enters them by a statement with `|>`."""
+
+    def __init__(self, rolefile: Rolefile, place: Service, bans: Iterable[Ban]) -> None:
+        self._rolefile = rolefile
+        self._place = place
+        self._bans: dict[str, list[Ban]] = {}
+        for one in bans:
+            if (one.service, one.instance) == place:
+                self._bans.setdefault(one.role, []).append(one)
+
+    def __contains__(self, instance: tuple[str, tuple[Argument | None, ...]]) -> bool:
+        role, args = instance
+        about = [one for one in self._bans.get(role, ()) if covers(one.args, args)]
+        if not about:
+            return False
+        statements = [one for one in self._rolefile.statements if one.revokers and one.head.role == role]
+        if any(counts_alone(one, statements) for one in about):
+            return True
+        return any(len(one.revokers) > 1 and is_complete(one, self._place, args, about) for one in statements)
+
+
+def pending_in(book: RoleBook) -> Callable[[Ban], bool]:
+    """Which revocations of a book wait for others, without which they have no effect?"""
+    known: dict[Service, Revoked] = {}
+
+    def is_pending(ban: Ban) -> bool:
+        place = ban.service, ban.instance
+        if place not in known:
+            known[place] = Revoked(book.rolefiles.get(ban.service, Rolefile()), place, book.bans)
+        return (ban.role, ban.args) not in known[place]
+
+    return is_pending
+
+
+def counts_alone(ban: Ban, statements: Iterable[Statement]) -> bool:
+    """Is one revocation enough: does a statement say so, or does none speak of its revoker any more?"""
+    named = False
+    for one in statements:
+        names = [office_name(each.ref) for each in one.revokers]
+        if names == [ban.revoker]:
+            return True
+        named = named or ban.revoker in names
+    return not named

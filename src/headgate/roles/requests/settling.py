@@ -1,0 +1,524 @@
+"""The role book while one batch is worked out: what is in force, what follows, what ends and why (OASIS 4.7, 4.8).
+
+Guarantees: a membership ends if, once all that the batch changes has been taken together, what it rests on is false; it
+does not end because that was false on the way. What ends, why, and in which order it is told, follows from the book and
+the batch, and from no order in which facts, groups or rows are kept (docs/decisions/0029). What has ended has ended for
+good; what is unknown grants nothing until it heals. What comes of it all is `facts`, and nothing else is changed but
+the book.
+Leaves out: what is asked of a service (`roles.requests.role_requests`), and of other domains
+(`roles.requests.mirroring`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from headgate.decide.constraints import Budget, RoleFunction, Scene, is_monitored, truth
+from headgate.lang.render_roles import render_constraint, render_membership
+from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
+from headgate.model.limits import MAX_ENTRY_STEPS, MAX_FACT_TURNS, MAX_HELD
+from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.roles import (
+    Ban,
+    Election,
+    Ending,
+    Link,
+    Membership,
+    Peer,
+    Record,
+    Reference,
+    RoleFacts,
+    Service,
+    Watch,
+    magic_of,
+    place_of,
+)
+from headgate.model.state import State
+from headgate.model.types import check_name
+from headgate.model.values import brief
+from headgate.roles.records.book import Book, role_names
+from headgate.roles.records.facts import (
+    CLOCK,
+    GROUPS,
+    Fact,
+    Key,
+    Mirrored,
+    NotRevoked,
+    When,
+    fact_of,
+    holder_keys,
+    name_key,
+    role_key,
+    row_keys,
+    text_of,
+)
+from headgate.roles.records.slots import Changes
+from headgate.roles.requests.revocation import in_words, is_revoked_by
+from headgate.roles.rolefiles.types import readings
+
+_FIRST = frozenset({"it was revoked", "its holder left", "its holder is no more", "its time is over"})
+"""Reasons to end that are worth passing on."""
+
+
+class Settling:
+    """The role book while one batch is worked out; `state` is the state with all else that the batch does."""
+
+    def __init__(self, book: Book, before: State, state: State, functions: Mapping[str, RoleFunction]) -> None:
+        self.book = book
+        self.records = book.records
+        self.records.at(state.version)
+        self.records.defer()
+        self.before = before
+        self.state = state
+        self.functions = functions
+        self.now: datetime | None = None
+        self.settled = False
+        """Has anything been carried out?"""
+        self.removed: frozenset[str] = frozenset()
+        """Principals that the batch removes, though it may declare others of their names."""
+        self.begun: dict[str, Membership] = {}
+        self.elected: dict[str, Election] = {}
+        self.ended: dict[str, str] = {}
+        self.fallen: dict[Reference, str] = {}
+        self.falling: dict[str, None] = {}
+        """Memberships and elections whose record is false for now: if it is so in the end, they end."""
+        self.contested: dict[str, None] = {}
+        """Memberships that fell again and again in a circle that did not come to rest."""
+        self.budgets: dict[str | None, Budget] = {}
+        """What each client may still have looked at: all that it asks for in one batch shares it."""
+        self.bans: set[Ban] = set(state.roles.bans)
+        self.peers: dict[str, Peer] = dict(state.roles.peers)
+        self.rolefiles: dict[str, Rolefile] = dict(state.roles.rolefiles)
+        self.watches: set[Watch] = set(state.roles.watches)
+        self.made: dict[Reference, Record] = {}
+        self.rested: dict[Reference, tuple[Link, ...]] = {}
+        self.dropped: dict[Reference, None] = {}
+        self.stirred: set[Key] = set()
+        """What has changed that facts may depend on."""
+        self.pending: dict[str, None] = {}
+        """Facts that are to be looked at again."""
+        self.ticked = False
+        """Has the clock moved since silence was last looked at?"""
+        self._about_roles: dict[str, None] = {}
+        """The facts about who holds roles that the batch has looked at again."""
+        self._fresh: dict[str, dict[str, None]] = {}
+        self._as_begun: dict[str, bool | None] = {}
+        """What the memberships that the batch begins were at first."""
+        self._names: dict[str, tuple[Rolefile | None, frozenset[str]]] = {}
+
+    # -- looking things up ------------------------------------------------------------------------------------
+
+    def membership(self, id: str) -> Membership | None:
+        """A membership in force."""
+        if id in self.ended:
+            return None
+        return self.begun.get(id) or self.state.roles.memberships.get(id)
+
+    def election(self, id: str) -> Election | None:
+        """An election in force."""
+        if id in self.ended:
+            return None
+        return self.elected.get(id) or self.state.roles.elections.get(id)
+
+    def held_by(self, principal: str) -> Iterator[Membership]:
+        """The memberships of a principal that are true, in the order in which they began."""
+        for one in self.kept_by(principal):
+            if one.state is True:
+                yield one
+
+    def kept_by(self, principal: str) -> Iterator[Membership]:
+        """The memberships of a principal that have not ended, whatever they are now, in the order they began in."""
+        for id in (*self.state.roles.held.get(principal, ()), *self._fresh.get(principal, ())):
+            one = self.membership(id)
+            if one is not None:
+                yield one
+
+    def members(self, place: Service, role: str, having: tuple[int, Argument] | None = None) -> Iterator[Membership]:
+        """The memberships of a role that are true; only those that have an argument in a place, if that is said."""
+        if having is None:
+            found = self.book.holding(place, role)
+        else:
+            found = self.book.holding_with(place, role, *having, self.membership)
+        for id in list(found):
+            one = self.membership(id)
+            if one is not None and one.state is True:
+                yield one
+
+    def scene(self, place: Service, client: str | None = None, origin: str | None = None) -> Scene:
+        """What the constraints of a service may look at now for a request, whose work is counted."""
+        budget = self.budgets.setdefault(client, Budget(MAX_ENTRY_STEPS))
+        return replace(self._view(place), client=client, origin=origin, budget=budget, answers={})
+
+    def _view(self, place: Service) -> Scene:
+        return Scene(
+            self.state,
+            place[0],
+            place[1],
+            now=self.now,
+            functions=self.functions,
+            members=self.members,
+            roles=self._roles(place[0]),
+            readings=readings(self.rolefiles.get(place[0])),
+        )
+
+    def _roles(self, service: str) -> frozenset[str]:
+        """The names that are roles of a service."""
+        rolefile = self.rolefiles.get(service)
+        known = self._names.get(service)
+        if known is None or known[0] is not rolefile:
+            known = self._names[service] = rolefile, role_names(rolefile)
+        return known[1]
+
+    def holder(self, principal: str) -> None:
+        """Refuse a principal that is not there."""
+        if principal not in self.state.principals:
+            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+
+    def fresh(self, id: str) -> None:
+        """Refuse an id that is in use."""
+        check_name("membership", id)
+        if self.membership(id) is not None or self.election(id) is not None or id in self.ended:
+            raise BadDefinition(f"`{id}` already names a membership or election", remedy="choose another id")
+
+    # -- facts ------------------------------------------------------------------------------------------------
+
+    def fact(self, fact: Fact) -> Link:
+        """The record of a fact, found or made."""
+        text = text_of(fact)
+        ref = self.records.of_fact(text)
+        if ref is None:
+            ref = self.records.leaf(self.holds(fact), fact=text)
+            self.book.interest.add(text)
+        return Link(ref)
+
+    def holds(self, fact: Fact) -> bool | None:
+        """Is a fact true now?"""
+        match fact:
+            case When(service, instance, leaf):
+                return truth(leaf, {}, self._view((service, instance)))
+            case NotRevoked():
+                bans = [ban for ban in self.bans if (ban.service, ban.instance, ban.role) == fact.office]
+                return not is_revoked_by(fact.revoker, fact.office[:2], fact.args, bans)
+            case Mirrored():
+                return None
+
+    # -- time and what else changed ---------------------------------------------------------------------------
+
+    def at(self, now: datetime | None) -> None:
+        """It is this time now: all facts about the clock are looked at as of one moment.
+
+        One of them may have turned since they were last, if nothing ended by it.
+        """
+        if now is not None and now != self.now:
+            self.now = now
+            self.stirred.add(CLOCK)
+
+    def tick(self, at: datetime) -> None:
+        """The clock has come to a time."""
+        self.at(at)
+        known = self.state.roles
+        over: list[Membership | Election] = [*known.memberships.values(), *known.elections.values()]
+        for one in [*over, *self.begun.values(), *self.elected.values()]:
+            if one.until is not None and one.until <= at and one.id not in self.ended:
+                self.end(one, "its time is over")
+        self.ticked = True
+
+    def _look_for_silence(self) -> None:
+        """Whoever was heard in this batch is not silent in it."""
+        self.ticked = False
+        for peer in self.peers.values():
+            if self.now and (peer.heard is None or peer.heard + timedelta(seconds=peer.bound) <= self.now):
+                self._lose(peer.name)
+
+    def _lose(self, name: str) -> None:
+        """A peer has been silent for too long: nothing is known of its records."""
+        for place in [place for place in self.book.members if place[0] == name]:
+            for id in list(self.book.members[place]):
+                one = self.membership(id)
+                for link in () if one is None else self.records.record(one.record).parents:
+                    if self.records.state(link.parent) is True:
+                        self.records.set(link.parent, None)
+
+    def look_around(self) -> None:
+        """What the rest of the batch changed: groups, relations, functions, principals."""
+        before, after = self.before, self.state
+        if before.groups != after.groups:
+            self.stirred.add(GROUPS)
+        for name in before.relations.keys() | after.relations.keys():
+            old, new = before.relations.get(name), after.relations.get(name)
+            if old is not new:
+                self.stirred |= row_keys(name, old, new)
+        if before.groups != after.groups or before.relations != after.relations:
+            self.stirred |= {name_key(name) for name, one in self.functions.items() if is_monitored(one)}
+        for name in before.predicates.keys() | after.predicates.keys():
+            if before.predicates.get(name) != after.predicates.get(name):
+                self.stirred.add(name_key(name))
+        gone = (before.principals.keys() - after.principals.keys()) | self.removed
+        for holder in sorted(after.roles.held.keys() & gone):
+            for one in list(self.kept_by(holder)):
+                self.end(one, "its holder is no more")
+        for elector in sorted(self.book.electing.keys() & gone):
+            for election in map(self.election, list(self.book.electing[elector])):
+                if election is not None:
+                    self.end(election, "its elector is no more")
+        for watch in [one for one in self.watches if one.watcher in gone] if gone else ():
+            self.watches.discard(watch)
+            self.records.release(watch.record)
+            self.settled = True
+        self.pending.update(self.book.interest.of_members(before, after))
+
+    @property
+    def untouched(self) -> bool:
+        """Is the book as it was when this began: was nothing carried out, and nothing begun?"""
+        return not self.settled and self.records.quiet
+
+    # -- settling ---------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let everything that follows happen, as far as the batch has come; nothing is false for good by it yet."""
+        if self.ticked:
+            self._look_for_silence()
+        self._work_out()
+
+    def conclude(self) -> None:
+        """The batch is through: what is false now has ended.
+
+        If anything is, all is worked out once more from where it stood before the batch, so that it does not matter
+        what was false on the way.
+        """
+        self.settle()
+        if self.falling or self.contested:
+            self._start_again()
+        self._end_all(one for id in self.falling if (one := self.membership(id) or self.election(id)) is not None)
+        self.records.latch()
+        self._work_out()
+
+    def _start_again(self) -> None:
+        """Take every membership that has not ended by itself as it was, look at all facts about roles, and go on."""
+        known = self.state.roles.memberships
+        for id, one in self.begun.items():
+            was = self._as_begun[id] if id in self._as_begun else known[id].state
+            if id not in self.ended and one.state is not was:
+                self.note(replace(one, state=was))
+        self._look_again(self._about_roles)
+        self._follow(self.records.take())
+        for id in [*self.begun, *self.falling]:
+            one_now = self.membership(id) or self.election(id)
+            if one_now is not None:
+                self._turned(one_now, self.records.state(one_now.record))
+        self._work_out(final=True)
+
+    def _work_out(self, *, final: bool = False) -> None:
+        """Look at facts again, and let what follows follow, until all is at rest.
+
+        Facts about who holds a role wait until all that the role looks at is at rest. Roles that look at each other in
+        a circle go in rounds. Where a circle never comes to rest, those that fall in it again and again end together,
+        once the batch is through; until then, and if nobody falls, the facts that keep turning are unknown.
+        """
+        waiting: dict[int, dict[str, None]] = {}
+        turns: Counter[str] = Counter()
+        unknown: set[str] = set()
+        dips: dict[str, str] | None = None
+        order = self.book.strata(self.rolefiles)
+        while True:
+            self.settled = self.settled or not self.records.quiet
+            changes = self.records.take()  # before facts are looked at, so that what was just made is known as it was
+            self._follow(changes, dips)
+            dropped = self.records.sweep()
+            self._forget(dropped)
+            for text in (*self.pending, *self.book.interest.of(self.stirred)):
+                if text not in unknown:
+                    waiting.setdefault(self.book.interest.stratum(text, order), {})[text] = None
+            self.pending, self.stirred = {}, set()
+            if not waiting:
+                if changes.changed or dropped:
+                    continue
+                return
+            lowest = min(waiting)
+            looked = waiting.pop(lowest)
+            if lowest >= 0:
+                self._about_roles.update(looked)
+            turned = self._look_again(looked)
+            turns.update(turned)
+            most = max((turns[text] for text in turned), default=0)
+            if most > MAX_FACT_TURNS and dips is None:
+                dips = {}  # what has fallen so far may have come to rest
+            elif most > 2 * MAX_FACT_TURNS:
+                fell = [one for id in dips or () if (one := self.membership(id)) is not None]
+                circle = [one for one in fell if order.get((one.service, one.role)) == lowest]
+                self.contested.update({one.id: None for one in circle})
+                for one in sorted(circle, key=_began) if final else ():
+                    self.end(one, (dips or {})[one.id])
+                if not circle or not final:
+                    unknown.update(turned)
+                    self.records.set_all({ref: None for text in turned if (ref := self.records.of_fact(text))})
+                turns.clear()
+                dips = None
+
+    def _look_again(self, texts: Iterable[str]) -> list[str]:
+        """Let the records of facts say what holds, all of them at once; those that turned."""
+        found: dict[Reference, bool | None] = {}
+        turned = []
+        for text in sorted(texts):
+            ref = self.records.of_fact(text)
+            if ref is None:
+                continue
+            holds = self.holds(fact_of(text))
+            if holds is not self.records.state(ref):
+                found[ref] = holds
+                turned.append(text)
+        if found:
+            self.settled = True
+            self.records.set_all(found)
+        return turned
+
+    def _follow(self, changes: Changes, dips: dict[str, str] | None = None) -> None:
+        """Records have other states: so have those who rest on them. `dips` is told who falls, and why."""
+        self._record_made(changes.made, changes.altered)
+        over: list[Membership | Election] = []
+        for ref, _, state in changes.changed:
+            for id in list(self.book.users.get(ref, ())):
+                one = self.membership(id) or self.election(id)
+                if one is None:
+                    continue
+                if state is False and self.records.is_final(ref):
+                    over.append(one)
+                    continue
+                if state is False and dips is not None and id not in dips:
+                    dips[id] = self._reason(ref)
+                self._turned(one, state)
+        self._end_all(over)
+
+    def _turned(self, one: Membership | Election, state: bool | None) -> None:
+        """The record of a membership or an election has another state for now."""
+        if state is False:
+            self.falling[one.id] = None
+        else:
+            self.falling.pop(one.id, None)
+        if isinstance(one, Membership) and one.state is not state:
+            self.note(replace(one, state=state))
+            self._stir(one)
+
+    def _reason(self, ref: Reference) -> str:
+        """Why a record is false: the first of what it rested on that is, before all what is so for good."""
+        known = self.state.roles.records.get(ref)
+        rested = self.rested.get(ref, () if known is None else known.parents)
+        against = [link for link in rested if self.records.state(link.parent) is link.negated]
+        if self.records.is_final(ref):
+            against.sort(key=lambda link: not self.records.is_final(link.parent))
+        for link in against:
+            if link.parent in self.fallen:
+                id = self.fallen[link.parent]
+                why = self.ended.get(id, "")
+                return f"it rested on `{id}`: {why}" if why in _FIRST else f"it rested on `{id}`"
+            below = self.made.get(link.parent) or self.state.roles.records.get(link.parent)
+            if below is not None and below.fact:
+                return _said(fact_of(below.fact), link.negated)
+            return "what it rested on is no more"
+        return "it was revoked"
+
+    def end(self, one: Membership | Election, reason: str) -> None:
+        """Something ends by itself: its record is false for good."""
+        self._ended(one, reason)
+        self.records.revoke(one.record)
+
+    def _end_all(self, over: Iterable[Membership | Election]) -> None:
+        """What rested on something that is false has ended, all of it at once."""
+        ending = sorted(over, key=_began)
+        self.fallen.update({one.record: one.id for one in ending})
+        for one, reason in [(one, self._reason(one.record)) for one in ending]:
+            self._ended(one, reason)
+
+    def _ended(self, one: Membership | Election, reason: str) -> None:
+        self.ended[one.id] = reason
+        self.fallen[one.record] = one.id
+        self.falling.pop(one.id, None)
+        self.book.remove(one)
+        self.records.release(one.record)
+        if isinstance(one, Membership) and one.state is not False:
+            self._stir(one)
+
+    def _stir(self, one: Membership) -> None:
+        """Whatever looks at who holds a role is looked at again."""
+        if role_key(one.place, one.role) in self.book.interest:
+            self.stirred |= holder_keys(one)
+
+    def begin(self, one: Membership) -> None:
+        """A membership begins."""
+        known = len(self.state.roles.held.get(one.holder, ())) + len(self._fresh.get(one.holder, ()))
+        if known >= MAX_HELD and sum(1 for _ in self.kept_by(one.holder)) >= MAX_HELD:
+            raise RoleDenied(f"`{one.holder}` holds MAX_HELD ({MAX_HELD}) roles", failure="misuse", remedy="leave some")
+        self.records.hold(one.record)
+        self.book.add(one)
+        self.note(one)
+        self._as_begun[one.id] = one.state
+        self._fresh.setdefault(one.holder, {})[one.id] = None
+        self._stir(one)
+
+    def note(self, one: Membership) -> None:
+        """A membership is as it is now."""
+        self.begun[one.id] = one
+
+    def _record_made(self, made: Iterable[Record], altered: Iterable[Reference]) -> None:
+        for record in made:
+            self.made[record.ref] = record
+            self.rested[record.ref] = record.parents
+        for ref in altered:
+            if ref in self.records:
+                self.made[ref] = record = self.records.record(ref)
+                if not record.permanent:  # what is false for good no longer says what it rested on
+                    self.rested[ref] = record.parents
+
+    def _forget(self, dropped: Iterable[Reference]) -> None:
+        for ref in dropped:
+            old = self.made.pop(ref, None) or self.state.roles.records.get(ref)
+            if old is not None and old.fact:
+                self.book.interest.remove(old.fact)
+            if ref in self.state.roles.records:
+                self.dropped[ref] = None
+
+    def facts(self) -> RoleFacts:
+        """What the batch makes of the role book, in an order that follows from what it is."""
+        book = self.state.roles
+        known = [one for id, one in self.begun.items() if id not in self.ended and id in book.memberships]
+        fresh = [one for id, one in self.begun.items() if id not in self.ended and id not in book.memberships]
+        over = [id for _, id in sorted((_age(ref), id) for ref, id in self.fallen.items())]
+        return RoleFacts(
+            memberships=(*(one for one in sorted(known, key=_began) if one != book.memberships[one.id]), *fresh),
+            elections=tuple(one for id, one in self.elected.items() if id not in self.ended),
+            records=tuple(self.made[ref] for ref in sorted(self.made)),
+            ended=tuple(Ending(id, self.ended[id]) for id in over if id in book.memberships or id in book.elections),
+            dropped=tuple(sorted(self.dropped)),
+            banned=tuple(sorted(self.bans - book.bans, key=repr)),
+            lifted=tuple(sorted(book.bans - self.bans, key=repr)),
+            peers=tuple(one for name, one in self.peers.items() if book.peers.get(name) != one),
+            rolefiles=(
+                *((name, one) for name, one in self.rolefiles.items() if book.rolefiles.get(name) is not one),
+                *((name, None) for name in book.rolefiles if name not in self.rolefiles),
+            ),
+            watched=tuple(sorted(self.watches - book.watches, key=repr)),
+            unwatched=tuple(sorted(book.watches - self.watches, key=repr)),
+            peers_gone=tuple(name for name in book.peers if name not in self.peers),
+        )
+
+
+def _age(ref: Reference) -> tuple[int, int]:
+    """A key by which records come as they were made: by version, and in it by place."""
+    return magic_of(ref), place_of(ref)
+
+
+def _began(one: Membership | Election) -> tuple[int, int]:
+    return _age(one.record)
+
+
+def _said(fact: Fact, negated: bool) -> str:
+    match fact:
+        case When(_, _, leaf):
+            return f"`{render_constraint(leaf)}` {'holds now' if negated else 'no longer holds'}"
+        case NotRevoked(service, instance, role, args, revoker):
+            return f"`{render_membership(service, instance, role, args)}` was revoked by {in_words(revoker)}"
+        case Mirrored(peer):
+            return f"`{peer}` revoked it"

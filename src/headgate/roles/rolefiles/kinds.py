@@ -1,0 +1,429 @@
+"""Do the kinds go together, where event policy and rules speak of roles (rule D2)?
+
+Guarantees: what passes compares no kinds at run time that never compare, as far as kinds are declared or inferred; what
+has no kind (look-ups, roles that nothing defines, arguments that stay open) clashes with nothing. A batch is refused
+only for a clash that it brings about itself.
+Leaves out: the types within a rolefile (`inference`), and conditions that name no argument (`decide.check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal, TypeAlias
+
+from headgate.decide.event_policy import parameters
+from headgate.decide.views import governs
+from headgate.lang.render import render_condition, render_operand
+from headgate.model.changes import (
+    AddRule,
+    Batch,
+    DeclareType,
+    RemoveRepresentative,
+    SetEventPolicy,
+    SetRepresentative,
+    SetRolefile,
+)
+from headgate.model.conditions import (
+    Atom,
+    Attribute,
+    Compare,
+    InGroup,
+    InRange,
+    InSet,
+    Operand,
+    Subject,
+    TextMatch,
+    atoms,
+    declared_kind,
+    operands,
+)
+from headgate.model.errors import BadDefinition
+from headgate.model.rights import Rule
+from headgate.model.rolefiles import (
+    Among,
+    Apply,
+    Argument,
+    ArgumentType,
+    Asked,
+    Between,
+    Both,
+    ClockOf,
+    ClockType,
+    Combine,
+    Compares,
+    Constraint,
+    Count,
+    Either,
+    EventEntry,
+    Expression,
+    Given,
+    Holds,
+    IntegerType,
+    Negated,
+    OneOf,
+    Rolefile,
+    RoleRef,
+    SetType,
+    Starred,
+    Tests,
+    TimestampType,
+    Variable,
+)
+from headgate.model.state import State
+from headgate.model.types import is_pattern, matches
+from headgate.model.values import Kind, brief, comparable, kind_of
+from headgate.roles.rolefiles.inference import ORDERS, SET_FUNCTIONS, SETS, Inference, said
+from headgate.roles.rolefiles.types import Signature, signatures
+
+Sort: TypeAlias = Kind | Literal["set"]
+"""What a value is: of a kind, or a set of letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a value is known to be, and by what."""
+
+    sort: Sort
+    by: str
+
+    def __str__(self) -> str:
+        return f"{_name(self.sort)} ({self.by})"
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two kinds that never compare, or one where another is needed."""
+
+    message: str
+    remedy: str
+
+
+RoleKinds: TypeAlias = Callable[[RoleRef], tuple[Known | None, ...]]
+"""What the arguments of a role are; nothing for a role that is not known."""
+
+_TOUCHING: Final = (AddRule, DeclareType, RemoveRepresentative, SetEventPolicy, SetRepresentative, SetRolefile)
+
+
+def touches_kinds(batch: Batch) -> bool:
+    """May a batch bring kinds together that never compare?"""
+    return any(
+        isinstance(one, _TOUCHING) and not (isinstance(one, AddRule) and one.rule.role is None) for one in batch.changes
+    )
+
+
+def check_kinds(before: State, after: State, batch: Batch) -> None:
+    """Refuse a batch that brings about a clash in the event policy or in a rule for a role."""
+    roles, old_roles = role_kinds(after.roles.rolefiles), role_kinds(before.roles.rolefiles)
+    told = batch.author == after.administrator
+    if any(isinstance(one, _TOUCHING) and not isinstance(one, AddRule) for one in batch.changes):
+        anew = any(isinstance(one, SetEventPolicy) for one in batch.changes)
+        _check_policy(before, after, roles, old_roles, told=told, anew=anew)
+    added = {one.rule.id for one in batch.changes if isinstance(one, AddRule)}
+    declared = {one.type.name for one in batch.changes if isinstance(one, DeclareType)}
+    stirred = bool(declared) or any(isinstance(one, SetRolefile) for one in batch.changes)
+    for rule in after.rules:
+        if rule.role is None or not (rule.role.args or rule.role.instance) or not (stirred or rule.id in added):
+            continue
+        types = _covered(after, rule)
+        if rule.id not in added and roles(rule.role) == old_roles(rule.role):
+            types = [name for name in types if not declared.isdisjoint(after.types.lineage(name))]
+        for name in types:
+            stored = rule.id not in added and name in before.types
+            known = frozenset(rule_clashes(before, rule, name, old_roles) if stored else ())
+            for clash in rule_clashes(after, rule, name, roles):
+                if clash not in known:
+                    raise _refused_rule(rule, name, clash, told or rule.author == batch.author)
+
+
+def _refused_rule(rule: Rule, name: str, clash: Clash, told: bool) -> BadDefinition:
+    """What a rule says is its author's and the administrator's alone."""
+    if told:
+        return BadDefinition(f"rule `{rule.id}` on `{name}`: {clash.message}", remedy=clash.remedy)
+    return BadDefinition(
+        f"a rule that covers `{name}` does not fit its attributes", remedy="ask the administrator which one"
+    )
+
+
+def _check_policy(
+    before: State, after: State, roles: RoleKinds, old_roles: RoleKinds, *, told: bool, anew: bool
+) -> None:
+    """Refuse a clash that was not there before; `anew` if the batch brings every entry itself."""
+    seen = {(of, clash) for of, _, clash in _policy_clashes(before, old_roles) if isinstance(of, str) or not anew}
+    for of, place, clash in _policy_clashes(after, roles):
+        if (of, clash) in seen:
+            continue
+        if told:
+            raise BadDefinition(f"{place}: {clash.message}", remedy=clash.remedy)
+        raise BadDefinition("the event policy does not fit the type", remedy="ask the administrator which entry")
+
+
+def _policy_clashes(state: State, roles: RoleKinds) -> Iterator[tuple[EventEntry | str, str, Clash]]:
+    """The clashes of a domain's event policy and of how it sees types, each with its place."""
+    for name, one in state.roles.representatives.items():
+        attributes = attribute_kinds(state, name)
+        for parameter, expression in one.parameters:
+            for clash in _expression_clashes(expression, attributes):
+                yield name, f"`{parameter}` of the representative of `{name}`", clash
+    for number, entry in enumerate(state.roles.policy.entries):
+        line = f"line {entry.line}" if entry.line else f"entry {number + 1}"
+        for clash in entry_clashes(entry, parameter_kinds(state, entry.event.type), roles):
+            yield entry, f"event policy, {line}", clash
+
+
+# -- where kinds come from ------------------------------------------------------------------------------------
+
+
+def attribute_kinds(state: State, type_name: str) -> dict[str, Known]:
+    """What the attributes of a type are."""
+    kinds = state.types.ever_attributes(type_name)
+    return {name: Known(kind, f"`{name}` of `{type_name}`") for name, kind in kinds.items()}
+
+
+def parameter_kinds(state: State, type_name: str) -> tuple[Known | None, ...]:
+    """What the parameters of a type are, as event policy sees it; None for one that is looked up."""
+    attributes = attribute_kinds(state, type_name)
+    return tuple(_known(expression, attributes) for _, expression in parameters(state, type_name))
+
+
+def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
+    """What the arguments of roles are, by the rolefiles of their services."""
+
+    @cache
+    def alone(service: str) -> Mapping[str, Signature]:
+        one = rolefiles.get(service)
+        return {} if one is None else signatures(one, Inference(one, lambda _service, _role: None, service))
+
+    @cache
+    def whole(service: str) -> Mapping[str, Signature]:
+        one = rolefiles.get(service)
+        return {} if one is None else signatures(one, Inference(one, imported, service))
+
+    def imported(service: str, role: str) -> Signature | None:
+        return alone(service).get(role)
+
+    def kinds(ref: RoleRef) -> tuple[Known | None, ...]:
+        found = () if ref.service is None else whole(ref.service).get(ref.role, ())
+        shown = f"`{ref.service}.{ref.role}`"
+        return tuple(_of_type(type, f"argument {n + 1} of {shown}") for n, type in enumerate(found))
+
+    return kinds
+
+
+def _of_type(type: ArgumentType | None, by: str) -> Known | None:
+    match type:
+        case None:
+            return None
+        case IntegerType() | ClockType():
+            return Known(Kind.INT, by)
+        case TimestampType():
+            return Known(Kind.TIMESTAMP, by)
+        case SetType():
+            return Known("set", by)
+        case _:
+            return Known(Kind.STRING, by)
+
+
+def _of_constant(value: Argument) -> Known | None:
+    shown = f"`{said(Given(value))}`"
+    if isinstance(value, frozenset):
+        return Known("set", shown)
+    kind = kind_of(value)
+    return None if kind is None else Known(kind, shown)
+
+
+def _known(expression: Expression, bound: Mapping[str, Known]) -> Known | None:
+    """What an expression is; None where nothing tells."""
+    shown = f"`{said(expression)}`"
+    match expression:
+        case Variable(name):
+            return bound.get(name)
+        case Given(value):
+            return _of_constant(value)
+        case Asked(name):
+            return Known(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
+        case Apply(function):
+            return Known("set", shown) if function in SET_FUNCTIONS else None
+        case Combine(op, left, right) if op in ("+", "-"):
+            sides = [_known(side, bound) for side in (left, right)]
+            moments = sum(side is not None and side.sort is Kind.TIMESTAMP for side in sides)
+            if not moments and None in sides:
+                return None  # an integer, or a moment if what is not known is one
+            return Known(Kind.TIMESTAMP if moments == 1 else Kind.INT, shown)
+        case Combine():
+            return Known("set", shown)
+        case Count() | ClockOf():
+            return Known(Kind.INT, shown)
+
+
+# -- event policy ---------------------------------------------------------------------------------------------
+
+
+def entry_clashes(entry: EventEntry, given: tuple[Known | None, ...], roles: RoleKinds) -> Iterator[Clash]:
+    """What does not go together in an entry; `given` is what the parameters of its event type are."""
+    bound: dict[str, Known] = {}
+    yield from _joined(entry.event.args, given, bound)
+    for ref in entry.credentials:
+        yield from _joined(ref.args, roles(ref), bound)
+    yield from _constraint_clashes(entry.constraint, bound)
+
+
+def _joined(
+    terms: tuple[Variable | Given | Asked, ...], kinds: tuple[Known | None, ...], bound: dict[str, Known]
+) -> Iterator[Clash]:
+    """Join terms with what stands in their places; a variable is what its first place says."""
+    for term, kind in zip(terms, kinds, strict=False):
+        if kind is None or term == Variable("_"):
+            continue
+        other = _known(term, bound)
+        if other is not None and not _compare(kind, other):
+            yield _mixed(f"`{said(term)}` joins", other, kind)
+        elif isinstance(term, Variable):
+            bound.setdefault(term.name, kind)
+
+
+def _constraint_clashes(c: Constraint, bound: Mapping[str, Known]) -> Iterator[Clash]:
+    sides: tuple[Expression, ...]
+    match c:
+        case Starred(arg) | Negated(arg):
+            yield from _constraint_clashes(arg, bound)
+            return
+        case Both(args) | Either(args):
+            for arg in args:
+                yield from _constraint_clashes(arg, bound)
+            return
+        case Compares(_, left, right) | Tests(_, left, right):
+            sides = (left, right)
+        case Among(of, _):
+            sides = (of,)
+        case Between(of, low, high):
+            sides = (of, low, high)
+        case OneOf(of, values):
+            sides = (of, *map(Given, values))
+        case Holds(_, args):
+            sides = args
+    for side in sides:
+        yield from _expression_clashes(side, bound)
+    known = [_known(side, bound) for side in sides]
+    shown = f"`{said(c)}`"
+    match c:
+        case Compares(op) if op in SETS:
+            yield from _needs(shown, "set", known)
+        case Compares() | Between() | OneOf():
+            yield from _alike(f"{shown} compares", known)
+            if isinstance(c, Between) or (isinstance(c, Compares) and c.op in ORDERS):
+                yield from _no_sets(shown, known)
+        case Tests() | Among():
+            yield from _needs(shown, Kind.STRING, known)
+
+
+def _expression_clashes(e: Expression, bound: Mapping[str, Known]) -> Iterator[Clash]:
+    """What does not go together within an expression."""
+    match e:
+        case Apply(_, args):
+            for arg in args:
+                yield from _expression_clashes(arg, bound)
+        case Combine(op, left, right):
+            for arg in (left, right):
+                yield from _expression_clashes(arg, bound)
+            sides = [_known(left, bound), _known(right, bound)]
+            yield from _sum_clashes(e, sides) if op in ("+", "-") else _needs(f"`{said(e)}`", "set", sides)
+        case ClockOf(_, of):
+            yield from _expression_clashes(of, bound)
+            yield from _needs(f"`{said(e)}`", Kind.TIMESTAMP, [_known(of, bound)])
+
+
+def _sum_clashes(e: Combine, sides: list[Known | None]) -> Iterator[Clash]:
+    """A sum is of integers, or of a moment and seconds; a difference also of two moments."""
+    moments = [one is not None and one.sort is Kind.TIMESTAMP for one in sides]
+    if all(moments) and e.op == "+":
+        yield Clash(f"`{said(e)}` adds two timestamps", "add seconds to one of them")
+    elif moments[1] and not moments[0] and e.op == "-" and sides[0] is not None:
+        yield Clash(f"`{said(e)}` takes a timestamp from {sides[0]}", "take it from a timestamp, or take seconds")
+    else:
+        yield from _needs(f"`{said(e)}`", Kind.INT, [one for one, m in zip(sides, moments, strict=True) if not m])
+
+
+# -- rules for roles ------------------------------------------------------------------------------------------
+
+
+def rule_clashes(state: State, rule: Rule, type_name: str, roles: RoleKinds) -> Iterator[Clash]:
+    """What does not go together in a rule for a role, on a type."""
+    assert rule.role is not None
+    bound: dict[str, Known] = {}
+    yield from _joined(rule.role.args, roles(rule.role), bound)
+    if isinstance(rule.role.instance, Variable):
+        bound.setdefault(rule.role.instance.name, Known(Kind.STRING, f"the instance of `{rule.role.service}`"))
+    seen = {name: Known(Kind.STRING, one.by) if one.sort == "set" else one for name, one in bound.items()}
+    attributes = state.types.ever_attributes(type_name)
+
+    def known(operand: Operand) -> Known | None:
+        if isinstance(operand, Subject):
+            return seen.get(operand.name)
+        kind = declared_kind(operand, attributes)
+        of = f" of `{type_name}`" if isinstance(operand, Attribute) else ""
+        return None if kind is None else Known(kind, f"`{brief(render_operand(operand))}`{of}")
+
+    for atom in atoms(rule.where):
+        if any(isinstance(one, Subject) for one in operands(atom)):
+            yield from _atom_clashes(atom, [known(one) for one in operands(atom)])
+
+
+def _atom_clashes(atom: Atom, known: list[Known | None]) -> Iterator[Clash]:
+    shown = f"`{brief(render_condition(atom))}`"
+    match atom:
+        case Compare() | InRange():
+            yield from _alike(f"{shown} compares", known)
+        case InSet(_, values):
+            yield from _alike(f"{shown} compares", [*known, *map(_of_constant, values)])
+        case TextMatch() | InGroup():
+            yield from _needs(shown, Kind.STRING, known)
+
+
+def _covered(state: State, rule: Rule) -> list[str]:
+    """The types that a rule speaks of."""
+    if not is_pattern(rule.type):
+        return [rule.type] if rule.type in state.types else []
+    return [name for name in state.types if matches(rule.type, name) and governs(state, rule.author, name)]
+
+
+# -- what compares --------------------------------------------------------------------------------------------
+
+
+def _name(sort: Sort) -> str:
+    return "set" if sort == "set" else sort.value
+
+
+def _compare(a: Known, b: Known) -> bool:
+    if a.sort == "set" or b.sort == "set":
+        return a.sort == b.sort
+    return comparable(a.sort, b.sort)
+
+
+def _alike(what: str, known: list[Known | None]) -> Iterator[Clash]:
+    """All must compare with the first."""
+    first, *others = known
+    for other in others:
+        if first is not None and other is not None and not _compare(first, other):
+            yield _mixed(what, first, other)
+
+
+def _mixed(what: str, a: Known, b: Known) -> Clash:
+    remedy = "compare it with a value of its own kind, or change the type of the argument"
+    if {a.sort, b.sort} == {Kind.STRING, Kind.TIMESTAMP}:
+        remedy = "write a moment as `timestamp '2026-01-01T09:00:00Z'`"
+    return Clash(f"{what} {a} with {b}", remedy)
+
+
+def _needs(shown: str, wanted: Sort, known: list[Known | None]) -> Iterator[Clash]:
+    for one in known:
+        if one is not None and one.sort != wanted:
+            needed = {"set": "sets", Kind.STRING: "text", Kind.INT: "integers"}.get(wanted, "a timestamp")
+            yield Clash(f"{shown} needs {needed}, and {one.by} is {_name(one.sort)}", "correct it, or leave it out")
+
+
+def _no_sets(shown: str, known: list[Known | None]) -> Iterator[Clash]:
+    for one in known:
+        if one is not None and one.sort == "set":
+            yield Clash(f"{shown} compares sets by order ({one.by})", "write `subseteq` or `superseteq`")

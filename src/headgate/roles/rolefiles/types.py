@@ -1,0 +1,270 @@
+"""The types of roles' arguments as others see them, and raw values as arguments of these types (OASIS 3.2.1, 4.3).
+
+Guarantees: `infer` gives each role of a rolefile a type for each argument, None where nothing tells, or refuses what
+does not unify with both places. `conform_argument` is the only way in from untrusted data: what it returns is of the
+type it was asked for, or it refuses with `type-mismatch`.
+Leaves out: how types are found (`inference`), and what is stored (`model.arguments`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from headgate.decide.reading import MAX_KEPT, Readings
+from headgate.decide.truth import NotRun
+from headgate.lang.clock import read_text
+from headgate.lang.render_roles import render_type
+from headgate.lang.rolefile import parse_argument
+from headgate.model.arguments import letters_of
+from headgate.model.errors import BadDefinition, BadExpression, TypeMismatch
+from headgate.model.rolefiles import (
+    Argument,
+    ArgumentType,
+    ClockType,
+    Given,
+    IntegerType,
+    ObjectType,
+    Rolefile,
+    SetType,
+    StringType,
+    TimestampType,
+    Variable,
+)
+from headgate.model.values import Kind, brief, conform
+from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, Letters, Textual, words
+
+Signature: TypeAlias = tuple[ArgumentType | None, ...]
+Signatures: TypeAlias = Mapping[str, Signature]
+"""The argument types of each role; None is open."""
+
+Parsers: TypeAlias = Mapping[str, Callable[..., object]]
+"""How a literal of an object type is read: by the service's function of that name. Without one it is read as it is."""
+
+NO_PARSERS: Final[Parsers] = {}
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+
+
+def _unknown(_service: str, _role: str) -> None:
+    return None
+
+
+def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) -> Signatures:
+    """The argument types of each role of a rolefile; `imported` knows those of other services."""
+    found = Inference(rolefile, imported, service)
+    for clash in found.clashes:
+        raise BadDefinition(clash.message, place=f"line {clash.line}", remedy=REMEDIES[clash.code])
+    return signatures(rolefile, found)
+
+
+_kept: dict[int, tuple[Rolefile, Readings, CredentialReadings]] = {}
+
+
+def readings(rolefile: Rolefile | None) -> Readings:
+    """How the columns of relations are read that a rolefile compares with times; kept for those looked at last."""
+    return {} if rolefile is None else _read(rolefile)[1]
+
+
+def credential_readings(rolefile: Rolefile) -> CredentialReadings:
+    """How a rolefile reads the arguments of other services' roles that it compares with times."""
+    return _read(rolefile)[2]
+
+
+def _read(rolefile: Rolefile) -> tuple[Rolefile, Readings, CredentialReadings]:
+    found = _kept.get(id(rolefile))
+    if found is None or found[0] is not rolefile:
+        if len(_kept) >= MAX_KEPT:
+            _kept.clear()
+        inferred = Inference(rolefile, _unknown)
+        found = _kept[id(rolefile)] = rolefile, inferred.readings(), inferred.credential_readings()
+    return found
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "types": "use another variable, or declare the argument with `def`",
+    "sums": "add whole numbers; to a timestamp, seconds",
+    "times": "write a moment like `'2026-01-01T09:00:00Z'`, a time of day like `'08:00'` and a day like `'Mon'`",
+    "arity": "give a role the arguments that it is defined with; a reference may leave out the last ones",
+}
+"""What to do about a clash."""
+
+
+def signatures(rolefile: Rolefile, found: Inference) -> Signatures:
+    """The types that an inference found."""
+    closed = _closed_sets(rolefile)
+    return {
+        role: tuple(_shown(found.known(cell), (role, place) in closed) for place, cell in enumerate(cells))
+        for (service, role), (cells, _) in found.roles.items()
+        if service is None
+    }
+
+
+def _closed_sets(rolefile: Rolefile) -> set[tuple[str, int]]:
+    """The arguments for which every statement gives a set that is written out: only there are all letters known."""
+    given: dict[tuple[str, int], bool] = {}
+    for statement in rolefile.statements:
+        for place, term in enumerate(statement.head.args):
+            written = isinstance(term, Given) and isinstance(term.value, frozenset)
+            given[statement.head.role, place] = given.get((statement.head.role, place), True) and written
+    return {key for key, written in given.items() if written}
+
+
+def _shown(known: object, closed: bool) -> ArgumentType | None:
+    match known:
+        case IntegerType() | StringType() | SetType() | ObjectType() | TimestampType() | ClockType():
+            return known
+        case Letters(letters) if closed and letters:
+            return SetType("".join(sorted(letters)))
+        case _:
+            return None
+
+
+def describe(rolefile: Rolefile, imported: Imported = _unknown) -> dict[str, list[dict[str, str]]]:
+    """The roles of a rolefile with the names and types of their arguments, as JSON can carry them (`gettypes`)."""
+    found = Inference(rolefile, imported)
+    types = signatures(rolefile, found)
+    named = _names(rolefile)
+    described: dict[str, list[dict[str, str]]] = {}
+    for role, signature in types.items():
+        cells, _ = found.roles[None, role]
+        described[role] = [
+            {
+                "name": named.get((role, place), f"argument{place + 1}"),
+                "type": render_type(type) if type is not None else _open(found.known(cells[place])),
+            }
+            for place, type in enumerate(signature)
+        ]
+    return described
+
+
+def _open(known: object) -> str:
+    return words(known) if isinstance(known, Letters | Textual) else "any"
+
+
+def _names(rolefile: Rolefile) -> dict[tuple[str, int], str]:
+    """What arguments are called: as declared, else as the first statement that has a variable there."""
+    named: dict[tuple[str, int], str] = {}
+    for declaration in rolefile.declarations:
+        for place, name in enumerate(declaration.parameters):
+            named.setdefault((declaration.role, place), name)
+    for statement in rolefile.statements:
+        for place, term in enumerate(statement.head.args):
+            if isinstance(term, Variable) and term.name != "_":
+                named.setdefault((statement.head.role, place), term.name)
+    return named
+
+
+# -- raw values -----------------------------------------------------------------------------------------------
+
+
+def conform_argument(
+    type: ArgumentType | None, raw: object, *, written: bool = False, parsers: Parsers = NO_PARSERS
+) -> Argument:
+    """A raw value as an argument of a type; `written` if all it can be is text, as on the command line."""
+    match type:
+        case None:
+            return _any(raw)
+        case IntegerType():
+            return _integer(raw, written)
+        case StringType():
+            return conform(Kind.STRING, _text(raw, "a String"))
+        case SetType(alphabet):
+            return _set(raw, alphabet)
+        case TimestampType():
+            return _timestamp(raw)
+        case ClockType(part):
+            return _clock(raw, part, written)
+        case ObjectType(name):
+            return _object(_text(raw, f"of type `{name}`"), name, parsers)
+
+
+def _timestamp(raw: object) -> Argument:
+    if isinstance(raw, bool) or not isinstance(raw, str | int | datetime):  # a whole number is seconds since 1970
+        raise TypeMismatch(f"`{brief(raw)}` is not a Timestamp", remedy="write it like `'2026-01-01T09:00:00Z'`")
+    try:
+        found = parse_argument(raw) if isinstance(raw, str) and raw.startswith("timestamp") else raw
+    except BadExpression as error:
+        raise TypeMismatch(error.message, remedy=error.remedy) from None
+    return conform(Kind.TIMESTAMP, found)
+
+
+def _clock(raw: object, part: Literal["timeofday", "weekday"], written: bool) -> Argument:
+    if not isinstance(raw, str) or (written and _DIGITS.fullmatch(raw)):
+        return _integer(raw, written)
+    try:
+        return read_text(part, raw)
+    except BadExpression as error:
+        raise TypeMismatch(error.message, remedy=error.remedy) from None
+
+
+def _integer(raw: object, written: bool) -> Argument:
+    if written and isinstance(raw, str) and _DIGITS.fullmatch(raw):
+        raw = int(raw)
+    if raw is None or isinstance(raw, bool) or not isinstance(raw, int):
+        raise TypeMismatch(f"`{brief(raw)}` is not an Integer")
+    return conform(Kind.INT, raw)
+
+
+def _text(raw: object, what: str) -> str:
+    if not isinstance(raw, str):
+        raise TypeMismatch(f"`{brief(raw)}` is not {what}", remedy="write it in quotes")
+    return raw
+
+
+def _set(raw: object, alphabet: str) -> frozenset[str]:
+    match raw:
+        case str():
+            braced = raw.startswith("{") and raw.endswith("}")
+            letters = letters_of(raw[1:-1].strip() if braced else raw)
+        case list() | tuple() | set() | frozenset():
+            letters = letters_of(raw)
+        case dict() if _is_flow_set(raw):
+            letters = letters_of("".join(raw))
+        case _:
+            raise TypeMismatch(f"`{brief(raw)}` is not a set of `{alphabet}`", remedy="write it like `{rw}`")
+    for letter in sorted(letters - set(alphabet)):
+        raise TypeMismatch(f"`{letter}` is not one of `{{{alphabet}}}`")
+    return letters
+
+
+def _is_flow_set(raw: Mapping[object, object]) -> bool:
+    """What YAML makes of `{rw}` and of `{}`."""
+    return len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items())
+
+
+def _object(text: str, name: str, parsers: Parsers) -> str:
+    found: object = text
+    if name in parsers and not isinstance(parsers[name], NotRun):
+        try:
+            found = parsers[name](text)
+        except Exception as error:  # noqa: BLE001 - a service's own code may fail in any way: then it is no literal
+            raise TypeMismatch(f"`{brief(text)}` is not of type `{name}`: {brief(str(error))}") from None
+    if not isinstance(found, str):
+        raise TypeMismatch(f"`{name}` made `{brief(found)}` of `{brief(text)}`, which is not text")
+    conform(Kind.STRING, found)
+    return found
+
+
+def _any(raw: object) -> Argument:
+    """A value of whatever kind it is; letters one by one are a set."""
+    match raw:
+        case bool():
+            return raw
+        case int():
+            return conform(Kind.INT, raw)
+        case float():
+            return conform(Kind.FLOAT, raw)
+        case str():
+            return conform(Kind.STRING, raw)
+        case datetime():
+            return conform(Kind.TIMESTAMP, raw)
+        case bytes():
+            return conform(Kind.BYTES, raw)
+        case list() | tuple() | set() | frozenset():
+            return letters_of(raw)
+        case dict() if _is_flow_set(raw):
+            return letters_of("".join(raw))
+        case _:
+            raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")

@@ -1,0 +1,227 @@
+"""Figures, and what the facts mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
+from headgate.model.errors import NotFound
+from headgate.model.events import Draft
+from headgate.model.rights import Action, Rule
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.types import EventType
+from headgate.model.values import Kind, micros
+from headgate.node.domain import Domain
+from headgate.node.health import (
+    LOW_BYTES,
+    NO_BYTES,
+    STALL_SECONDS,
+    Chores,
+    Facts,
+    Status,
+    Watch,
+    health,
+    read_chores,
+    write_chores,
+)
+from headgate.node.metrics import MAX_LABELS, Metrics
+from headgate.pipeline.deliveries.blobs import DeliveryBlob
+from headgate.pipeline.deliveries.store import BatchStats
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def figures(metrics: Metrics) -> dict[str, float]:
+    """Every sample by its name and labels, as Prometheus reads them."""
+    return {
+        sample.name + "".join(f"[{value}]" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+def test_counting() -> None:
+    metrics = Metrics()
+    metrics.accepted(10)
+    metrics.duplicate(2)
+    metrics.refused("publish-denied", 3)
+    metrics.refused("type-mismatch")
+    metrics.published(0.004)
+    metrics.delivered(7)
+    metrics.acked(5)
+    metrics.session_opened()
+    metrics.session_refused("not-authenticated")
+    metrics.denied("not-found")
+    metrics.request("GET", "/v1/types/{name}", 200, 0.1)
+    metrics.request("GET", "/v1/types/{name}", 200, 0.1)
+    metrics.turned_away("full", 3)
+    metrics.turned_away("full", 4)
+    metrics.sockets.inc()
+    found = figures(metrics)
+    assert found["headgate_events_total[accepted]"] == 10
+    assert found["headgate_events_total[duplicate]"] == 2
+    assert found["headgate_events_total[refused]"] == 4
+    assert found["headgate_events_refused_total[publish-denied]"] == 3
+    assert found["headgate_publish_seconds_bucket[0.005]"] == 1
+    assert found["headgate_publish_seconds_bucket[0.0025]"] == 0
+    assert found["headgate_deliveries_pushed_total"] == 7
+    assert found["headgate_acknowledgements_total"] == 5
+    assert found["headgate_sessions_opened_total"] == 1
+    assert found["headgate_sessions_refused_total[not-authenticated]"] == 1
+    assert found["headgate_denials_total[not-found]"] == 1
+    assert found["headgate_requests_total[GET][/v1/types/{name}][200]"] == 2
+    assert found["headgate_connections_turned_away_total[full]"] == 4
+    assert found["headgate_sockets"] == 1
+
+
+def test_what_the_files_say() -> None:
+    metrics = Metrics()
+    metrics.observe(
+        Facts(
+            ledger_version=7,
+            decided_version=5,
+            lag={"gateway-1": 30},
+            waiting=2.5,
+            batch_milliseconds=40,
+            log_bytes=100,
+            chores=Chores(holders=2, lost_events=9),
+        )
+    )
+    found = figures(metrics)
+    assert found["headgate_ledger_version"] == 7
+    assert found["headgate_decided_version"] == 5
+    assert found["headgate_lag_events[gateway-1]"] == 30
+    assert found["headgate_lag_seconds"] == 2.5
+    assert found["headgate_batch_milliseconds"] == 40
+    assert found["headgate_file_bytes[log]"] == 100
+    assert found["headgate_retention_holders"] == 2
+    assert found["headgate_retention_lost_events_total"] == 9
+    assert found["headgate_health[ok]"] == 1
+    metrics.observe(Facts(writable=False, chores=Chores(lost_events=2)))
+    assert figures(metrics)["headgate_retention_lost_events_total"] == 11, "what began anew is more, and not less"
+    assert figures(metrics)["headgate_health[ok]"] == 0
+    assert figures(metrics)["headgate_health[failing]"] == 1
+
+
+def test_labels_are_bounded() -> None:
+    metrics = Metrics()
+    for number in range(2 * MAX_LABELS):
+        metrics.refused(f"code-{number}")
+    found = {name: value for name, value in figures(metrics).items() if name.startswith("headgate_events_refused")}
+    assert len(found) == MAX_LABELS + 1
+    assert found["headgate_events_refused_total[other]"] == MAX_LABELS
+
+
+def test_one_process_may_have_several() -> None:
+    first, second = Metrics(), Metrics()
+    first.accepted(3)
+    assert figures(second)["headgate_events_total[accepted]"] == 0
+
+
+# -- health ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "word"),
+    [
+        (Facts(), Status.OK, ""),
+        (Facts(writable=False), Status.FAILING, "written"),
+        (Facts(holds_stream=False), Status.FAILING, "stream"),
+        (Facts(free_bytes=NO_BYTES - 1), Status.FAILING, "full"),
+        (Facts(free_bytes=LOW_BYTES - 1), Status.DEGRADED, "nearly full"),
+        (Facts(lag={"a": 5}, waiting=STALL_SECONDS + 1), Status.DEGRADED, "5 events wait"),
+        (Facts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=STALL_SECONDS + 1), Status.DEGRADED, "not move"),
+        (Facts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=1), Status.OK, ""),
+        (Facts(lag={"a": 5}, waiting=STALL_SECONDS - 1), Status.OK, ""),
+        (Facts(since_batch=10_000), Status.OK, ""),
+    ],
+)
+def test_what_facts_mean(facts: Facts, status: Status, word: str) -> None:
+    found = health(facts)
+    assert found.status is status
+    assert word in "; ".join(found.reasons)
+    assert (found.reasons == ()) == (status is Status.OK)
+
+
+@given(
+    st.builds(
+        Facts,
+        waiting=st.floats(0, 100),
+        since_batch=st.none() | st.floats(0, 100),
+        free_bytes=st.integers(0, 2 * LOW_BYTES),
+        writable=st.booleans(),
+        holds_stream=st.booleans(),
+    )
+)
+def test_a_node_that_cannot_accept_is_never_called_well(facts: Facts) -> None:
+    found = health(facts)
+    if not facts.writable or not facts.holds_stream or facts.free_bytes < NO_BYTES:
+        assert found.status is Status.FAILING
+    assert (found.status is Status.OK) == (found.reasons == ())
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Domain:
+    domain = Domain.create(tmp_path / "data", clock=lambda: NOON)
+    domain.commit(
+        Batch(
+            ADMINISTRATOR,
+            (
+                DeclarePrincipal("till"),
+                DeclareType(EventType("Sale", ADMINISTRATOR, {"amount": Kind.INT})),
+                AddRule(Rule("r", "till", frozenset({Action.PUBLISH}), "Sale")),
+            ),
+        )
+    )
+    return domain
+
+
+def sell(domain: Domain, count: int, at: datetime) -> None:
+    domain.publish_all([Draft(f"{at}{n}", "till", "Sale", {"amount": n}) for n in range(count)], now=at)
+
+
+def test_the_files_are_looked_at_as_they_change(domain: Domain) -> None:
+    watch = Watch.open(domain.paths.directory)
+    assert watch.look(NOON).lag == {}
+    sell(domain, 3, NOON)
+    sell(domain, 2, NOON + timedelta(seconds=5))
+    facts = watch.look(NOON + timedelta(seconds=60))
+    assert facts.lag == {"main": 5}
+    assert facts.waiting == 60
+    assert facts.since_batch is None
+    assert health(facts).status is Status.DEGRADED
+
+    stats = BatchStats(0, micros(NOON + timedelta(seconds=50)), 3, 0, 120, 1)
+    blob = DeliveryBlob("main", 1, 3, 1, 0, 0, None)
+    domain.store.write(0, 1, [blob], stats=stats)
+    facts = watch.look(NOON + timedelta(seconds=60))
+    assert facts.lag == {"main": 2}
+    assert facts.waiting == 55
+    assert facts.since_batch == 10
+    assert facts.batch_milliseconds == 120
+    assert (facts.ledger_version, facts.decided_version) == (1, 1)
+    assert facts.log_bytes > 0
+    assert facts.deliveries_bytes > 0
+    assert 0 < facts.free_bytes < 1 << 60
+    assert health(facts).status is Status.OK
+    watch.close()
+
+
+def test_what_is_no_domain_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="not a domain"):
+        Watch.open(tmp_path)
+
+
+def test_word_of_housekeeping(tmp_path: Path) -> None:
+    assert read_chores(tmp_path) == Chores()
+    left = Chores(at=5, rounds=2, trimmed_bytes=7, lost_events=1, holders=3)
+    write_chores(tmp_path, left)
+    assert read_chores(tmp_path) == left
+    (tmp_path / "housekeeping.json").write_text("{")
+    assert read_chores(tmp_path) == Chores()
