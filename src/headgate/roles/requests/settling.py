@@ -379,7 +379,9 @@ class Settling:
         """Records have other states: so have those who rest on them. `dips` is told who falls, and why."""
         self._record_made(changes.made, changes.altered)
         over: list[Membership | Election] = []
-        for ref, _, state in changes.changed:
+        turned = [(ref, state) for ref, _, state in changes.changed]
+        turned += [(made.ref, made.state) for made in changes.made]  # a later request of the batch may have turned it
+        for ref, state in turned:
             for id in list(self.book.users.get(ref, ())):
                 one = self.membership(id) or self.election(id)
                 if one is None:

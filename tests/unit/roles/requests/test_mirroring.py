@@ -51,6 +51,12 @@ def test_what_rests_on_a_mirrored_role_follows_it() -> None:
     assert story.state_of("n") is False
 
 
+@pytest.mark.parametrize("state", [None, False])
+def test_what_is_said_of_it_in_the_batch_that_shows_it_counts(state: bool | None) -> None:
+    story = Story(DeclarePrincipal("ann"), SetPeer(WARD)).do(hear(1))
+    assert story.do(mirror(), hear(2, {7: state})).state_of("n") is state
+
+
 def test_silence_makes_it_unknown_and_what_is_read_then_heals() -> None:
     story = ward().enter("s", "ann", "Staff").do(Tick(later(19)))
     assert "s" in story
