@@ -8,6 +8,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 READY := .venv/.ready
 SEEDS ?= 1000
+TIMES ?= 10
 # Progress for a person, silence for a log.
 QUIET := $(shell test -t 2 || echo --quiet)
 # uv trusts the certificates this machine trusts, as pip does.
@@ -44,8 +45,8 @@ check: $(READY) ## Format, lint, types, layers, registry names
 bench: java $(READY) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks
 
-soak: java $(READY) ## Run the long random tests: make soak SEEDS=1000
-	@HEADGATE_SEEDS=$(SEEDS) $(BIN)/python -m pytest -m soak tests
+soak: java $(READY) ## Run the long random tests: make soak SEEDS=1000 TIMES=10
+	@HEADGATE_SEEDS=$(SEEDS) HEADGATE_TIMES=$(TIMES) $(BIN)/python -m pytest -m soak tests
 
 format: $(READY) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .

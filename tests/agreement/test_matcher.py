@@ -126,7 +126,7 @@ def delivered(played: Played, written: dict[Key, DeliveryBlob]) -> list[Delivere
     return sorted(found)
 
 
-@examples(300)
+@examples(150)
 @given(worlds(), st.data())
 def test_the_matcher_agrees_with_decide(story: Story, data: st.DataObject) -> None:
     played = play(story)
@@ -140,7 +140,7 @@ def test_the_matcher_agrees_with_decide(story: Story, data: st.DataObject) -> No
         assert nothing_is_hidden_in(blob)
 
 
-@examples(200)
+@examples(100)
 @given(worlds(roles=True, predicates=False, steps=7), st.data())
 def test_the_matcher_agrees_with_decide_on_roles_and_event_policy(story: Story, data: st.DataObject) -> None:
     played = play(story)

@@ -28,7 +28,7 @@ from strategies.worlds import Commit, Publish, Step, Story, worlds
 
 pytestmark = pytest.mark.spark
 
-WORLDS = 200
+WORLDS = 100
 TOGETHER = 10
 
 

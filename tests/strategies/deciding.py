@@ -29,9 +29,11 @@ class Decider:
         """One micro-batch of about so many events of each stream."""
         ledger, log = self.domain.ledger, self.domain.log
         reached, version = self.store.reached(), ledger.version
-        matcher = make_matcher(self.builder.index(0, version))
+        history = any(s.history for s in ledger.subscriptions(reached.version, version).opened)
+        since = 0 if history else log.oldest_version(reached.streams, version)  # as `Pipeline` does
+        matcher = make_matcher(self.builder.index(since, version))
         found: list[DeliveryBlob] = []
-        if any(s.history for s in ledger.subscriptions(reached.version, version).opened):
+        if history:
             again: list[LogBatch] = []
             for stream, last in reached.streams.items():
                 again += log.batches(stream, 0, last)

@@ -128,6 +128,8 @@ class Wallet:
         self.roles: dict[tuple[str, ...], RoleHeld] = {}
         """Certificates about roles, by the memberships that they embody."""
         self._roles_due: dict[tuple[str, ...], float] = {}
+        self._embodied: dict[str, RoleHeld] = {}
+        """The certificate that embodies a membership."""
         self.add(given)
 
     def __bool__(self) -> bool:
@@ -188,25 +190,31 @@ class Wallet:
 
     def keep_role(self, new: RoleHeld, life: float) -> None:
         """Keep a certificate that lives so many seconds from now, in place of older ones of the same memberships."""
-        for one in [old for old in self.roles.values() if set(old.ids) & set(new.ids)]:
-            self.forget_role(one)
+        for id in new.ids:
+            if id in self._embodied:
+                self.forget_role(self._embodied[id])
         if len(self.roles) >= MAX_HELD:
             self.forget_role(next(iter(self.roles.values())))
         self.roles[new.ids] = new
+        self._embodied.update(dict.fromkeys(new.ids, new))
         self._roles_due[new.ids] = self._timing.clock() + self._fresh_for(life)
 
     def forget_role(self, one: RoleHeld) -> None:
         """Keep a certificate no longer."""
-        self.roles.pop(one.ids, None)
-        self._roles_due.pop(one.ids, None)
+        if self.roles.pop(one.ids, None) is not None:
+            del self._roles_due[one.ids]
+            for id in one.ids:
+                self._embodied.pop(id, None)
 
     def drop_role(self, id: str) -> None:
         """Keep nothing that is about this membership alone; what is about others as well is renewed without it."""
-        for one in [held for held in self.roles.values() if id in held.ids]:
-            if len(one.ids) == 1:
-                self.forget_role(one)
-            else:
-                self._roles_due[one.ids] = -math.inf
+        held = self._embodied.get(id)
+        if held is None:
+            return
+        if len(held.ids) == 1:
+            self.forget_role(held)
+        else:
+            self._roles_due[held.ids] = -math.inf
 
     def wait_for_roles(self) -> float:
         """Seconds until a certificate about roles is to be renewed."""

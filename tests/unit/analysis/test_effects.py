@@ -270,7 +270,7 @@ def answer(state: State, draft: Draft, ledger: MemoryLedger) -> object:
     return exact(event.values)
 
 
-@examples(150)
+@examples(70)
 @given(worlds(steps=6) | worlds(steps=6, roles=True), st.data())
 def test_what_is_not_said_has_not_changed_and_what_is_said_is_so(story, data) -> None:
     played = play(story)
@@ -322,7 +322,7 @@ def _held(state: State, who: str, action: Action, name: str) -> bool:
     return governs(state, who, name) if action is Action.GOVERN else holds(state, who, action, name)
 
 
-@examples(150)
+@examples(70)
 @given(worlds(steps=4) | worlds(steps=4, roles=True))
 def test_a_rule_that_is_said_to_be_idle_could_as_well_not_be_there(story) -> None:
     played = play(story)

@@ -94,7 +94,7 @@ def test_too_many_choices_are_not_looked_at() -> None:
     assert not is_shown(entry, ())
 
 
-@examples(80)
+@examples(40)
 @given(worlds(steps=5, roles=True))
 def test_a_condition_is_true_where_its_entry_is(story: Story) -> None:
     played = play(story)

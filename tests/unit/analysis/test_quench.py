@@ -49,7 +49,7 @@ def test_filters_play_no_part() -> None:
     assert not wanted(ledger.now, SEEN)
 
 
-@examples(150)
+@examples(60)
 @given(worlds() | worlds(roles=True))
 def test_what_nobody_wants_goes_to_nobody(story: Story) -> None:
     played = play(story)

@@ -73,7 +73,7 @@ def facts(error: HeadgateError | None) -> tuple[object, ...]:
 
 
 @given(walks())
-@examples(60)
+@examples(30)
 def test_what_the_trial_refuses_the_ledger_refuses_for_the_same_reason(walk: Walk) -> None:
     for step in walk.steps(6, 10):
         state = step.outcome.after

@@ -246,7 +246,7 @@ def salvaged(state: State, batch: Batch) -> tuple[Batch, State]:
     return kept, after
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(BATCH, min_size=3, max_size=12), st.data())
 def test_the_ledger_is_the_chain_of_apply(batches: list[Batch], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, Ledger.create(Path(folder) / "l.db") as ledger:

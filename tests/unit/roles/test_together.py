@@ -287,13 +287,13 @@ from datetime import timedelta
 from random import Random
 from headgate.model.changes import Settle
 from strategies.roles import Walk
-for seed in range(40):
+for seed in range(20):
     for step in Walk(Random(seed)).steps(12, 16):
         for change in step.outcome.batch.changes:
             if isinstance(change, Settle):
                 print(seed, step.outcome.after.version, change.facts)
         print(list(step.outcome.after.roles.held), list(step.outcome.after.roles.memberships))
-for seed in range(30):
+for seed in range(15):
     from strategies.roles import churn
     print(churn(Random(seed)))
 """

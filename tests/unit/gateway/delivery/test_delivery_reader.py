@@ -200,7 +200,7 @@ steps = st.lists(
 )
 
 
-@examples(30)
+@examples(15)
 @given(steps, st.sampled_from((0, 3_000, 2**26)))
 def test_every_reader_sees_exactly_its_list(story: list[Step], cache: int) -> None:
     with node(cache) as it:

@@ -185,7 +185,7 @@ def spoiled(draw: st.DrawFn, drafts: Sequence[Draft], state: State) -> list[Draf
     return found
 
 
-@examples(250)
+@examples(150)
 @given(st.booleans().flatmap(lambda roles: worlds(roles=roles)), st.data())
 def test_columns_agree_with_decide(story: Story, data: st.DataObject) -> None:
     ledger = MemoryLedger(story.administrator)
@@ -202,7 +202,7 @@ def test_columns_agree_with_decide(story: Story, data: st.DataObject) -> None:
                 agree(state, drafts, step.time, ledger.predicates, before)
 
 
-@examples(600)
+@examples(250)
 @given(st.lists(st.sampled_from(ODD), min_size=1, max_size=3), st.sampled_from(tuple(Kind)))
 def test_values_are_checked_as_one_by_one(raw: list[object], kind: Kind) -> None:
     attributes = {"x": kind}

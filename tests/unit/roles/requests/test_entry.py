@@ -381,7 +381,7 @@ def requests(draw: st.DrawFn, rolefile: Rolefile) -> Request:
 
 
 @given(st.data())
-@examples(300)
+@examples(150)
 def test_role_entry_is_a_logic_program_read_in_order(data: st.DataObject) -> None:
     rolefile = data.draw(rolefiles())
     request = data.draw(requests(rolefile))
