@@ -43,7 +43,7 @@ from headgate.pipeline.index.layout import layouts
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
-SEEDS = int(os.environ.get("HEADGATE_SEEDS", "4"))
+SEEDS = int(os.environ.get("HEADGATE_SEEDS", "2"))
 KILLS_A_DOMAIN = 10
 START_SECONDS = 120
 
