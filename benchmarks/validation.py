@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.measure import report, report_ratio, side_by_side
-from headgate.model.role_statements import HeldRole, Place, RoleCertificate
+from headgate.model.role_statements import HeldRole, RoleCertificate, ServiceInstance
 from headgate.model.roles import reference
-from headgate.roles.certificates.validation import Validator, Wanted
+from headgate.roles.certificates.validation import Validator, WantedRole
 from headgate.trust.keys import PrivateKey
 from headgate.trust.role_statements import issue_role
 from headgate.trust.role_store import MemoryStore
@@ -28,9 +28,11 @@ def run() -> None:
     domain = PrivateKey.generate(lambda n: b"d" * n)
     table = RollingTable(domain, MemoryStore())
     texts = certificates(table, domain.public.did)
-    place = Place(anew(domain.public.did), anew("Conf"), anew("Hilary"))
-    asked = [(text, anew(who), Wanted(place, anew("Member"))) for text, who in texts]
-    exact = [(text, who, Wanted(place, wanted.role, (name_of(n), None))) for n, (text, who, wanted) in enumerate(asked)]
+    place = ServiceInstance(anew(domain.public.did), anew("Conf"), anew("Hilary"))
+    asked = [(text, anew(who), WantedRole(place, anew("Member"))) for text, who in texts]
+    exact = [
+        (text, who, WantedRole(place, wanted.role, (name_of(n), None))) for n, (text, who, wanted) in enumerate(asked)
+    ]
     known = dict(texts)
     records = {reference(n, 1): True for n in range(CLIENTS)}
     keys = table.keys(NOW)
@@ -41,7 +43,7 @@ def run() -> None:
             for text, _who, _wanted in asked:
                 known[text]
 
-    def validated(requests: list[tuple[str, str, Wanted]]) -> None:
+    def validated(requests: list[tuple[str, str, WantedRole]]) -> None:
         validate, state = warm.validate_role, records.get
         for _ in range(ROUNDS):
             for text, who, wanted in requests:
@@ -64,7 +66,11 @@ def run() -> None:
 
 def certificates(table: RollingTable, domain: str) -> list[tuple[str, str]]:
     """Each certificate, and whose it is."""
-    place, until, signer = Place(domain, "Conf", "Hilary"), NOW + timedelta(hours=1), table.signer("short", NOW)
+    place, until, signer = (
+        ServiceInstance(domain, "Conf", "Hilary"),
+        NOW + timedelta(hours=1),
+        table.signer("short", NOW),
+    )
     found = []
     for n in range(CLIENTS):
         who = PrivateKey.generate(lambda _, n=n: (n + 1).to_bytes(32)).public.did

@@ -53,7 +53,7 @@ from headgate.pipeline.deliveries.blobs import DeliveryBlob, read
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import LogBatch
-from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.predicates import registration
@@ -87,7 +87,7 @@ def appended(ledger: MemoryLedger, *appends: list[Event]) -> MemoryLog:
 
 def blobs_of(ledger: MemoryLedger, batches: list[LogBatch]) -> list[DeliveryBlob]:
     index = IndexBuilder(ledger).index(0, ledger.version)
-    return list(decide_appends(Matcher(index, ledger.functions), batches, Window(0, ledger.version)))
+    return list(decide_appends(Matcher(index, ledger.functions), batches, DecisionWindow(0, ledger.version)))
 
 
 def agree(ledger: MemoryLedger, *appends: list[Event]) -> int:
@@ -344,9 +344,9 @@ def test_an_index_that_is_ahead_of_its_window() -> None:
     log = appended(ledger, [seen(plate="X1")])
     commit(ledger, wish("t", "anna", history=True), Unsubscribe("s"))
     index = IndexBuilder(ledger).index(0, ledger.version)
-    (blob,) = decide_appends(Matcher(index, {}), log.batches, Window(0, 2))
+    (blob,) = decide_appends(Matcher(index, {}), log.batches, DecisionWindow(0, 2))
     assert [d.subscription for d in read(blob, layouts(ledger.now.types))] == [0]
-    (late,) = decide_appends(Matcher(index, {}), log.batches, Window(2, 3, backfill=True))
+    (late,) = decide_appends(Matcher(index, {}), log.batches, DecisionWindow(2, 3, backfill=True))
     assert [d.subscription for d in read(late, layouts(ledger.now.types))] == [1]
     assert late.part == 3
 

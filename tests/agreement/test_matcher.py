@@ -20,7 +20,7 @@ from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import LogBatch, decode, from_blob, to_blob
 from headgate.pipeline.match import match
-from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import Delivered, Played, exact, play, reference_deliveries
 from strategies.running import examples
@@ -83,13 +83,13 @@ def run(played: Played, cut: Cut) -> dict[Key, DeliveryBlob]:
     done: list[LogBatch] = []
     reached = 0
 
-    def decided(batches: Sequence[LogBatch], window: Window) -> Iterator[DeliveryBlob]:
+    def decided(batches: Sequence[LogBatch], window: DecisionWindow) -> Iterator[DeliveryBlob]:
         mine = builder if cut.step_by_step else IndexBuilder(ledger)
         newest = ledger.version if cut.ahead else window.through
         index = mine.index(min(b.version for b in batches), newest)
         return decide_appends(Matcher(index, ledger.functions), list(batches), window)
 
-    def write(batches: Sequence[LogBatch], window: Window) -> None:
+    def write(batches: Sequence[LogBatch], window: DecisionWindow) -> None:
         for blob in decided(batches, window):
             key = (blob.stream, blob.first, blob.part)
             assert key not in written
@@ -99,9 +99,9 @@ def run(played: Played, cut: Cut) -> dict[Key, DeliveryBlob]:
         for numbers, through in zip([*cut.groups, []], [*cut.through, ledger.version], strict=True):
             group = [played.log.batches[n] for n in numbers]
             if through > reached and done:
-                write(done, Window(reached, through, backfill=True))
+                write(done, DecisionWindow(reached, through, backfill=True))
             if group:
-                write(group, Window(reached, through))
+                write(group, DecisionWindow(reached, through))
             done += group
             reached = through
     return written

@@ -14,7 +14,7 @@ from headgate.pipeline.spark.faults import POINTS
 from headgate.scenario.engines import SparkWorld
 from headgate.scenario.file import load
 from headgate.scenario.play import play
-from headgate.scenario.report import Result, judge
+from headgate.scenario.report import EngineResult, judge
 from headgate.scenario.run import ENGINES, run_all
 
 pytestmark = pytest.mark.spark
@@ -38,13 +38,13 @@ expect: {deliveries: {s: [e1, e2]}}
 
 
 @pytest.fixture(scope="module")
-def results(spark: Any) -> dict[str, list[Result]]:
+def results(spark: Any) -> dict[str, list[EngineResult]]:
     found = run_all([load(file) for file in FILES], ENGINES, session=spark, seed=SEED)
     return {one[0].scenario.file.name: one for one in found}
 
 
 @pytest.mark.parametrize("file", [file.name for file in FILES])
-def test_scenario(results: dict[str, list[Result]], file: str) -> None:
+def test_scenario(results: dict[str, list[EngineResult]], file: str) -> None:
     assert [(r.engine, r.differences) for r in results[file]] == [("decide", []), ("spark", [])], f"seed {SEED}"
 
 

@@ -22,7 +22,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.config import Files
 from headgate.node.domain import Domain, utc_now
-from headgate.node.health import Watch
+from headgate.node.health import HealthWatch
 from headgate.node.processes import kill_session, of_session
 from headgate.node.supervisor import READY_SECONDS
 
@@ -139,7 +139,7 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     sent += sell(domain, 600, 50)
     until(lambda: len(delivered(domain)) >= len(sent))
     assert delivered(domain) == sent
-    watch = Watch.open(Files(directory).data)
+    watch = HealthWatch.open(Files(directory).data)
     facts = watch.look(utc_now())
     watch.close()
     assert facts.lag == {"main": 0}

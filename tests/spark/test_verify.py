@@ -26,12 +26,12 @@ from headgate.model.errors import BadDefinition, Damaged
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.types import EventType
-from headgate.model.values import Kind as ValueKind
+from headgate.model.values import DifferenceKind as ValueKind
 from headgate.node.domain import Domain
 from headgate.pipeline.deliveries.members import pack
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.log.codec import from_blob, to_blob
-from headgate.pipeline.spark.verify import Kind, Report, replay, verify
+from headgate.pipeline.spark.verify import DifferenceKind, Report, replay, verify
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +103,7 @@ def check(spark: Any, directory: Path) -> Report:
         return verify(domain.pipeline(spark))
 
 
-def told(report: Report) -> set[tuple[Kind, str, int, str]]:
+def told(report: Report) -> set[tuple[DifferenceKind, str, int, str]]:
     return {(d.kind, d.stream, d.seq, d.subscription) for d in report.differences}
 
 
@@ -138,10 +138,10 @@ def test_a_deleted_blob_is_missing_delivery_by_delivery(spark: Any, copy: Path, 
     store.execute("DELETE FROM deliveries WHERE stream = 'main' AND first = 1 AND part = 0")
     report = check(spark, copy)
     assert told(report) == {
-        (Kind.MISSING, "main", 1, "b"),
-        (Kind.MISSING, "main", 2, "a"),
-        (Kind.MISSING, "main", 3, "a"),
-        (Kind.MISSING, "main", 3, "b"),
+        (DifferenceKind.MISSING, "main", 1, "b"),
+        (DifferenceKind.MISSING, "main", 2, "a"),
+        (DifferenceKind.MISSING, "main", 3, "a"),
+        (DifferenceKind.MISSING, "main", 3, "b"),
     }
     view = next(d.should for d in report.differences if d.seq == 3 and d.subscription == "b")
     assert view is not None
@@ -151,7 +151,7 @@ def test_a_deleted_blob_is_missing_delivery_by_delivery(spark: Any, copy: Path, 
 def test_an_altered_view_is_named_with_both_values(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
     rewrite(store, 1, lambda rows: [{**r, "f1": 99.0} if r["seq"] == 2 else r for r in rows])
     (found,) = check(spark, copy).differences
-    assert (found.kind, found.stream, found.seq, found.subscription) == (Kind.ALTERED, "main", 2, "a")
+    assert (found.kind, found.stream, found.seq, found.subscription) == (DifferenceKind.ALTERED, "main", 2, "a")
     assert found.should is not None
     assert found.is_ is not None
     assert (found.should.view["price"], found.is_.view["price"]) == (3.0, 99.0)
@@ -159,19 +159,25 @@ def test_an_altered_view_is_named_with_both_values(spark: Any, copy: Path, store
 
 def test_an_unmasked_attribute_is_an_altered_view(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
     rewrite(store, 1, lambda rows: [{**r, "f1": r["seq"] * 1.5} for r in rows])
-    assert told(check(spark, copy)) == {(Kind.ALTERED, "main", 1, "b"), (Kind.ALTERED, "main", 3, "b")}
+    assert told(check(spark, copy)) == {
+        (DifferenceKind.ALTERED, "main", 1, "b"),
+        (DifferenceKind.ALTERED, "main", 3, "b"),
+    }
 
 
 @pytest.mark.parametrize("what", ["publisher", "source"])
 def test_an_altered_publisher_or_source_is_found(spark: Any, copy: Path, store: sqlite3.Connection, what: str) -> None:
     rewrite(store, 7, lambda rows: [{**r, what: "bob"} for r in rows])
-    assert told(check(spark, copy)) == {(Kind.ALTERED, "main", 7, "a"), (Kind.ALTERED, "main", 7, "past")}
+    assert told(check(spark, copy)) == {
+        (DifferenceKind.ALTERED, "main", 7, "a"),
+        (DifferenceKind.ALTERED, "main", 7, "past"),
+    }
 
 
 def test_an_extra_receiver_is_named(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
     rewrite(store, 4, lambda rows: [{**r, "subscriptions": [*r["subscriptions"], 1, 77]} for r in rows])
     report = check(spark, copy)
-    assert told(report) == {(Kind.EXTRA, "main", n, who) for n in (4, 5, 6) for who in ("b", "#77")}
+    assert told(report) == {(DifferenceKind.EXTRA, "main", n, who) for n in (4, 5, 6) for who in ("b", "#77")}
 
 
 def test_a_blob_out_of_place_is_extra(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
@@ -179,7 +185,10 @@ def test_a_blob_out_of_place_is_extra(spark: Any, copy: Path, store: sqlite3.Con
         "INSERT INTO deliveries SELECT stream, first, 9, last, version, count, written, crc, members, blob "
         "FROM deliveries WHERE stream = 'main' AND first = 7"
     )
-    assert told(check(spark, copy)) == {(Kind.EXTRA, "main", 7, "a"), (Kind.EXTRA, "main", 7, "past")}
+    assert told(check(spark, copy)) == {
+        (DifferenceKind.EXTRA, "main", 7, "a"),
+        (DifferenceKind.EXTRA, "main", 7, "past"),
+    }
 
 
 def test_a_wrong_version_and_a_wrong_label_are_found(spark: Any, copy: Path, store: sqlite3.Connection) -> None:
@@ -188,10 +197,10 @@ def test_a_wrong_version_and_a_wrong_label_are_found(spark: Any, copy: Path, sto
     store.execute("UPDATE deliveries SET members = ? WHERE stream = 'other'", (pack(np.array([77], np.int32)),))
     report = check(spark, copy)
     assert told(report) == {
-        (Kind.VERSION, "main", 7, "a"),
-        (Kind.VERSION, "main", 7, "past"),
-        (Kind.LABEL, "main", 4, ""),
-        (Kind.LABEL, "other", 1, ""),
+        (DifferenceKind.VERSION, "main", 7, "a"),
+        (DifferenceKind.VERSION, "main", 7, "past"),
+        (DifferenceKind.LABEL, "main", 4, ""),
+        (DifferenceKind.LABEL, "other", 1, ""),
     }
 
 
@@ -206,7 +215,7 @@ def test_what_was_trimmed_is_not_compared(spark: Any, copy: Path, store: sqlite3
     assert report.sound
     assert (report.events, report.trimmed) == (6, {"main": 3})
     store.execute("DELETE FROM deliveries WHERE stream = 'main' AND first = 7")
-    assert {d.kind for d in check(spark, copy).differences} == {Kind.MISSING}
+    assert {d.kind for d in check(spark, copy).differences} == {DifferenceKind.MISSING}
 
 
 def test_a_subscription_to_history_reaches_back_to_where_the_log_was_trimmed(spark: Any, copy: Path) -> None:

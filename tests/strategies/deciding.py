@@ -10,7 +10,7 @@ from headgate.pipeline.deliveries.blobs import DeliveryBlob
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch
-from headgate.pipeline.match.match import Window
+from headgate.pipeline.match.match import DecisionWindow
 from headgate.pipeline.spark.decider import decide_appends, make_matcher
 
 ALL = 2**62
@@ -38,13 +38,13 @@ class Decider:
             for stream, last in reached.streams.items():
                 again += log.batches(stream, 0, last)
             if again:
-                found += decide_appends(matcher, again, Window(reached.version, version, backfill=True))
+                found += decide_appends(matcher, again, DecisionWindow(reached.version, version, backfill=True))
         new: list[LogBatch] = []
         for stream in log.tails():
             after = reached.streams.get(stream, 0)
             new += log.batches(stream, after, log.ends(stream, after, limit, version))
         if new:
-            found += decide_appends(matcher, new, Window(reached.version, version))
+            found += decide_appends(matcher, new, DecisionWindow(reached.version, version))
         self.store.write(self.batch, version, found)
         self.batch += 1
 

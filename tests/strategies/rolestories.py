@@ -63,7 +63,7 @@ from headgate.model.roles import Election, Membership, Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.records.book import Book
 from headgate.roles.requests import role_requests as asking
-from headgate.roles.requests.entry import Derived, Request, derive
+from headgate.roles.requests.entry import Derived, EntryRequest, derive
 from headgate.roles.requests.transition import transition
 
 NOW: Final = datetime(2026, 1, 1, 9, tzinfo=UTC)
@@ -365,7 +365,7 @@ class Model:
     # -- what happens -----------------------------------------------------------------------------------------
 
     def step(
-        self, changes: Sequence[Change], after: State, derived: list[tuple[Request, Scene, Derived | None]]
+        self, changes: Sequence[Change], after: State, derived: list[tuple[EntryRequest, Scene, Derived | None]]
     ) -> None:
         """Take up one version: what the world says, and at most one request, which comes last.
 
@@ -409,7 +409,7 @@ class Model:
         self.members = {id: one for id, one in self.members.items() if not one.node.over}
         self.elections = {id: one for id, one in self.elections.items() if not one.node.over}
 
-    def _ask(self, change: Change, before: State, derived: list[tuple[Request, Scene, Derived | None]]) -> None:
+    def _ask(self, change: Change, before: State, derived: list[tuple[EntryRequest, Scene, Derived | None]]) -> None:
         after = self.state
         match change:
             case GrantRole(id):
@@ -486,7 +486,9 @@ class Model:
             if leaf.state is True and (known.heard is None or known.heard + timedelta(seconds=known.bound) <= at):
                 leaf.state = None
 
-    def _another(self, service: str, rolefile: Rolefile, derived: list[tuple[Request, Scene, Derived | None]]) -> None:
+    def _another(
+        self, service: str, rolefile: Rolefile, derived: list[tuple[EntryRequest, Scene, Derived | None]]
+    ) -> None:
         kept = {render_statement(one) for one in rolefile.statements}
         told = iter(derived)
         for one in list(self.members.values()):
@@ -704,11 +706,11 @@ def _followed(made: Derived) -> frozenset[str]:
 
 
 @contextmanager
-def listening() -> Iterator[list[tuple[Request, Scene, Derived | None]]]:
+def listening() -> Iterator[list[tuple[EntryRequest, Scene, Derived | None]]]:
     """Hear what every entry leads to while it is worked out."""
-    heard: list[tuple[Request, Scene, Derived | None]] = []
+    heard: list[tuple[EntryRequest, Scene, Derived | None]] = []
 
-    def told(rolefile: Rolefile, request: Request, scene: Scene) -> Derived | None:
+    def told(rolefile: Rolefile, request: EntryRequest, scene: Scene) -> Derived | None:
         found = None
         try:
             found = derive(rolefile, request, scene)

@@ -36,7 +36,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.config import Config, Files
 from headgate.node.domain import Domain
-from headgate.node.logs import Access, Application
+from headgate.node.logs import AccessLog, Application
 from headgate.node.processes import listen
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tokens import issue
@@ -215,7 +215,7 @@ def _running(config: Config, files: Files, port: int) -> Iterator[Running]:
         async def main() -> None:
             gateway = Gateway.open(config, files, "gateway-1", port)
             gateway.readers._grace = 0.1
-            app = Access(cast("Application", create_app(gateway)), gateway.metrics.request)
+            app = AccessLog(cast("Application", create_app(gateway)), gateway.metrics.request)
             server = make_server(app, config, None, gateway.metrics, gateway.closing.set)
             held.append((gateway, asyncio.get_running_loop(), server))
             serving = asyncio.create_task(server._serve([listen("127.0.0.1", port)]))

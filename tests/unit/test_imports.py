@@ -1,9 +1,19 @@
-"""The pure layers load no heavy library: they start fast and can be read, tested and trusted on their own."""
+"""The shape of the packages: what loads what, how many modules a room has, and one class for each name."""
 
+import ast
 import subprocess
 import sys
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
+
+import headgate
+import headgate.client
+
+SOURCE = Path(headgate.__file__).parent
+MAX_MODULES = 23
+"""Modules of one package, not counting those of its rooms."""
 
 HEAVY = ("cryptography", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy")
 
@@ -17,7 +27,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
-@pytest.mark.parametrize("layer", ["headgate.model", "headgate.lang", "headgate.decide"])
+@pytest.mark.parametrize("layer", ["headgate.model", "headgate.lang", "headgate.decide", "headgate.analysis"])
 def test_a_pure_layer_loads_no_heavy_library(layer: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, layer], capture_output=True, text=True, check=False, timeout=60
@@ -26,3 +36,33 @@ def test_a_pure_layer_loads_no_heavy_library(layer: str) -> None:
     loaded = set(done.stdout.split())
     assert "headgate" in loaded
     assert not loaded & set(HEAVY)
+
+
+NODE_ONLY = ("headgate.gateway", "headgate.ledger", "headgate.pipeline", "pyspark", "sqlalchemy", "starlette", "z3")
+
+
+def test_the_client_loads_nothing_of_a_node() -> None:
+    program = f"import headgate.client, sys; print(*(name for name in {NODE_ONLY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """But for what the client offers, whose names are its users', and the synchronous client, which has the same."""
+    places = defaultdict(set)
+    for file in SOURCE.rglob("*.py"):
+        module = file.relative_to(SOURCE).with_suffix("").as_posix().replace("client/sync", "client/")
+        for node in ast.parse(file.read_text("utf-8")).body:
+            offered = module.startswith("client/") and node_name(node) in headgate.client.__all__
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not offered:
+                places[node.name].add("client" if module.startswith("client/") else module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def node_name(node: ast.stmt) -> str:
+    return node.name if isinstance(node, ast.ClassDef) else ""
+
+
+def test_no_package_is_a_heap_of_modules() -> None:
+    counts = {folder: len(list(folder.glob("*.py"))) for folder in SOURCE.rglob("*") if folder.is_dir()}
+    assert {str(folder): count for folder, count in counts.items() if count > MAX_MODULES} == {}

@@ -14,21 +14,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.analysis.entry_conditions import number_of
-from headgate.analysis.explain_roles import Held, Judged, by_membership, held, judged
+from headgate.analysis.explain_roles import Judged, RoleHolding, by_membership, held, judged
 from headgate.analysis.explanation import (
-    Asked,
+    AttributeExplanation,
     Demand,
     Explanation,
     Needed,
     Question,
-    Shown,
     Standing,
+    SubscriptionExplanation,
     Tried,
     Unmet,
     ViewAt,
     Why,
 )
-from headgate.analysis.truth_trace import Part, attributes_of, can_be_told, deciding
+from headgate.analysis.truth_trace import TruthPart, attributes_of, can_be_told, deciding
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.deliver import admits, decide, view_for, wants
 from headgate.decide.event_policy import credentials
@@ -42,13 +42,13 @@ from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief
 
 __all__ = [
-    "Asked",
+    "AttributeExplanation",
     "Demand",
     "Explanation",
     "Needed",
     "Question",
-    "Shown",
     "Standing",
+    "SubscriptionExplanation",
     "Tried",
     "Unmet",
     "ViewAt",
@@ -208,7 +208,7 @@ def _without_private(answer: Explanation, private: frozenset[str]) -> Explanatio
     if not private:
         return answer
 
-    def kept(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    def kept(parts: tuple[TruthPart, ...]) -> tuple[TruthPart, ...]:
         return tuple(
             replace(
                 part,
@@ -279,7 +279,9 @@ def _view_at(state: State, principal: str, event: Event, books: Books, grounds: 
     return ViewAt(state.version, granted, stopped, shown, tuple(tried))
 
 
-def _tried(state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World, by: Held | None) -> Tried:
+def _tried(
+    state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World, by: RoleHolding | None
+) -> Tried:
     rule = verdict.rule
     named = named_type(state, rule, Action.SUBSCRIBE, event.type) or event.type
     attributes = state.types.attributes(named)
@@ -326,14 +328,14 @@ def _judged(state: State, verdict: Verdict, new: frozenset[str], event: Event, s
 
 def _shown(
     name: str, kind: Kind, event: Event, decider: Verdict | None, granted: bool, tried: Iterable[Tried], version: int
-) -> Shown:
+) -> AttributeExplanation:
     if decider is not None and decider.rule.effect is Effect.GRANT:
-        return Shown(name, kind, granted, event.values.get(name), Why.GRANTED, decider.rule.id, version)
+        return AttributeExplanation(name, kind, granted, event.values.get(name), Why.GRANTED, decider.rule.id, version)
     forbid = None if decider is None else decider.rule.id
     grants = (t.rule for t in _until(tried, forbid) if t.effect is Effect.GRANT and name in t.covers)
     failed = tuple(dict.fromkeys(grants))
     why = Why.UNCOVERED if forbid is None else Why.FORBIDDEN
-    return Shown(name, kind, False, None, why, forbid, version, failed)
+    return AttributeExplanation(name, kind, False, None, why, forbid, version, failed)
 
 
 def _until(tried: Iterable[Tried], rule: str | None) -> Iterator[Tried]:
@@ -384,7 +386,7 @@ def _told(seen: ViewAt, known: frozenset[str], books: Books) -> ViewAt:
     return ViewAt(seen.version, seen.exists, None, attributes, tuple(tried))
 
 
-def _kept_back(one: Shown, views: tuple[ViewAt, ...]) -> Shown:
+def _kept_back(one: AttributeExplanation, views: tuple[ViewAt, ...]) -> AttributeExplanation:
     """The attribute as the views that may be told have it."""
     seen = next(v for v in views if v.version == one.version)
     return next(s for s in seen.attributes if s.name == one.name)
@@ -395,7 +397,7 @@ def _kept_back(one: Shown, views: tuple[ViewAt, ...]) -> Shown:
 
 def _asked(
     question: Question, event: Event, one: Subscription, known: frozenset[str], books: Books, *, full: bool
-) -> Asked:
+) -> SubscriptionExplanation:
     state = books.states(event.version)
     predicates = books.predicates(state)
     standing = _standing(event, one, books)
@@ -404,7 +406,7 @@ def _asked(
     publisher = state.principals.get(event.publisher, {})
     asks = one.requires if where is not None else None
     unmet = tuple(_unmet(Demand.SUBSCRIPTION, asks, publisher, event, full=full))
-    made = Asked(one.id, one.type, where, one.first, standing, None, (), (), False, unmet)
+    made = SubscriptionExplanation(one.id, one.type, where, one.first, standing, None, (), (), False, unmet)
     seen = view_for(event, one, books.states, predicates) if standing in (Standing.LIVE, Standing.HISTORY) else None
     if seen is None:
         return made

@@ -26,7 +26,7 @@ MOST_CHOICES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RoleHolding:
     """A membership, and how it was gained: by which statement, and with which memberships and elections."""
 
     id: str
@@ -48,14 +48,14 @@ class Judged:
 
     entry: EventEntry
     parameters: tuple[tuple[str, Argument], ...]
-    credentials: tuple[Held, ...] = ()
+    credentials: tuple[RoleHolding, ...] = ()
     missing: tuple[RoleRef, ...] = ()
     constraint: bool | None = None
 
 
-def held(one: Membership) -> Held:
+def held(one: Membership) -> RoleHolding:
     """What is told of a membership."""
-    return Held(one.id, one.service, one.instance, one.role, one.args, one.statement, one.supports)
+    return RoleHolding(one.id, one.service, one.instance, one.role, one.args, one.statement, one.supports)
 
 
 def by_membership(state: State, principal: str, rules: Sequence[Rule]) -> Iterator[tuple[Rule, Membership | None]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from headgate.analysis.explain_roles import Held, Judged
-from headgate.analysis.truth_trace import Part
+from headgate.analysis.explain_roles import Judged, RoleHolding
+from headgate.analysis.truth_trace import TruthPart
 from headgate.model.conditions import Condition
 from headgate.model.rights import Effect, Source
 from headgate.model.rolefiles import RoleRef
@@ -73,15 +73,15 @@ class Tried:
     matched: bool | None
     covers: tuple[str, ...]
     decided: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[TruthPart, ...]
     source: Source = Source.RULE
     role: RoleRef | None = None
-    membership: Held | None = None
+    membership: RoleHolding | None = None
     judged: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AttributeExplanation:
     """One attribute: is it visible, by which entry, at which version; and the grants that would have shown it."""
 
     name: str
@@ -101,7 +101,7 @@ class ViewAt:
     version: int
     exists: bool
     stopped_by: str | None
-    attributes: tuple[Shown, ...]
+    attributes: tuple[AttributeExplanation, ...]
     tried: tuple[Tried, ...]
 
 
@@ -115,11 +115,11 @@ class Unmet:
     demand: Demand
     condition: Condition
     truth: bool | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TruthPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SubscriptionExplanation:
     """What became of a subscription: its standing, and its filter over the view. `hidden`: what it cannot see.
 
     `unmet` is its own requirement, where the publisher does not meet it.
@@ -131,7 +131,7 @@ class Asked:
     first: int
     standing: Standing
     truth: bool | None
-    parts: tuple[Part, ...]
+    parts: tuple[TruthPart, ...]
     hidden: tuple[str, ...]
     delivered: bool
     unmet: tuple[Unmet, ...] = ()
@@ -168,9 +168,9 @@ class Explanation:
     event_version: int
     full: bool
     visible: bool
-    attributes: tuple[Shown, ...]
+    attributes: tuple[AttributeExplanation, ...]
     views: tuple[ViewAt, ...]
-    subscription: Asked | None
+    subscription: SubscriptionExplanation | None
     needed: tuple[Needed, ...]
     unmet: tuple[Unmet, ...] = ()
     counted: tuple[str, ...] | None = None

@@ -24,7 +24,7 @@ from headgate.decide.bind import subjects
 from headgate.decide.check import check_author
 from headgate.decide.constraint_names import named
 from headgate.decide.reduction import exact as exact_authority
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.model.authority import Issuing
 from headgate.model.changes import (
     AddIssuing,
@@ -181,7 +181,7 @@ def _resolved(now: State, wanted: State) -> State:
 
     The domain's own key is in the ledger, so that files name the domain instead.
     """
-    newest = Standing(now).newest
+    newest = StatementState(now).newest
     own = now.key_of(now.administrator)
     providers = [replace(one, key=own) if one.key == wanted.administrator else one for one in wanted.providers.values()]
     return replace(

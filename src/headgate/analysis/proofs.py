@@ -31,9 +31,9 @@ from headgate.analysis.candidate_entries import (
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import named_type, view
-from headgate.decide.wider.exact import Found, find
+from headgate.decide.wider.exact import Solution, find
 from headgate.decide.wider.goals import Every, Goal, Want, event_of
-from headgate.decide.wider.terms import MOST_NAMED, Frame, Term
+from headgate.decide.wider.terms import MOST_NAMED, ConditionFrame, Term
 from headgate.model.conditions import (
     Attribute,
     InSet,
@@ -74,7 +74,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """A rule that is not needed, and the rules because of which it is not."""
 
     rule: str
@@ -83,10 +83,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class PolicyProofs:
     """What was found in a policy; of the undecided rules nothing was proven, and nothing to the contrary found."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     undecided: tuple[str, ...] = ()
 
 
@@ -106,7 +106,7 @@ class Sight:
     roles: tuple[RoleRef, ...] = ()
 
 
-def check_policy(state: State, *, limit: float = WIDER_SECONDS) -> Checked:
+def check_policy(state: State, *, limit: float = WIDER_SECONDS) -> PolicyProofs:
     """The rules of a policy that are not needed; `limit` is the time for one question."""
     return _Check(state, limit).run()
 
@@ -174,7 +174,7 @@ class _Looking:
                 return seen
         return Sight("cannot tell" if unsure else "no")
 
-    def _assuming(self, who: Sequence[str], name: str, frame: Frame) -> Sight | None:
+    def _assuming(self, who: Sequence[str], name: str, frame: ConditionFrame) -> Sight | None:
         """The example of someone who holds just the roles that one entry asks for."""
         profiles = _profiles(without_memberships(self.state))
         profile = profiles.of(who[0])
@@ -191,28 +191,28 @@ class _Looking:
                 return seen
         return None
 
-    def _each(self, state: State, holding: Holding) -> Iterator[tuple[list[str], str, list[Possible], Frame]]:
+    def _each(self, state: State, holding: Holding) -> Iterator[tuple[list[str], str, list[Possible], ConditionFrame]]:
         """The principals of each profile, with the entries on each type that cover the attribute."""
         profiles = _profiles(state)
         for profile, members in profiles.members.items():
             who = [name for name in members if name not in self.inside]
             for name in state.types.subtypes(self.type) if who else ():
                 listed = self._covering(possible_entries(profiles, profile, Action.SUBSCRIBE, name, holding))
-                yield who, name, listed, Frame(state.types.attributes(name), state, self.predicates)
+                yield who, name, listed, ConditionFrame(state.types.attributes(name), state, self.predicates)
 
     def _covering(self, listed: list[Possible]) -> list[Possible]:
         return [one for one in listed if self.attribute in one.covers]
 
-    def _find(self, goal: Goal, frame: Frame, entries: int) -> Found:
+    def _find(self, goal: Goal, frame: ConditionFrame, entries: int) -> Solution:
         there = Want(Not(IsNull(Attribute(self.attribute))))
-        return find(Every((there, goal)), frame, self.limit) if entries <= _MOST_ENTRIES else Found()
+        return find(Every((there, goal)), frame, self.limit) if entries <= _MOST_ENTRIES else Solution()
 
     def _sight(
         self,
         who: Sequence[str],
         name: str,
         values: Mapping[Term, Value],
-        frame: Frame,
+        frame: ConditionFrame,
         refs: tuple[RoleRef, ...] | None = None,
     ) -> Sight | None:
         """The example, if its view has the attribute: someone who sees it now, or else someone who may come to."""
@@ -312,48 +312,48 @@ class _Check:
         self._lists: dict[tuple[Profile, Action, str], list[Possible]] = {}
         self._answers: dict[tuple[str, str], bool | None] = {}
 
-    def run(self) -> Checked:
+    def run(self) -> PolicyProofs:
         """Look for rules that never count, from the first; then for those that nobody would miss, from the last."""
         own = (rule for rule in self.state.rules if rule.source is Source.RULE)  # nobody can remove a chain's
         rules = [rule for rule in own if rule.actions <= set(_ACTIONS) and rule.id != ANNOUNCES]
-        found: dict[str, Finding] = {}
+        found: dict[str, RuleFinding] = {}
         undecided: dict[str, None] = {}
         for look, ordered in ((self._unreachable, rules), (self._redundant, list(reversed(rules)))):
             for rule in ordered:
                 if rule.id in found:
                     continue
                 answer = look(rule)
-                if isinstance(answer, Finding):
+                if isinstance(answer, RuleFinding):
                     found[rule.id] = answer
                     self.gone.add(rule.id)
                 elif answer is None:
                     undecided[rule.id] = None
         places = {rule.id: place for place, rule in enumerate(self.state.rules)}
         ordered_findings = sorted(found.values(), key=lambda one: places[one.rule])
-        return Checked(tuple(ordered_findings), tuple(id for id in undecided if id not in found))
+        return PolicyProofs(tuple(ordered_findings), tuple(id for id in undecided if id not in found))
 
-    def _unreachable(self, rule: Rule) -> Finding | bool | None:
+    def _unreachable(self, rule: Rule) -> RuleFinding | bool | None:
         """The finding that a rule never counts; or False if it may, None if that could not be told."""
         if rule.role is not None:
             return self._never_true(rule)
         if rule.who not in self._meant:
-            return Finding(rule.id, Fault.NOBODY)
+            return RuleFinding(rule.id, Fault.NOBODY)
         places = list(self._places(rule))
         if not places:
-            return Finding(rule.id, Fault.NO_TYPE)
+            return RuleFinding(rule.id, Fault.NO_TYPE)
         shadowed = self._none(self._decides(place, place.before) for place in places)
         if shadowed is not True:
             return shadowed
         if self._none(self._decides(place, ()) for place in places) is True:
-            return Finding(rule.id, Fault.NEVER_TRUE)
+            return RuleFinding(rule.id, Fault.NEVER_TRUE)
         earlier = tuple(dict.fromkeys(one.rule.id for place in places for one in place.before if not one.maybe))
         for id in earlier:
             alone = ((place, [one for one in place.before if one.rule.id == id]) for place in places)
             if self._none(self._decides(place, only) for place, only in alone) is True:
-                return Finding(rule.id, Fault.SHADOWED, (id,))
-        return Finding(rule.id, Fault.SHADOWED, earlier)
+                return RuleFinding(rule.id, Fault.SHADOWED, (id,))
+        return RuleFinding(rule.id, Fault.SHADOWED, earlier)
 
-    def _never_true(self, rule: Rule) -> Finding | bool | None:
+    def _never_true(self, rule: Rule) -> RuleFinding | bool | None:
         """The finding that a rule for a role never counts, whoever holds the role, looking at nothing else."""
         places: list[_Place] = []
         for action in (one for one in _ACTIONS if one in rule.actions):
@@ -364,11 +364,11 @@ class _Check:
                     mine = possible_entry(self.state, rule, named, given, action, name)
                     places.extend(_said([mine], mine, name, ()))
         if not places:
-            return Finding(rule.id, Fault.NO_TYPE)
+            return RuleFinding(rule.id, Fault.NO_TYPE)
         never = self._none(self._decides(place, ()) for place in places)
-        return Finding(rule.id, Fault.NEVER_TRUE) if never is True else never
+        return RuleFinding(rule.id, Fault.NEVER_TRUE) if never is True else never
 
-    def _redundant(self, rule: Rule) -> Finding | bool | None:
+    def _redundant(self, rule: Rule) -> RuleFinding | bool | None:
         """The finding that nothing would change without a rule; or False if something would, None if not known."""
         if rule.role is not None:
             return False
@@ -382,7 +382,7 @@ class _Check:
             for one in _lasting(place)
             if one.outcome == place.mine.outcome and not one.maybe
         )
-        return Finding(rule.id, Fault.REDUNDANT, tuple(others) if rule.effect is Effect.GRANT else ())
+        return RuleFinding(rule.id, Fault.REDUNDANT, tuple(others) if rule.effect is Effect.GRANT else ())
 
     def _none(self, goals: Iterator[tuple[Goal, str] | None]) -> bool | None:
         """Is it proven that none of these can be reached? None if that could not be told."""
@@ -401,7 +401,9 @@ class _Check:
             if self.left <= 0:
                 return None
             self.left -= 1
-            self._answers[key] = find(goal, Frame(self.state.types.attributes(name), self.state), self.limit).exists
+            self._answers[key] = find(
+                goal, ConditionFrame(self.state.types.attributes(name), self.state), self.limit
+            ).exists
         return self._answers[key]
 
     def _decides(self, place: _Place, before: Sequence[Possible]) -> tuple[Goal, str] | None:

@@ -28,7 +28,7 @@ from headgate.analysis.conflicts import (
     without_others,
 )
 from headgate.analysis.entry_conditions import is_shown, number_of, policy_rules
-from headgate.analysis.explain_roles import Held, by_membership, held
+from headgate.analysis.explain_roles import RoleHolding, by_membership, held
 from headgate.analysis.truth_trace import attributes_of
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.bind import bind
@@ -59,7 +59,7 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RestrictionEntry:
     """One entry as it bears on a type. `condition` is None where it may not be told, or cannot be said.
 
     An entry for a role counts through a membership; one of the event policy is told as it is written.
@@ -71,7 +71,7 @@ class Entry:
     attributes: tuple[str, ...]
     condition: Condition | None
     source: Source = Source.RULE
-    membership: Held | None = None
+    membership: RoleHolding | None = None
     policy: EventEntry | None = None
 
 
@@ -89,7 +89,7 @@ class TypeReach:
     attributes: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     condition: Condition | None = None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RestrictionEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Restriction:
     satisfiable: bool | None
     types: tuple[TypeReach, ...]
     never: tuple[str, ...]
-    counted: tuple[Held, ...] = ()
+    counted: tuple[RoleHolding, ...] = ()
     """The memberships that count for event policy, where there is any."""
 
 
@@ -203,7 +203,7 @@ class _Type:
         self.rules: list[tuple[Rule, frozenset[str]]] = []
         self.bound: list[Condition] = []
         self.told: list[Condition | None] = []
-        self.memberships: list[Held | None] = []
+        self.memberships: list[RoleHolding | None] = []
         self.unshown = False
         """Did a grant of the event policy ask for credentials that do not count?"""
         subject = state.principals.get(subscription.principal, {})
@@ -250,7 +250,7 @@ class _Type:
             tuple(a for a in self.kinds if a not in seen),
             self._exists(told) if len(told) == len(self.told) else None,
             tuple(
-                Entry(
+                RestrictionEntry(
                     rule.id,
                     rule.effect,
                     rule.type,

@@ -52,7 +52,7 @@ Said: TypeAlias = Constraint | Shows
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class StageLiteral:
     """An atom that must be true, or false. Two are equal if they say the same; `1` and `true` are two."""
 
     exact: str
@@ -60,7 +60,7 @@ class Literal:
     wanted: bool = True
 
     @property
-    def opposite(self) -> Literal:
+    def opposite(self) -> StageLiteral:
         """The same atom, the other way."""
         return replace(self, wanted=not self.wanted)
 
@@ -75,12 +75,12 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class StageClause:
     """`C4 and not E0 and E1 and p = u`: whoever it holds for is told of the event."""
 
     client: int
     events: tuple[tuple[int, bool], ...] = ()
-    mixed: tuple[Literal, ...] = ()
+    mixed: tuple[StageLiteral, ...] = ()
     implies: int | None = None
     """The number of another clause that holds wherever this one does."""
 
@@ -96,9 +96,9 @@ class Stages:
     """The credentials, with the variables of the client for their arguments."""
     entries: tuple[EventEntry, ...]
     acceptance: tuple[Acceptance, ...]
-    clients: tuple[tuple[Literal, ...], ...] = ()
-    events: tuple[Literal, ...] = ()
-    clauses: tuple[Clause, ...] | None = None
+    clients: tuple[tuple[StageLiteral, ...], ...] = ()
+    events: tuple[StageLiteral, ...] = ()
+    clauses: tuple[StageClause, ...] | None = None
     meaning: Mapping[str, Expression] = field(default_factory=dict)
     """What each variable of the event is worked out of."""
     presumed: Shows | None = None
@@ -297,12 +297,12 @@ class _TooLargeError(Exception):
     """There are more clauses than are given."""
 
 
-Product: TypeAlias = tuple[Literal, ...]
+Product: TypeAlias = tuple[StageLiteral, ...]
 
 
 def _cut(made: Stages) -> Stages:
     """The acceptance function as clauses, and what is shared by them."""
-    products: dict[frozenset[Literal], Product] = {}
+    products: dict[frozenset[StageLiteral], Product] = {}
     for one in made.acceptance:
         found: list[Product] = [()]
         for term in one.terms:
@@ -314,9 +314,9 @@ def _cut(made: Stages) -> Stages:
         if len(products) > MAX_POLICY_CLAUSES:
             raise _TooLargeError
     outer = frozenset(made.meaning)
-    clients: dict[frozenset[Literal], int] = {}
-    events: dict[Literal, int] = {}
-    clauses: list[Clause] = []
+    clients: dict[frozenset[StageLiteral], int] = {}
+    events: dict[StageLiteral, int] = {}
+    clauses: list[StageClause] = []
     for product in products.values():
         kinds = [_kind(one.atom, outer) for one in product]
         of_client = [one for one, kind in zip(product, kinds, strict=True) if kind == "client"]
@@ -324,7 +324,7 @@ def _cut(made: Stages) -> Stages:
         client = clients.setdefault(frozenset(of_client), len(clients))
         asked = [(events.setdefault(replace(one, wanted=True), len(events)), one.wanted) for one in of_event]
         mixed = tuple(one for one, kind in zip(product, kinds, strict=True) if kind == "mixed")
-        clauses.append(Clause(client, tuple(sorted(asked)), mixed))
+        clauses.append(StageClause(client, tuple(sorted(asked)), mixed))
     wider = _implied(list(products))
     return replace(
         made,
@@ -334,7 +334,7 @@ def _cut(made: Stages) -> Stages:
     )
 
 
-def _implied(products: list[frozenset[Literal]]) -> list[int | None]:
+def _implied(products: list[frozenset[StageLiteral]]) -> list[int | None]:
     """For each product one that is shorter and inside it, if there is any."""
     return [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
 
@@ -359,13 +359,13 @@ def _form(term: Said, wanted: bool) -> list[Product]:
             return [(_literal(atom, wanted),)]
 
 
-def _literal(atom: Said, wanted: bool) -> Literal:
-    return Literal(repr(atom), atom, wanted)
+def _literal(atom: Said, wanted: bool) -> StageLiteral:
+    return StageLiteral(repr(atom), atom, wanted)
 
 
 def _times(left: list[Product], right: list[Product]) -> list[Product]:
     """Every product of one with one of the other that does not contradict itself, each once."""
-    found: dict[frozenset[Literal], Product] = {}
+    found: dict[frozenset[StageLiteral], Product] = {}
     for a in left:
         for b in right:
             made = dict.fromkeys((*a, *b))

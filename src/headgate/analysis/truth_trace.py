@@ -31,7 +31,7 @@ from headgate.model.values import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TruthPart:
     """A piece of a condition, its truth, and the value that each operand had."""
 
     condition: Condition
@@ -39,7 +39,7 @@ class Part:
     values: tuple[tuple[Operand, Value], ...] = ()
 
 
-def deciding(condition: Condition, event: Event, world: World) -> tuple[Part, ...]:
+def deciding(condition: Condition, event: Event, world: World) -> tuple[TruthPart, ...]:
     """The parts of a condition that decided its truth on an event, left to right.
 
     Of a conjunction or disjunction these are the parts with the truth of the whole: the false ones made it false, the
@@ -54,7 +54,7 @@ def deciding(condition: Condition, event: Event, world: World) -> tuple[Part, ..
             return deciding(inner, event, world)
         case piece:
             seen = {o: value(o, event, world) for a in atoms(piece) for o in _looked_at(operands(a))}
-            return (Part(piece, found, tuple(seen.items())),)
+            return (TruthPart(piece, found, tuple(seen.items())),)
 
 
 def attributes_of(condition: Condition) -> frozenset[str]:
@@ -62,7 +62,7 @@ def attributes_of(condition: Condition) -> frozenset[str]:
     return frozenset(o.name for a in atoms(condition) for o in _bare(operands(a)) if isinstance(o, Attribute))
 
 
-def can_be_told(part: Part, known: Collection[str], state: State) -> bool:
+def can_be_told(part: TruthPart, known: Collection[str], state: State) -> bool:
     """May someone who knows only these attributes be told this part?
 
     Not if it looks at another attribute, a closed group or relation, or a predicate, which sees the whole event.

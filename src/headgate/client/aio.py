@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headgate.client.channel import Channel
 from headgate.client.errors import Unreachable
-from headgate.client.gateways import Gateway, Ring, Trouble
+from headgate.client.gateways import GatewayLink, Ring, Trouble
 from headgate.client.inbox import WINDOW, DeliveredEvent, Delivery, delivery
 from headgate.client.publishing import (
     BATCH,
@@ -44,10 +44,10 @@ from headgate.client.publishing import (
 )
 from headgate.client.retry import Patience, Timing
 from headgate.client.roles import Roles
-from headgate.client.session import Session
+from headgate.client.session import ClientSession
 from headgate.client.sources import Issued, Issuer, What, as_guest, check_kinds, obtained
 from headgate.client.subscription import Ack, Subscription, Watch
-from headgate.client.vetting import Expected
+from headgate.client.vetting import ExpectedGateway
 from headgate.client.wallet import Renewal, Wallet, texts_in
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
@@ -72,7 +72,7 @@ SOCKETS: Final = Patience(seconds=300.0, most=5.0)
 class Client:
     """A principal connected to a domain."""
 
-    def __init__(self, session: Session, sockets: Patience = SOCKETS) -> None:
+    def __init__(self, session: ClientSession, sockets: Patience = SOCKETS) -> None:
         self._session = session
         self._channel = Channel(session, sockets)
         self.roles = Roles(session)
@@ -432,8 +432,8 @@ class Connect:
         pinned = None if certificate is None else _pem(certificate)
         clocks = timing or Timing()
         wallet = Wallet(_texts([one for one in present if isinstance(one, str | Path)]), clocks)
-        expected = Expected.of(coordinator, provider, expect)
-        session = Session(Ring(url, pinned, broker), private, requests, clocks, wallet, expected)
+        expected = ExpectedGateway.of(coordinator, provider, expect)
+        session = ClientSession(Ring(url, pinned, broker), private, requests, clocks, wallet, expected)
         for one in present:
             if not isinstance(one, str | Path):
                 source = one if isinstance(one, Issued) else Issued(one)
@@ -455,11 +455,11 @@ def _texts(given: Sequence[str | Path]) -> list[str]:
     return [text for one in given for text in (texts_in(one) if isinstance(one, Path) else [one])]
 
 
-async def _guest(session: Session, home: Issuer, gateway: Gateway) -> list[str]:
+async def _guest(session: ClientSession, home: Issuer, gateway: GatewayLink) -> list[str]:
     return await as_guest(session, gateway, home)
 
 
-async def _own(session: Session, what: Sequence[str], gateway: Gateway) -> list[str]:  # noqa: ARG001
+async def _own(session: ClientSession, what: Sequence[str], gateway: GatewayLink) -> list[str]:  # noqa: ARG001
     return await obtained(session, what)
 
 

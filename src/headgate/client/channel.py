@@ -20,10 +20,10 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from headgate.client.errors import ClientClosed, Refused, Unreachable, refusal, unexpected
-from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, Gateway, Trouble
+from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, GatewayLink, Trouble
 from headgate.client.inbox import DeliveredEvent
 from headgate.client.retry import Patience, Tries
-from headgate.client.session import Session
+from headgate.client.session import ClientSession
 from headgate.model.errors import ConnectDenied, HeadgateError
 
 SUBPROTOCOL: Final = "headgate.v1"
@@ -43,7 +43,7 @@ class _Codes(IntEnum):
     MAY_NOT_CONNECT = 4403
 
 
-class Frame(Struct):
+class ReceivedFrame(Struct):
     """Anything that a gateway says; `op` tells which of the rest is there."""
 
     op: str
@@ -58,16 +58,16 @@ class Frame(Struct):
     status: int | None = None
 
 
-_FRAMES: Final = msgspec.json.Decoder(Frame)
+_FRAMES: Final = msgspec.json.Decoder(ReceivedFrame)
 
 
-class Reader(Protocol):
+class ChannelReader(Protocol):
     """Whoever hears of a subscription, or of what is wanted."""
 
     def begin(self) -> None:
         """There is a new connection."""
 
-    def hear(self, frame: Frame) -> None:
+    def hear(self, frame: ReceivedFrame) -> None:
         """A frame for this reader came."""
 
     def frames(self) -> list[dict[str, Any]]:
@@ -88,16 +88,16 @@ class _Dial(dial):
 class Channel:
     """The socket, its readers, and the task that keeps it open while there are any."""
 
-    def __init__(self, session: Session, patience: Patience) -> None:
+    def __init__(self, session: ClientSession, patience: Patience) -> None:
         self._session = session
         self._patience = patience
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, ChannelReader] = {}
         self._parting: list[dict[str, Any]] = []  # what detached readers leave to be said
         self._ready = asyncio.Event()  # a reader has something to say
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def attach(self, key: str, reader: Reader) -> None:
+    def attach(self, key: str, reader: ChannelReader) -> None:
         """Open a reader, now and on every later connection."""
         if self._closed:
             raise ClientClosed("the client is closed", remedy="connect again")
@@ -170,7 +170,7 @@ class Channel:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(Unreachable("the WebSocket failed", [repr(error)]))
 
-    async def _connect(self, tries: Tries) -> tuple[ClientConnection, Gateway]:
+    async def _connect(self, tries: Tries) -> tuple[ClientConnection, GatewayLink]:
         tried: list[str] = []
         renewed = False
         while True:
@@ -241,7 +241,7 @@ class Channel:
         for reader in heard:
             reader.hear(frame)
 
-    def _judge(self, socket: ClientConnection, gateway: Gateway) -> None:
+    def _judge(self, socket: ClientConnection, gateway: GatewayLink) -> None:
         """What follows from how the socket ended."""
         match socket.close_code:
             case _Codes.SESSION_ENDED:
@@ -257,7 +257,7 @@ class Channel:
                 self._session.ring.leave(gateway)
 
 
-async def _open(gateway: Gateway, token: str) -> ClientConnection:
+async def _open(gateway: GatewayLink, token: str) -> ClientConnection:
     if not gateway.is_proven:
         raise Trouble(gateway.address.http, "the broker has not proven itself here", sent=False)
     return await _Dial(
@@ -283,7 +283,7 @@ async def _hang_up(socket: ClientConnection) -> None:
         await asyncio.wait_for(socket.close(), CONNECT_SECONDS)
 
 
-def _refusal(gateway: Gateway, refused: InvalidStatus) -> HeadgateError:
+def _refusal(gateway: GatewayLink, refused: InvalidStatus) -> HeadgateError:
     status = refused.response.status_code
     try:
         told = msgspec.json.decode(refused.response.body or b"", type=dict[str, Any])

@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from headgate.client.errors import unexpected
-from headgate.client.vetting import ANYONE, Expected
+from headgate.client.vetting import ANYONE, ExpectedGateway
 from headgate.model.errors import BadDefinition
 from headgate.model.limits import CHALLENGE_SECONDS
 from headgate.model.values import brief
@@ -130,7 +130,7 @@ class Answered:
         return self.expires - timedelta(seconds=CHALLENGE_SECONDS)
 
 
-class Gateway:
+class GatewayLink:
     """One gateway: its challenge connection, and the one for all else, which the broker must have proven."""
 
     def __init__(self, address: Address, pinned: bytes | None) -> None:
@@ -164,7 +164,7 @@ class Gateway:
         """Has the broker proven that it serves here? Not while a new certificate has turned up."""
         return bool(self.proven) and not self._stranger
 
-    async def challenge(self, key: PrivateKey, broker: str | None, expected: Expected = ANYONE) -> Answered:
+    async def challenge(self, key: PrivateKey, broker: str | None, expected: ExpectedGateway = ANYONE) -> Answered:
         """Let the broker prove itself, and answer its challenge. What is answered may be left unsent."""
         mine = new_nonce()
         body = msgspec.json.encode(wire.ChallengeRequest(mine))
@@ -240,16 +240,16 @@ class Ring:
     """All gateways of a client; the current one is used until it fails."""
 
     def __init__(self, urls: str | Sequence[str], pinned: bytes | None, broker: str | None) -> None:
-        self.gateways = [Gateway(address, pinned) for address in addresses(urls)]
+        self.gateways = [GatewayLink(address, pinned) for address in addresses(urls)]
         self.broker = broker
         self._at = 0
 
     @property
-    def current(self) -> Gateway:
+    def current(self) -> GatewayLink:
         """The gateway in use."""
         return self.gateways[self._at]
 
-    def leave(self, failed: Gateway) -> None:
+    def leave(self, failed: GatewayLink) -> None:
         """Go on to the next gateway, unless someone else has done so already."""
         if self.current is failed:
             self._at = (self._at + 1) % len(self.gateways)

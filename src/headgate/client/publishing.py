@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from headgate.client.errors import ClientClosed, EventsRefused, refusal, unexpected
-from headgate.client.session import Session
+from headgate.client.session import ClientSession
 from headgate.model.errors import BadDefinition, HeadgateError, TooLarge, TypeMismatch
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import messages as wire
@@ -73,14 +73,16 @@ class Bulk:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedEvent:
     """An event on its way."""
 
     id: str
     body: bytes
 
 
-def encode(type: str, data: Mapping[str, Any], id: str | None, source: str, requires: str | None = None) -> Encoded:
+def encode(
+    type: str, data: Mapping[str, Any], id: str | None, source: str, requires: str | None = None
+) -> EncodedEvent:
     """An event as it is sent, with an id if it has none."""
     chosen = str(uuid.uuid4()) if id is None else id
     event = {
@@ -93,10 +95,10 @@ def encode(type: str, data: Mapping[str, Any], id: str | None, source: str, requ
     }
     if requires is not None:
         event["requires"] = requires
-    return Encoded(chosen, msgspec.json.encode(event))
+    return EncodedEvent(chosen, msgspec.json.encode(event))
 
 
-def encode_item(item: Item, source: str) -> Encoded:
+def encode_item(item: Item, source: str) -> EncodedEvent:
     """An event of `publish_many`."""
     if isinstance(item, Mapping):
         unknown = item.keys() - {"type", "data", "id", "source", "requires"}
@@ -128,13 +130,13 @@ def _value(name: str, value: object) -> object:
 # -- requests -------------------------------------------------------------------------------------------------
 
 
-async def send_one(session: Session, event: Encoded) -> Result:
+async def send_one(session: ClientSession, event: EncodedEvent) -> Result:
     """Publish one event; a refusal is raised."""
     told = await session.ask(wire.EventResult, "POST", "/v1/events", content=event.body, content_type=wire.EVENT_JSON)
     return Result(told.id, told.status)
 
 
-async def send_many(session: Session, events: Sequence[Encoded]) -> list[Result]:
+async def send_many(session: ClientSession, events: Sequence[EncodedEvent]) -> list[Result]:
     """Publish a batch, in halves if it is too large."""
     body = b"[" + b",".join(one.body for one in events) + b"]"
     try:
@@ -154,9 +156,9 @@ def _result(told: wire.EventResult | wire.RowResult) -> Result:
     return Result(told.id, told.status, error if told.status == "refused" else None)
 
 
-def chunks(events: Iterable[Encoded], size: int = BATCH) -> Iterator[list[Encoded]]:
+def chunks(events: Iterable[EncodedEvent], size: int = BATCH) -> Iterator[list[EncodedEvent]]:
     """Events in requests of a good size."""
-    chunk: list[Encoded] = []
+    chunk: list[EncodedEvent] = []
     weight = 0
     for event in events:
         if chunk and (len(chunk) >= size or weight + len(event.body) > MAX_BATCH_BYTES):
@@ -168,7 +170,9 @@ def chunks(events: Iterable[Encoded], size: int = BATCH) -> Iterator[list[Encode
         yield chunk
 
 
-async def send_table(session: Session, type: str, table: pa.Table, source: str, requires: str | None = None) -> Bulk:
+async def send_table(
+    session: ClientSession, type: str, table: pa.Table, source: str, requires: str | None = None
+) -> Bulk:
     """Publish the rows of a table. Without a column `id` each row gets one."""
     if "id" not in table.column_names:
         run = uuid.uuid4()
@@ -195,7 +199,7 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(at, rows)
 
 
-async def _send_piece(session: Session, type: str, table: pa.Table) -> Bulk:
+async def _send_piece(session: ClientSession, type: str, table: pa.Table) -> Bulk:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -228,7 +232,7 @@ class Publisher:
 
     def __init__(
         self,
-        session: Session,
+        session: ClientSession,
         source: str,
         size: int = BATCH,
         linger: float = 0.05,
@@ -246,7 +250,7 @@ class Publisher:
         self._linger = linger
         self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Encoded] = deque()
+        self._waiting: deque[EncodedEvent] = deque()
         self._sending = 0
         self._woken = False
         self._news = asyncio.Event()
@@ -328,7 +332,7 @@ class Publisher:
         finally:
             self._room.set()
 
-    async def _batches(self) -> AsyncIterator[list[Encoded]]:
+    async def _batches(self) -> AsyncIterator[list[EncodedEvent]]:
         while True:
             if not self._waiting:
                 self._hurry = False

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from headgate.client.gateways import Trouble
-from headgate.client.session import Session
+from headgate.client.session import ClientSession
 from headgate.client.wallet import RoleHeld, pause_after
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
@@ -37,7 +37,7 @@ _LONGEST_WAIT: Final = timedelta(hours=1).total_seconds()
 class Roles:
     """What a connected principal does with roles."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._wallet = session.wallet
         self._task: asyncio.Task[None] | None = None

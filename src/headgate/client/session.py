@@ -19,9 +19,9 @@ import httpx
 import msgspec
 
 from headgate.client.errors import ClientClosed, Unreachable, refusal, unexpected
-from headgate.client.gateways import Answered, Gateway, Reply, Ring, Trouble
+from headgate.client.gateways import Answered, GatewayLink, Reply, Ring, Trouble
 from headgate.client.retry import Patience, Timing, Tries
-from headgate.client.vetting import ANYONE, Expected
+from headgate.client.vetting import ANYONE, ExpectedGateway
 from headgate.client.wallet import Wallet
 from headgate.model.errors import ConnectDenied, HeadgateError
 from headgate.protocol import messages as wire
@@ -37,7 +37,7 @@ _NOT_NOW: Final = frozenset({502, 503, 504})
 _UNKNOWN_OUTCOME: Final = frozenset({502, 504})
 
 
-class Session:
+class ClientSession:
     """One principal's session, over all gateways of a domain."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Session:
         patience: Patience,
         timing: Timing,
         wallet: Wallet | None = None,
-        expected: Expected = ANYONE,
+        expected: ExpectedGateway = ANYONE,
     ) -> None:
         self.ring = ring
         self.key = key
@@ -63,7 +63,7 @@ class Session:
 
     # -- the token ---------------------------------------------------------------------------------------------
 
-    async def token(self, gateway: Gateway) -> str:
+    async def token(self, gateway: GatewayLink) -> str:
         """A token that may be shown to this gateway: it is fresh, and the gateway's broker has proven itself."""
         if self._closed:
             raise ClientClosed("the client is closed", remedy="connect again")
@@ -74,11 +74,11 @@ class Session:
                 await self.challenge(gateway)
             return self._token
 
-    async def challenge(self, gateway: Gateway) -> Answered:
+    async def challenge(self, gateway: GatewayLink) -> Answered:
         """Let a gateway's broker prove itself, and answer its challenge."""
         return await gateway.challenge(self.key, self.ring.broker, self.expected)
 
-    async def _handshake(self, gateway: Gateway) -> None:
+    async def _handshake(self, gateway: GatewayLink) -> None:
         await self.wallet.fetch(gateway, early=True)
         began = self.timing.clock()
         answered = await self.challenge(gateway)
@@ -141,7 +141,7 @@ class Session:
         params: Mapping[str, str] | None = None,
         repeat: bool = True,
         wait: float = 0.0,
-    ) -> tuple[Reply, Gateway]:
+    ) -> tuple[Reply, GatewayLink]:
         if body is not None:
             content = wire.encode(body)
         tries = Tries(self.patience, self.timing)
@@ -205,14 +205,14 @@ class Session:
         await self.ring.close()
 
 
-def _read(reply: Reply, kind: type[A], gateway: Gateway) -> A:
+def _read(reply: Reply, kind: type[A], gateway: GatewayLink) -> A:
     try:
         return msgspec.json.decode(reply.content, type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise unexpected(gateway.address.http, error) from None
 
 
-def problem_of(reply: Reply, gateway: Gateway) -> HeadgateError:
+def problem_of(reply: Reply, gateway: GatewayLink) -> HeadgateError:
     """The refusal that an answer tells of."""
     try:
         told = msgspec.json.decode(reply.content, type=dict[str, Any])

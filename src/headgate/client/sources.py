@@ -14,8 +14,8 @@ import httpx
 import msgspec
 
 from headgate.client.errors import unexpected
-from headgate.client.gateways import Gateway
-from headgate.client.session import Session, problem_of
+from headgate.client.gateways import GatewayLink
+from headgate.client.session import ClientSession, problem_of
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.values import brief
 from headgate.protocol import messages as wire
@@ -41,7 +41,7 @@ class Issued:
     def __post_init__(self) -> None:
         check_kinds(self.what)
 
-    async def fetch(self, gateway: Gateway) -> Sequence[str]:  # noqa: ARG002 - the issuer has gateways of its own
+    async def fetch(self, gateway: GatewayLink) -> Sequence[str]:  # noqa: ARG002 - the issuer has gateways of its own
         """Statements that are good from now on."""
         return await self.by.obtain(*self.what)
 
@@ -53,7 +53,7 @@ def check_kinds(what: Sequence[str]) -> None:
             raise BadDefinition(f"`{brief(one)}` is nothing that is issued", remedy='"certificates" or "identity"')
 
 
-async def obtained(session: Session, what: Sequence[str]) -> list[str]:
+async def obtained(session: ClientSession, what: Sequence[str]) -> list[str]:
     """What the service of this session's domain issues."""
     check_kinds(what)
     found: list[str] = []
@@ -65,7 +65,7 @@ async def obtained(session: Session, what: Sequence[str]) -> list[str]:
     return found
 
 
-async def as_guest(session: Session, gateway: Gateway, home: Issuer) -> list[str]:
+async def as_guest(session: ClientSession, gateway: GatewayLink, home: Issuer) -> list[str]:
     """A host's statement about a member of the home domain, who proves its key to the host."""
     (statement,) = await home.obtain("identity")
     answered = await session.challenge(gateway)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from headgate.client.channel import Channel, Frame
+from headgate.client.channel import Channel, ReceivedFrame
 from headgate.client.errors import ClientClosed, SubscriptionEnded, refusal
 from headgate.client.inbox import MAX_UNACKNOWLEDGED, WINDOW, Delivery, Inbox
 from headgate.model.errors import BadDefinition, HeadgateError, NotFound
@@ -148,7 +148,7 @@ class Subscription:
         """What is to be said now."""
         return [] if self._mending is not None else self._inbox.frames()
 
-    def hear(self, frame: Frame) -> None:
+    def hear(self, frame: ReceivedFrame) -> None:
         """A frame for this subscription came."""
         match frame.op:
             case "opened":
@@ -173,7 +173,7 @@ class Subscription:
         self._error = error
         self._news.set()
 
-    def _end(self, frame: Frame) -> None:
+    def _end(self, frame: ReceivedFrame) -> None:
         self._channel.detach(self.id)
         reason = frame.code or "ended"
         self._error = SubscriptionEnded(
@@ -182,7 +182,7 @@ class Subscription:
             remedy="subscribe again if that was not meant",
         )
 
-    def _problem(self, frame: Frame) -> None:
+    def _problem(self, frame: ReceivedFrame) -> None:
         told = refusal({"code": frame.code, "detail": frame.detail, "remedy": frame.remedy, "place": frame.place})
         if told.code != NotFound.code:
             self._channel.detach(self.id)
@@ -261,7 +261,7 @@ class Watch:
         self._asked = True
         return [{"op": "watch", "types": self._channel.watched()}]
 
-    def hear(self, frame: Frame) -> None:
+    def hear(self, frame: ReceivedFrame) -> None:
         """A frame for no subscription came."""
         if frame.op == "quench" and frame.type in self.types and frame.wanted is not None:
             if self._told.get(frame.type) is not frame.wanted:

@@ -45,7 +45,7 @@ FETCH: Final = 100
 _STOP_SECONDS: Final = 10.0
 
 
-class Runner:
+class LoopThread:
     """An event loop on a thread of its own."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ async def _finish() -> None:
 class _Elsewhere:
     """A client on another thread's loop, for one that asks it from its own."""
 
-    def __init__(self, runner: Runner, inner: aio.Client) -> None:
+    def __init__(self, runner: LoopThread, inner: aio.Client) -> None:
         self._runner = runner
         self._inner = inner
 
@@ -112,7 +112,7 @@ class _Elsewhere:
 class Subscription:
     """A subscription that is being read: iterate over it."""
 
-    def __init__(self, runner: Runner, inner: sub.Subscription, ack: Ack) -> None:
+    def __init__(self, runner: LoopThread, inner: sub.Subscription, ack: Ack) -> None:
         self.id = inner.id
         self.type = inner.type
         self._runner = runner
@@ -195,7 +195,7 @@ async def _take(inner: sub.Subscription, timeout: float | None) -> list[Delivery
 class Publisher:
     """Gathers events and publishes them in batches, in order, while more are added."""
 
-    def __init__(self, runner: Runner, inner: pub.Publisher) -> None:
+    def __init__(self, runner: LoopThread, inner: pub.Publisher) -> None:
         self._runner = runner
         self._inner = inner
 
@@ -254,7 +254,7 @@ class Publisher:
 class Watch:
     """Whether anybody may and wants to receive what one advertises: iterate over what changes."""
 
-    def __init__(self, runner: Runner, inner: sub.Watch) -> None:
+    def __init__(self, runner: LoopThread, inner: sub.Watch) -> None:
         self._runner = runner
         self._inner = inner
 
@@ -281,7 +281,7 @@ class Client:
     """A principal connected to a domain."""
 
     def __init__(self, make: Callable[[], aio.Client]) -> None:
-        self._runner = Runner()
+        self._runner = LoopThread()
         try:
             self._inner = self._runner.run(_open(make))
         except BaseException:

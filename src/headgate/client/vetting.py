@@ -31,7 +31,7 @@ from headgate.trust.vouching import check_broker
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedGateway:
     """What a client asks of a gateway besides its key: the network it is of, and what is attested of it."""
 
     coordinator: str | None = None
@@ -92,7 +92,7 @@ class Expected:
         return self.rule is None or match(self.rule, found.attributes) is True
 
 
-ANYONE = Expected()
+ANYONE = ExpectedGateway()
 """Any broker that holds its key, as far as statements go."""
 
 

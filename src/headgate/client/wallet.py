@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.client.gateways import Gateway, Trouble
+from headgate.client.gateways import GatewayLink, Trouble
 from headgate.client.retry import Timing
 from headgate.model.errors import BadStatement, HeadgateError, NotFound, TooLarge
 from headgate.model.limits import MAX_HELD, MAX_LIST_BYTES
@@ -30,7 +30,7 @@ from headgate.trust.identities import TYPE as IDENTITY
 from headgate.trust.identities import read_identity
 from headgate.trust.statements import Read
 
-Fetch = Callable[[Gateway], Awaitable[Sequence[str]]]
+Fetch = Callable[[GatewayLink], Awaitable[Sequence[str]]]
 """Gets statements anew; the gateway is the one in use."""
 
 RENEW_AT: Final = 0.6
@@ -46,7 +46,7 @@ _MAX_DOUBLINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldStatement:
     """A statement, and when it begins and ends, where it does."""
 
     text: str
@@ -61,7 +61,7 @@ class Held:
         return max((self.until - self.issued).total_seconds() - 1.0, SHORTEST)
 
 
-def held(text: str) -> Held:
+def held(text: str) -> HeldStatement:
     """A statement that may be shown; refused if it is none."""
     kind = said_kind(text)
     if kind == CERTIFICATE.typ:
@@ -73,11 +73,11 @@ def held(text: str) -> Held:
             with suppress(BadStatement):
                 return _held(text, read_crossing(text))
             raise error from None
-    return Held(text)  # lists and successions have no end of their own
+    return HeldStatement(text)  # lists and successions have no end of their own
 
 
-def _held(text: str, read: Read[Any]) -> Held:
-    return Held(text, read.issued, read.validity.until)
+def _held(text: str, read: Read[Any]) -> HeldStatement:
+    return HeldStatement(text, read.issued, read.validity.until)
 
 
 def texts_in(path: Path) -> list[str]:
@@ -114,7 +114,7 @@ class _Source:
 
     fetch: Fetch
     early: bool
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldStatement] = field(default_factory=list)
     due: float = -math.inf
 
 
@@ -123,7 +123,7 @@ class Wallet:
 
     def __init__(self, given: Sequence[str], timing: Timing) -> None:
         self._timing = timing
-        self._given: dict[str, Held] = {}
+        self._given: dict[str, HeldStatement] = {}
         self._sources: list[_Source] = []
         self.roles: dict[tuple[str, ...], RoleHeld] = {}
         """Certificates about roles, by the memberships that they embody."""
@@ -166,7 +166,7 @@ class Wallet:
         for one in self._sources:
             one.due = -math.inf
 
-    async def fetch(self, gateway: Gateway, *, early: bool) -> bool:
+    async def fetch(self, gateway: GatewayLink, *, early: bool) -> bool:
         """Fetch what is due; with `early` only what needs no session. True if anything came."""
         now = self._timing.clock()
         due = [one for one in self._sources if one.due <= now and (one.early or not early)]
@@ -232,7 +232,7 @@ class Renewal:
     def __init__(
         self,
         wallet: Wallet,
-        gateway: Callable[[], Gateway],
+        gateway: Callable[[], GatewayLink],
         show: Callable[[], Awaitable[object]],
         timing: Timing,
     ) -> None:

@@ -23,7 +23,7 @@ from headgate.decide.normal import clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
-from headgate.decide.statement_state import LONG_AGO, Standing
+from headgate.decide.statement_state import LONG_AGO, StatementState
 from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model.authority import Identity
 from headgate.model.changes import (
@@ -133,7 +133,7 @@ class _Work:
         self.subscriptions = dict(state.subscriptions)
         self.rules = {rule.id: rule for rule in state.rules if rule.source is Source.RULE}
         self.first: list[str] = []
-        self.standing = Standing(state)
+        self.standing = StatementState(state)
         self.keys = self.standing.keys
         self.holders = self.standing.holders
         self.connect_open = state.connect_open

@@ -20,7 +20,7 @@ from operator import eq
 from typing import Final, TypeAlias
 
 from headgate.decide.reduction import (
-    Part,
+    ConjunctionPart,
     Reduced,
     Same,
     Work,
@@ -102,7 +102,7 @@ def why_not(
 ) -> HeadgateError:
     """Why the bag gives the holder nothing, or nothing new: what ended, what was revoked, or what is missing."""
     ground = _Ground(coordinator, now, revoked, known, same, owners, network)
-    parts: dict[int, Part] = {}
+    parts: dict[int, ConjunctionPart] = {}
     try:
         shown = _bounded(bag)
         over = {one.key: one.validity.until for one in shown if one.validity.is_over(now)}
@@ -190,7 +190,9 @@ class _Stop:
 class _Search:
     """Depth first from the holder to the owners; keeps what stopped the longest chain that came to nothing."""
 
-    def __init__(self, bag: Iterable[Certificate], holder: str, ground: _Ground, parts: dict[int, Part]) -> None:
+    def __init__(
+        self, bag: Iterable[Certificate], holder: str, ground: _Ground, parts: dict[int, ConjunctionPart]
+    ) -> None:
         self.holder = holder
         self.ground = ground
         self.work = Work(self._count, parts)

@@ -58,7 +58,7 @@ RoleFunction: TypeAlias = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MonitorView:
     """What a monitored function may look at: groups and relations, and nothing else."""
 
     _state: State
@@ -275,7 +275,7 @@ def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument
         asked = (function, *((type(arg), arg) for arg in args))
         if asked not in scene.answers:  # within one request a function is asked once: it may not say twice what it said
             scene.answers[asked] = (
-                registered(Known(scene.state), *args) if is_monitored(registered) else registered(*args)
+                registered(MonitorView(scene.state), *args) if is_monitored(registered) else registered(*args)
             )
         found = scene.answers[asked]
     except Exception:  # noqa: BLE001 - a service's own code may fail in any way, and that is unknown

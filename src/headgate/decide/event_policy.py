@@ -62,7 +62,7 @@ POLICY_RULE_IDS: Final = "events."
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EntryAnswer:
     """An entry of the event policy, as a rule of its place, and whether it is true."""
 
     rule: Rule
@@ -70,7 +70,7 @@ class Answer:
     number: int
 
 
-def answers(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[Answer]:
+def answers(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[EntryAnswer]:
     """Every entry that takes in the event's type, put to the event and to what the principal counts, in order."""
     policy = state.roles.policy
     if not policy.entries:
@@ -79,7 +79,7 @@ def answers(state: State, principal: str, event: Event, counted: tuple[str, ...]
     shown = credentials(state, principal, counted)
     for number, entry in enumerate(policy.entries):
         if entry.event.type in line:
-            yield Answer(rule_of(state, entry, number, principal), entry_truth(state, entry, event, shown), number)
+            yield EntryAnswer(rule_of(state, entry, number, principal), entry_truth(state, entry, event, shown), number)
 
 
 def rule_of(state: State, entry: EventEntry, number: int, principal: str) -> Rule:

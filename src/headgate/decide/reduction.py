@@ -37,7 +37,7 @@ _CHARS_A_STEP: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ConjunctionPart:
     """A part of a conjunction: a text that only the same part has, its atoms, and the steps that it counts for."""
 
     condition: Condition
@@ -55,19 +55,19 @@ class Work:
     """What is found out once while chains are reduced, and who is told of each step: it may refuse to go on."""
 
     spend: Callable[[int], None] = _freely
-    known: dict[int, Part] = field(default_factory=dict)
+    known: dict[int, ConjunctionPart] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def part(self, one: Condition) -> Part:
+    def part(self, one: Condition) -> ConjunctionPart:
         """A part with its text, which is written once: conditions grow along a chain, and their parts do not."""
         found = self.known.get(id(one))
         if found is None:  # kept together with the condition, so that nothing else gets its number
             text = repr(one)
-            found = Part(one, text, sum(1 for _ in atoms(one)), 1 + len(text) // _CHARS_A_STEP)
+            found = ConjunctionPart(one, text, sum(1 for _ in atoms(one)), 1 + len(text) // _CHARS_A_STEP)
             self.known[id(one)] = found
         return found
 
-    def size(self, part: Part) -> tuple[int, int]:
+    def size(self, part: ConjunctionPart) -> tuple[int, int]:
         """How long and how deep a part is as text."""
         if part.text not in self.sizes:
             self.sizes[part.text] = size(part.condition)

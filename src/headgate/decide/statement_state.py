@@ -54,7 +54,7 @@ LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
-class Standing:
+class StatementState:
     """What stands, while a batch is applied. Keys, principals and attributes are the caller's, who shares them."""
 
     def __init__(self, state: State) -> None:
@@ -500,9 +500,9 @@ def began(one: Identity) -> datetime:
 
 def admitted(state: State, at: datetime) -> dict[str, Rule]:
     """Every entry that the presented certificates give at a time, from scratch: what the ledger must hold."""
-    return Standing(state).derived(at)
+    return StatementState(state).derived(at)
 
 
 def next_moment(state: State, after: datetime) -> datetime | None:
     """When the clock will next take something away, if ever."""
-    return min((at for at in Standing(state).moments() if at > after), default=None)
+    return min((at for at in StatementState(state).moments() if at > after), default=None)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.authority import SMALL_CHARS, Authority
 from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.authority.issuers import Issuers, silences
@@ -28,10 +28,10 @@ from headgate.gateway.delivery.quench import Quench
 from headgate.gateway.delivery.readers import Readers
 from headgate.gateway.federation.announcing import Announcer
 from headgate.gateway.http.rate_limits import SECONDS_PACED, Paces
-from headgate.gateway.http.request_reading import Reader
+from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.sessions import Sessions
 from headgate.gateway.http.worker_pool import Workers
-from headgate.gateway.publishing.publisher import Publisher
+from headgate.gateway.publishing.publisher import PublishService
 from headgate.gateway.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.audit_events import refusals
@@ -53,14 +53,14 @@ from headgate.node.config import Config, Files
 from headgate.node.cursors import FILE, Cursors
 from headgate.node.domain import Domain
 from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements, shown, signs_of_life
-from headgate.node.health import Facts, Watch, health
+from headgate.node.health import HealthWatch, NodeFacts, health
 from headgate.node.ledger_follower import Follower
 from headgate.node.logs import Log, fault
 from headgate.node.metrics import Metrics
 from headgate.node.peers import FILE as PEERS
 from headgate.node.peers import Peers
 from headgate.node.statement_register import FILE as REGISTER
-from headgate.node.statement_register import Register
+from headgate.node.statement_register import StatementRegister
 from headgate.node.watchers import FILE as WATCHERS
 from headgate.node.watchers import Watchers
 from headgate.protocol import messages as wire
@@ -119,14 +119,14 @@ class Gateway:
         self.follower = Follower(self.domain)
         self.cursors = Cursors(files.data / FILE)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
-        self._watch = Watch.open(files.data)
+        self._watch = HealthWatch.open(files.data)
         self.readers = Readers(self)
-        self.register = Register(files.data / REGISTER)
+        self.register = StatementRegister(files.data / REGISTER)
         self._versions = Paces(
             config.limits.versions_per_minute, what="made as many versions", setting="limits.versions_per_minute"
         )
         self._workers = Workers()
-        self.reader = Reader(self._workers)
+        self.reader = RequestReader(self._workers)
         self._refused = Paces(
             config.limits.refused_per_minute,
             what="sent as much that was refused",
@@ -211,7 +211,9 @@ class Gateway:
             paced=self.pace_version,
             workers=self._workers,
         )
-        self.publisher = Publisher(self._writer, self.reader, config.publish.max_events, self._published, self.catch_up)
+        self.publisher = PublishService(
+            self._writer, self.reader, config.publish.max_events, self._published, self.catch_up
+        )
         self.announcer = Announcer(
             self.domain,
             self.follower,
@@ -403,13 +405,13 @@ class Gateway:
             return wire.HealthAnswer("failing", [f"the files cannot be read: {error.code}"])
         return wire.HealthAnswer(found.status.value, list(found.reasons))
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> NodeFacts:
         now = self.clock()
         return replace(
             self._watch.look(now, holds_stream=self._writer.holds_stream),
             silent={
                 one.name: one.seconds
-                for one in silences(self.config.issuers, self.register, now, Standing(self.follower.state).same)
+                for one in silences(self.config.issuers, self.register, now, StatementState(self.follower.state).same)
             },
             certificates=len(self.follower.state.certificates),
         )

@@ -24,12 +24,12 @@ from typing import Any, Final, cast
 import uvicorn
 import uvloop
 
-from headgate.gateway.http.connection_limits import Connection, Door, Visit
+from headgate.gateway.http.connection_limits import Door, LimitedConnection, Visit
 from headgate.gateway.http.security_headers import Hardened
-from headgate.gateway.http.sockets import Socket
+from headgate.gateway.http.sockets import ServerSocket
 from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.node.config import Config, Files
-from headgate.node.logs import Access, Application, Log, fault, loop_faults, start_logging
+from headgate.node.logs import AccessLog, Application, Log, fault, loop_faults, start_logging
 from headgate.node.metrics import Metrics
 from headgate.node.processes import (
     EXIT_FAILED,
@@ -99,9 +99,9 @@ class Server(uvicorn.Server):
         self.servers = [cast("asyncio.base_events.Server", self.door)]
         self.started = True
 
-    def _connection(self, visit: Visit) -> Connection:
+    def _connection(self, visit: Visit) -> LimitedConnection:
         patience = self._settings.limits.write_timeout
-        return Connection(self.config, self.server_state, self.lifespan.state, visit=visit, patience=patience)
+        return LimitedConnection(self.config, self.server_state, self.lifespan.state, visit=visit, patience=patience)
 
     async def on_tick(self, counter: int) -> bool:
         """Say `ready` at the first tick, when everything is in place."""
@@ -144,8 +144,8 @@ def server(
     config = uvicorn.Config(
         cast("Any", Hardened(app, tls=tls is not None)),
         loop="uvloop",
-        http=Connection,
-        ws=Socket,
+        http=LimitedConnection,
+        ws=ServerSocket,
         ws_max_size=settings.publish.max_body,
         ws_max_queue=MAX_SOCKET_QUEUE,
         ws_ping_interval=PING_SECONDS,
@@ -176,7 +176,7 @@ def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> No
     tls = server_context(files.tls_certificate, files.tls_key) if settings.gateway.tls else None
     listener = listen(settings.gateway.host, port)
     gateway = Gateway.open(settings, files, name, port)
-    app = Access(cast("Application", create_app(gateway)), gateway.metrics.request)
+    app = AccessLog(cast("Application", create_app(gateway)), gateway.metrics.request)
     log.info("starting", gateway=name, host=settings.gateway.host, port=port, pid=os.getpid())
     running = server(app, settings, tls, gateway.metrics, gateway.closing.set)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -73,7 +73,7 @@ _ASKED: Final = ("instance", "time", "origin", "client")
 _ORDERINGS: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 
-class Part(NamedTuple):
+class ParsedPart(NamedTuple):
     """A value or a condition, how deeply it nests, and where it begins."""
 
     node: Expression | Constraint
@@ -102,14 +102,14 @@ _Clause: TypeAlias = tuple[Token, Elector | Revoker]
 _T = TypeVar("_T")
 
 
-def as_expression(part: Part) -> Expression:
+def as_expression(part: ParsedPart) -> Expression:
     """What stands where a value is expected."""
     if not isinstance(part.node, _EXPRESSIONS):
         raise refusal(part.at, "a condition stands where a value is expected")
     return cast(Expression, part.node)
 
 
-def as_condition(part: Part) -> Constraint:
+def as_condition(part: ParsedPart) -> Constraint:
     """What stands where a condition is expected."""
     match part.node:
         case Apply(function, args):
@@ -125,13 +125,13 @@ def as_condition(part: Part) -> Constraint:
             return cast(Constraint, node)
 
 
-def _above(node: Expression | Constraint, at: Token, parts: Sequence[Part]) -> Part:
+def _above(node: Expression | Constraint, at: Token, parts: Sequence[ParsedPart]) -> ParsedPart:
     """A node above others."""
     depth = 1 + max((part.depth for part in parts), default=0)
     if depth > MAX_EXPRESSION_DEPTH:
         message = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})"
         raise refusal(at, message, "split it into several statements")
-    return Part(node, at, depth)
+    return ParsedPart(node, at, depth)
 
 
 def _made(at: Token, make: Callable[..., _T], *args: object) -> _T:
@@ -191,7 +191,9 @@ class _Builder(Transformer[Token, Any]):
         _at_most(brace, len(letters or ""), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
         return _made(brace, SetType, str(letters or ""))
 
-    def entry(self, said: _Head, credentials: tuple[Credential, ...] | None, *rest: _Clause | Part | None) -> Statement:
+    def entry(
+        self, said: _Head, credentials: tuple[Credential, ...] | None, *rest: _Clause | ParsedPart | None
+    ) -> Statement:
         clauses = cast(Sequence[_Clause], rest[:-1])
         electors = tuple(clause for _, clause in clauses if isinstance(clause, Elector))
         revokers = [(at, clause) for at, clause in clauses if isinstance(clause, Revoker)]
@@ -206,14 +208,14 @@ class _Builder(Transformer[Token, Any]):
         asked = tuple(clause for _, clause in revokers)
         return Statement(said.role, credentials or (), electors, asked, _constraint(rest[-1]), asked=said.asked)
 
-    def head(self, name: Token, opened: Token | None, *given: tuple[Part, bool] | None) -> _Head:
+    def head(self, name: Token, opened: Token | None, *given: tuple[ParsedPart, bool] | None) -> _Head:
         terms = [one for one in given if one is not None]
         if opened is not None:
             _at_most(opened, len(terms), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
         asked = tuple(place for place, (_, is_asked) in enumerate(terms) if is_asked)
         return _Head(RoleRef(str(name), tuple(cast(Term, part.node) for part, _ in terms)), asked)
 
-    def given(self, asks: Token | None, part: Part) -> tuple[Part, bool]:
+    def given(self, asks: Token | None, part: ParsedPart) -> tuple[ParsedPart, bool]:
         if asks is not None and (not isinstance(part.node, Variable) or part.node.name == "_"):
             raise refusal(asks, "only a variable is asked for", "write it like `?p`, or leave the `?` out")
         return part, asks is not None
@@ -234,7 +236,7 @@ class _Builder(Transformer[Token, Any]):
         return RoleRef(str(name), arguments.terms if arguments else ())
 
     def service_role(
-        self, service: Token, _: Token | None, instance: Part | None, name: Token, arguments: _Arguments | None
+        self, service: Token, _: Token | None, instance: ParsedPart | None, name: Token, arguments: _Arguments | None
     ) -> RoleRef:
         terms = arguments.terms if arguments else ()
         return RoleRef(str(name), terms, str(service), cast(Term, instance.node) if instance else None)
@@ -243,13 +245,17 @@ class _Builder(Transformer[Token, Any]):
         _at_most(opened, len(terms or ()), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
         return _Arguments(terms or (), opened)
 
-    def terms(self, *parts: Part) -> tuple[Term, ...]:
+    def terms(self, *parts: ParsedPart) -> tuple[Term, ...]:
         return tuple(cast(Term, part.node) for part in parts)
 
     # -- event policy --
 
     def event(
-        self, minus: Token | None, template: EventTemplate, roles: tuple[RoleRef, ...] | None, constraint: Part | None
+        self,
+        minus: Token | None,
+        template: EventTemplate,
+        roles: tuple[RoleRef, ...] | None,
+        constraint: ParsedPart | None,
     ) -> EventEntry:
         return EventEntry(template, roles or (), _constraint(constraint), minus is not None)
 
@@ -266,130 +272,130 @@ class _Builder(Transformer[Token, Any]):
 
     # -- constraints --
 
-    def constraint(self, part: Part) -> Part:
+    def constraint(self, part: ParsedPart) -> ParsedPart:
         return part
 
-    def expression(self, part: Part) -> Part:
+    def expression(self, part: ParsedPart) -> ParsedPart:
         return part
 
-    def argument(self, part: Part) -> Part:
+    def argument(self, part: ParsedPart) -> ParsedPart:
         return part
 
-    def disjunction(self, *parts: Part) -> Part:
+    def disjunction(self, *parts: ParsedPart) -> ParsedPart:
         return _above(Either(tuple(map(as_condition, parts))), parts[0].at, parts) if parts[1:] else parts[0]
 
-    def conjunction(self, *parts: Part | Token) -> Part:
-        units = [part for part in parts if isinstance(part, Part)]
+    def conjunction(self, *parts: ParsedPart | Token) -> ParsedPart:
+        units = [part for part in parts if isinstance(part, ParsedPart)]
         return _above(Both(tuple(map(as_condition, units))), units[0].at, units) if units[1:] else units[0]
 
-    def negation(self, at: Token, part: Part) -> Part:
+    def negation(self, at: Token, part: ParsedPart) -> ParsedPart:
         return _above(Negated(as_condition(part)), at, [part])
 
-    def starred(self, part: Part, _: Token) -> Part:
+    def starred(self, part: ParsedPart, _: Token) -> ParsedPart:
         return _above(Starred(as_condition(part)), part.at, [part])
 
-    def parenthesis(self, at: Token, part: Part) -> Part:
-        return Part(part.node, at, part.depth)
+    def parenthesis(self, at: Token, part: ParsedPart) -> ParsedPart:
+        return ParsedPart(part.node, at, part.depth)
 
-    def compares(self, left: Part, op: Token, right: Part) -> Part:
+    def compares(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         comparator: Any = _COMPARATORS.get(op, str(op))
         sides = (as_expression(left), as_expression(right))
         if comparator in _ORDERINGS:
             sides = (_beside(op, sides[0], sides[1]), _beside(op, sides[1], sides[0]))
         return _above(Compares(comparator, *sides), left.at, [left, right])
 
-    def binds(self, left: Part, op: Token, right: Part) -> Part:
+    def binds(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         if not isinstance(left.node, Variable) or not isinstance(right.node, Apply):
             remedy = "write `=` to compare, or `< -` with a space for a negative number"
             raise refusal(op, f"`{op}` binds a variable to what a function gives, as in `u <- creator(d)`", remedy)
         return _above(Compares("=", left.node, right.node), left.at, [left, right])
 
-    def between(self, of: Part, op: Token, low: Part, high: Part) -> Part:
+    def between(self, of: ParsedPart, op: Token, low: ParsedPart, high: ParsedPart) -> ParsedPart:
         whole, least, most = as_expression(of), as_expression(low), as_expression(high)
         ends = _beside(op, least, whole), _beside(op, most, whole)
         return _above(Between(_beside(op, whole, least, most), *ends), of.at, [of, low, high])
 
-    def one_of(self, of: Part, op: Token, _: Token, values: tuple[Value, ...]) -> Part:
+    def one_of(self, of: ParsedPart, op: Token, _: Token, values: tuple[Value, ...]) -> ParsedPart:
         whole = as_expression(of)
         chosen = (_beside(op, Given(value), whole) for value in values)
         return _above(OneOf(whole, tuple(cast(Value, cast(Given, one).value) for one in chosen)), of.at, [of])
 
-    def among(self, of: Part, _: Token, group: Name) -> Part:
+    def among(self, of: ParsedPart, _: Token, group: Name) -> ParsedPart:
         return _above(Among(as_expression(of), group.text), of.at, [of])
 
-    def among_group(self, of: Part, _: Token, group: Token) -> Part:
+    def among_group(self, of: ParsedPart, _: Token, group: Token) -> ParsedPart:
         name = named(group, unquoted(group)) if group.type in ("TEXT", "QUOTED") else str(group)
         if len(name) > MAX_NAME_CHARS:
             message = f"the name `{brief(name)}` is longer than MAX_NAME_CHARS ({MAX_NAME_CHARS})"
             raise refusal(group, message)
         return _above(Among(as_expression(of), name), of.at, [of])
 
-    def tests(self, left: Part, op: Token, right: Part) -> Part:
+    def tests(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         test: Any = " ".join(op.split())
         return _above(Tests(test, as_expression(left), as_expression(right)), left.at, [left, right])
 
-    def combine(self, left: Part, op: Token, right: Part) -> Part:
+    def combine(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         operator: Any = _OPERATORS.get(op, str(op))
         return _above(Combine(operator, as_expression(left), as_expression(right)), left.at, [left, right])
 
-    def apply(self, name: Name, _: Token, args: tuple[Part, ...] | None) -> Part:
+    def apply(self, name: Name, _: Token, args: tuple[ParsedPart, ...] | None) -> ParsedPart:
         return _above(Apply(name.text, tuple(map(as_expression, args or ()))), name.at, args or ())
 
-    def count(self, at: Token, _: Token, role: RoleRef) -> Part:
-        return Part(Count(role), at)
+    def count(self, at: Token, _: Token, role: RoleRef) -> ParsedPart:
+        return ParsedPart(Count(role), at)
 
-    def clock(self, part: Token, _: Token, of: Part, zone: Token | None) -> Part:
+    def clock(self, part: Token, _: Token, of: ParsedPart, zone: Token | None) -> ParsedPart:
         word: Any = str(part)
         named_zone = zone_named(zone) if zone is not None else "UTC"
         return _above(ClockOf(word, as_expression(of), named_zone), part, [of])
 
-    def values(self, *parts: Part) -> tuple[Part, ...]:
+    def values(self, *parts: ParsedPart) -> tuple[ParsedPart, ...]:
         return parts
 
-    def literals(self, *parts: Part) -> tuple[Value, ...]:
+    def literals(self, *parts: ParsedPart) -> tuple[Value, ...]:
         return tuple(cast(Value, cast(Given, part.node).value) for part in parts)
 
     # -- terms and literals --
 
-    def variable(self, name: Name) -> Part:
-        return Part(Variable(name.text), name.at)
+    def variable(self, name: Name) -> ParsedPart:
+        return ParsedPart(Variable(name.text), name.at)
 
-    def asked(self, token: Token) -> Part:
+    def asked(self, token: Token) -> ParsedPart:
         word: Any = token[1:]
         if word not in _ASKED:
             remedy = "write `@instance`, `@time`, `@origin` or `@client`"
             raise refusal(token, f"there is no `{brief(str(token))}`", remedy)
-        return Part(Asked(word), token)
+        return ParsedPart(Asked(word), token)
 
     def name(self, token: Token) -> Name:
         return Name(named(token, unquoted(token)) if token.type == "QUOTED" else str(token), token)
 
-    def literal(self, part: Part) -> Part:
+    def literal(self, part: ParsedPart) -> ParsedPart:
         return part
 
-    def letters(self, brace: Token, letters: Token | None) -> Part:
+    def letters(self, brace: Token, letters: Token | None) -> ParsedPart:
         said = str(letters or "")
         _at_most(brace, len(said), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
         if len(set(said)) != len(said):
             remedy = "a set is written by its letters, as in `{rw}`; quote text"
             raise refusal(brace, f"`{{{said}}}` names a letter twice", remedy)
-        return Part(Given(frozenset(said)), brace)
+        return ParsedPart(Given(frozenset(said)), brace)
 
-    def text(self, token: Token) -> Part:
-        return Part(Given(unquoted(token)), token)
+    def text(self, token: Token) -> ParsedPart:
+        return ParsedPart(Given(unquoted(token)), token)
 
-    def number(self, sign: Token | None, token: Token) -> Part:
+    def number(self, sign: Token | None, token: Token) -> ParsedPart:
         minus = sign is not None and sign.type == "MINUS"
-        return Part(Given(number(token, f"-{token}" if minus else str(token))), sign or token)
+        return ParsedPart(Given(number(token, f"-{token}" if minus else str(token))), sign or token)
 
-    def timestamp(self, token: Token) -> Part:
-        return Part(Given(converted(token, Kind.TIMESTAMP)), token)
+    def timestamp(self, token: Token) -> ParsedPart:
+        return ParsedPart(Given(converted(token, Kind.TIMESTAMP)), token)
 
-    def binary(self, token: Token) -> Part:
-        return Part(Given(converted(token, Kind.BYTES)), token)
+    def binary(self, token: Token) -> ParsedPart:
+        return ParsedPart(Given(converted(token, Kind.BYTES)), token)
 
-    def boolean(self, word: Token) -> Part:
-        return Part(Given(word.type == "TRUE"), word)
+    def boolean(self, word: Token) -> ParsedPart:
+        return ParsedPart(Given(word.type == "TRUE"), word)
 
 
 def _constraint(part: Any) -> Constraint:

@@ -40,7 +40,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import check_name
 from headgate.model.values import micros
 from headgate.roles.records.book import Book
-from headgate.roles.requests.audit import Turned
+from headgate.roles.requests.audit import RoleTurn
 from headgate.roles.requests.transition import Outcome, transition
 
 CLOSED_AT_ONCE: Final = 10_000
@@ -249,7 +249,7 @@ class Ledger:
         with self._storage.reading() as connection:
             return queries.endings(connection, id)
 
-    def role_turns(self, since: int, version: int) -> list[Turned]:
+    def role_turns(self, since: int, version: int) -> list[RoleTurn]:
         """What versions after `since`, up to one, made of memberships of audited roles, in order."""
         with self._storage.reading() as connection:
             return queries.role_turns(connection, since, version)

@@ -21,7 +21,7 @@ from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Reference
 from headgate.model.types import check_name
 from headgate.model.values import INT_MAX, moment
-from headgate.roles.requests.audit import Turned, is_audited
+from headgate.roles.requests.audit import RoleTurn, is_audited
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def endings(connection: Connection, id: str) -> list[tuple[int, str]]:
         return [(version, json.loads(reason)) for version, reason in found]
 
 
-def role_turns(connection: Connection, since: int, version: int) -> list[Turned]:
+def role_turns(connection: Connection, since: int, version: int) -> list[RoleTurn]:
     """What versions after `since`, up to one, made of memberships of roles that were audited then, in order."""
     table, over = schema.memberships, schema.endings
     began = select(table).where(
@@ -141,14 +141,14 @@ def role_turns(connection: Connection, since: int, version: int) -> list[Turned]
     for row in connection.execute(ended).mappings():
         with decoding("ending", row["id"]):
             found.append((row["to_version"], 0, row["row"], row, json.loads(row["why"])))
-    turns: list[Turned] = []
+    turns: list[RoleTurn] = []
     for at, is_begun, _, row, reason in sorted(found, key=lambda one: one[:3]):
         one = role_rows.membership_of(row)
         if is_audited(_rolefile_at(connection, one.service, at if is_begun else at - 1), one.role):
             note = connection.scalar(select(schema.versions.c.note).where(schema.versions.c.version == at))
             with decoding("version", at):
                 said = json.loads(note or '""')
-            turns.append(Turned("entered" if is_begun else "ended", one, at, reason, said))
+            turns.append(RoleTurn("entered" if is_begun else "ended", one, at, reason, said))
     return turns
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 from headgate.decide.rolebook import merged
 from headgate.ledger import role_rows, schema
 from headgate.model.rolefiles import EventPolicy, Representative
-from headgate.model.roles import Ending, RoleBook, RoleFacts, Watch
+from headgate.model.roles import Ending, RecordWatch, RoleBook, RoleFacts
 
 T = TypeVar("T")
 
@@ -131,8 +131,8 @@ def _representatives(book: RoleBook, seen: _Seen) -> Mapping[str, Representative
     return {**kept, **new}
 
 
-def _watch(row: RowMapping) -> Watch:
-    return Watch(row["watcher"], row["record"])
+def _watch(row: RowMapping) -> RecordWatch:
+    return RecordWatch(row["watcher"], row["record"])
 
 
 def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> Iterable[RowMapping]:

@@ -28,7 +28,7 @@ from headgate.model.rolefiles import (
     Term,
     Variable,
 )
-from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, Watch
+from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RecordWatch
 from headgate.model.values import brief, micros, moment
 
 EVENTS: Final = "events"
@@ -243,7 +243,7 @@ def peer_of(row: Stored) -> Peer:
         return Peer(row["name"], found["key"], found["service"], found["bound"], found["url"], heard, found["number"])
 
 
-def watch_columns(one: Watch) -> Columns:
+def watch_columns(one: RecordWatch) -> Columns:
     """A record that another domain follows."""
     return {"watcher": one.watcher, "record": one.record}
 

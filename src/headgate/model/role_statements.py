@@ -19,7 +19,7 @@ from headgate.model.roles import Reference
 from headgate.model.values import brief
 
 
-class Place(NamedTuple):
+class ServiceInstance(NamedTuple):
     """An instance of a service's rolefile, and the key of the domain that the service is of."""
 
     issuer: str
@@ -41,7 +41,7 @@ class RoleCertificate:
     """A client holds these roles, for as long as their records are true and not after `until`."""
 
     id: str
-    place: Place
+    place: ServiceInstance
     subject: str
     roles: tuple[HeldRole, ...]
     issued: datetime
@@ -56,7 +56,7 @@ class AppointmentCertificate:
     """A client is qualified by these roles beyond any session (Capabilities V.A)."""
 
     id: str
-    place: Place
+    place: ServiceInstance
     subject: str
     roles: tuple[HeldRole, ...]
     issued: datetime
@@ -71,7 +71,7 @@ class DelegationCertificate:
     """Whoever holds the required roles is elected, if it also meets the rolefile."""
 
     id: str
-    place: Place
+    place: ServiceInstance
     election: str
     role: str
     args: tuple[Argument | None, ...]
@@ -98,7 +98,7 @@ class DelegationCertificate:
 class RoleName:
     """A role with its arguments, by its full name."""
 
-    place: Place
+    place: ServiceInstance
     role: str
     args: tuple[Argument, ...] = ()
 
@@ -108,7 +108,7 @@ class RevocationCertificate:
     """The subject may take an election back while it is in the elector's role."""
 
     id: str
-    place: Place
+    place: ServiceInstance
     subject: str
     election: str
     elector: RoleName

@@ -174,7 +174,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RecordWatch:
     """Another domain's service follows one of our records."""
 
     watcher: str
@@ -192,7 +192,7 @@ class RoleBook:
     records: Mapping[Reference, Record] = field(default_factory=dict)
     bans: frozenset[Ban] = frozenset()
     peers: Mapping[str, Peer] = field(default_factory=dict)
-    watches: frozenset[Watch] = frozenset()
+    watches: frozenset[RecordWatch] = frozenset()
     policy: EventPolicy = field(default_factory=EventPolicy)
     representatives: Mapping[str, Representative] = field(default_factory=dict)
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
@@ -229,8 +229,8 @@ class RoleFacts:
     lifted: tuple[Ban, ...] = ()
     peers: tuple[Peer, ...] = ()
     rolefiles: tuple[tuple[str, Rolefile | None], ...] = ()
-    watched: tuple[Watch, ...] = ()
-    unwatched: tuple[Watch, ...] = ()
+    watched: tuple[RecordWatch, ...] = ()
+    unwatched: tuple[RecordWatch, ...] = ()
     peers_gone: tuple[str, ...] = ()
 
     @property

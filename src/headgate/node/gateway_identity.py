@@ -20,7 +20,7 @@ from headgate.model.errors import BadConfig, BrokerNotTrusted, HeadgateError
 from headgate.model.state import State
 from headgate.node.config import Files
 from headgate.node.logs import Log
-from headgate.node.statement_register import Register
+from headgate.node.statement_register import StatementRegister
 from headgate.trust.bags import open_bag
 from headgate.trust.certificates import issue_certificate
 from headgate.trust.keys import PrivateKey
@@ -74,7 +74,7 @@ def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, .
     return tuple(found)
 
 
-def signs_of_life(texts: Sequence[str], register: Register, audience: str, now: datetime) -> tuple[str, ...]:
+def signs_of_life(texts: Sequence[str], register: StatementRegister, audience: str, now: datetime) -> tuple[str, ...]:
     """The last lists of those whose certificates need one, as far as they are short: clients may know none."""
     bag = open_bag(texts, audience=audience, now=now)
     needed = dict.fromkeys(one.issuer for one in bag.certificates if one.freshness is not None)

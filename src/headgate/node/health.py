@@ -66,7 +66,7 @@ class Chores:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NodeFacts:
     """What can be seen of a node at a moment. Times are seconds."""
 
     ledger_version: int = 0
@@ -97,7 +97,7 @@ class Health:
     reasons: tuple[str, ...] = ()
 
 
-def health(facts: Facts) -> Health:
+def health(facts: NodeFacts) -> Health:
     """What the facts mean."""
     failing, degraded = [], []
     if not facts.writable:
@@ -121,7 +121,7 @@ def health(facts: Facts) -> Health:
     return Health(status, (*failing, *degraded))
 
 
-class Watch:
+class HealthWatch:
     """Looks at the files of a domain, with connections of its own. May be used from any thread, one at a time."""
 
     def __init__(self, paths: Paths, log: LogFile, store: DeliveryStore, ledger: LedgerTail) -> None:
@@ -152,17 +152,17 @@ class Watch:
             self._log.close()
             self._store.close()
 
-    def look(self, now: datetime, *, holds_stream: bool = True) -> Facts:
+    def look(self, now: datetime, *, holds_stream: bool = True) -> NodeFacts:
         """The facts at this moment."""
         with self._lock:
             return self._look(micros(now), holds_stream)
 
-    def _look(self, now: int, holds_stream: bool) -> Facts:
+    def _look(self, now: int, holds_stream: bool) -> NodeFacts:
         reached = self._store.reached()
         tails = self._log.tails()
         stats = self._store.stats(1)
         last = stats[-1] if stats else None
-        return Facts(
+        return NodeFacts(
             ledger_version=self._ledger.version,
             decided_version=reached.version,
             lag={stream: max(0, tail.last - reached.streams.get(stream, 0)) for stream, tail in tails.items()},

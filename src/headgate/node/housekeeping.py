@@ -21,7 +21,7 @@ from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault
-from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, Plan, apply, look, plan
+from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
 
 EVERY_SECONDS: Final = 15.0
 """Time between two rounds."""
@@ -103,13 +103,13 @@ class Housekeeper:
             )
             log.info("trimmed", bytes=removed, count=len(made.trims))
 
-    def _plan(self, now: datetime) -> Plan:
+    def _plan(self, now: datetime) -> RetentionPlan:
         state = self._domain.ledger.state()
         events, deliveries = look(self._domain.log, self._domain.store)
         floors = self._cursors.floors(tuple(state.subscriptions.values()), self._domain.log.starts_at, now)
         return plan(micros(now), events, deliveries, floors, self._limits)
 
-    def _warn(self, made: Plan) -> None:
+    def _warn(self, made: RetentionPlan) -> None:
         for loss in made.losses:
             log.error(
                 "removed-unread",

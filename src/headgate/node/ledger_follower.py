@@ -16,7 +16,7 @@ from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.node.domain import Domain
-from headgate.pipeline.index.layout import Place, layouts
+from headgate.pipeline.index.layout import AttributeSlot, layouts
 from headgate.pipeline.log.log_file import LogFile
 from headgate.pipeline.spark.ledger_tail import open_tail
 
@@ -35,7 +35,7 @@ class Follower:
         self._numbers: dict[str, int] = {}
         self._opened = 0
         self._streams: dict[str, int] = {}
-        self._places: tuple[Catalog, Mapping[str, Mapping[str, Place]]] = (Catalog(), {})
+        self._places: tuple[Catalog, Mapping[str, Mapping[str, AttributeSlot]]] = (Catalog(), {})
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.refresh()
 
@@ -111,7 +111,7 @@ class Follower:
         return self._numbers[id]
 
     @property
-    def places(self) -> Mapping[str, Mapping[str, Place]]:
+    def places(self) -> Mapping[str, Mapping[str, AttributeSlot]]:
         """Where the attributes of every type sit."""
         types = self._state.types
         if self._places[0] is not types:

@@ -23,7 +23,7 @@ _EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DomainLocation:
     """How to reach a domain."""
 
     files: Files
@@ -46,7 +46,7 @@ class Place:
         return path
 
 
-def place_of(directory: Path, environ: Mapping[str, str]) -> Place:
+def place_of(directory: Path, environ: Mapping[str, str]) -> DomainLocation:
     """How to reach the domain in a directory."""
     files = Files(directory)
     config = Config.load(directory, environ)
@@ -56,7 +56,7 @@ def place_of(directory: Path, environ: Mapping[str, str]) -> Place:
     scheme = "https" if gateway.tls else "http"
     urls = _running(files) or [f"{scheme}://{shown}:{gateway.port + n}" for n in range(gateway.count)]
     broker = PrivateKey.load(files.broker_key).public.did
-    return Place(files, urls, broker, files.tls_certificate if gateway.tls else None)
+    return DomainLocation(files, urls, broker, files.tls_certificate if gateway.tls else None)
 
 
 def _running(files: Files) -> list[str]:

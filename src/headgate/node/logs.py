@@ -236,7 +236,7 @@ def kept(line: str) -> str:
 # -- where they come from -------------------------------------------------------------------------------------
 
 
-class Writer(logging.Handler):
+class LineWriter(logging.Handler):
     """Writes lines to a file handle; one that would have to be waited for, on a pipe that nobody reads, is lost."""
 
     def __init__(self, handle: int, *, wait: bool) -> None:
@@ -253,7 +253,7 @@ class Writer(logging.Handler):
 
 def start_logging(level: str, format: str, *, handle: int = 2, wait: bool = True) -> None:
     """Send everything that any part of this process logs or fails with to standard error, as lines."""
-    handler = Writer(handle, wait=wait)
+    handler = LineWriter(handle, wait=wait)
     handler.setFormatter(Lines(format))
     handler.addFilter(lambda record: record.name not in _OUR_TEMPLATES or record.msg not in _OF_CLIENTS)
     root = logging.getLogger()
@@ -290,7 +290,7 @@ CALLER: Final = "headgate.caller"
 """Where the application notes whose session a request has (`gateway.http.sessions`)."""
 
 
-class Access:
+class AccessLog:
     """An application whose requests are logged and counted by route template: no path, no query, no principal.
 
     It also tells the connection (`gateway.http.connection_limits`) once its client is known.

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from headgate.model.errors import RoleFailure
-from headgate.node.health import Facts, Status, health
+from headgate.node.health import NodeFacts, Status, health
 from headgate.node.peers import PeerStatus
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -220,7 +220,7 @@ class Metrics:
 
     # -- telling ----------------------------------------------------------------------------------------------
 
-    def observe(self, facts: Facts) -> None:
+    def observe(self, facts: NodeFacts) -> None:
         """Take in what the files say."""
         self._version.set(facts.ledger_version)
         self._decided.set(facts.decided_version)

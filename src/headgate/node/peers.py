@@ -20,7 +20,7 @@ from headgate.model.limits import MAX_PRESENTED
 from headgate.model.roles import Peer, RoleBook
 from headgate.model.values import micros, moment
 from headgate.pipeline.log.sqlite_files import changes, connect, failures, transaction
-from headgate.roles.certificates.remote_records import Counts, Identity, identity, mirrored
+from headgate.roles.certificates.remote_records import FollowCounts, Identity, identity, mirrored
 
 FILE: Final = "peers.db"
 FORMAT: Final = 1
@@ -37,7 +37,7 @@ CREATE TABLE questions (id TEXT PRIMARY KEY, peer TEXT NOT NULL, principal TEXT 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PeerQuestion:
     """A certificate of another domain's service, and who has shown it with which key."""
 
     id: str
@@ -58,7 +58,7 @@ class PeerStatus:
     seconds: float | None
     records: int
     unknown: int
-    counts: Counts
+    counts: FollowCounts
     trouble: str | None = None
 
 
@@ -86,7 +86,7 @@ class Peers:
 
     # -- signs of life ----------------------------------------------------------------------------------------
 
-    def hear(self, peer: Peer, at: datetime, counts: Counts) -> None:
+    def hear(self, peer: Peer, at: datetime, counts: FollowCounts) -> None:
         """A peer was heard; all that it said until then is in the ledger."""
         values = (*identity(peer), micros(at), counts.duplicated, counts.lost, counts.late)
         with self._lock, transaction(self._db, self.path) as db:
@@ -126,7 +126,7 @@ class Peers:
             found.append(
                 PeerStatus(
                     *(name, peer.service, peer.key, peer.bound, silent, len(states), unknown),
-                    Counts(*counts),
+                    FollowCounts(*counts),
                     troubles.get(name),
                 )
             )
@@ -134,7 +134,7 @@ class Peers:
 
     # -- questions --------------------------------------------------------------------------------------------
 
-    def ask(self, question: Question, now: datetime) -> None:
+    def ask(self, question: PeerQuestion, now: datetime) -> None:
         """Let the follower ask an issuer about a certificate."""
         with self._lock, transaction(self._db, self.path) as db:
             db.execute("DELETE FROM questions WHERE asked <= ?", (_worth(now),))
@@ -144,14 +144,14 @@ class Peers:
             said = (question.id, question.peer, question.principal, question.did, question.certificate)
             db.execute("INSERT INTO questions VALUES (?, ?, ?, ?, ?, ?, NULL)", (*said, micros(now)))
 
-    def asked(self, peer: str, now: datetime) -> list[Question]:
+    def asked(self, peer: str, now: datetime) -> list[PeerQuestion]:
         """The questions to a peer that wait, oldest first."""
         rows = self._rows(
             "SELECT id, peer, principal, did, certificate FROM questions "
             "WHERE peer = ? AND answer IS NULL AND asked > ? ORDER BY asked, id",
             *(peer, _worth(now)),
         )
-        return [Question(*row) for row in rows]
+        return [PeerQuestion(*row) for row in rows]
 
     def answer(self, id: str, said: str) -> None:
         """Answer a question, if whoever asked may still wait."""

@@ -66,7 +66,7 @@ log = Log("pipeline")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class QueryFailure:
     """Why a query ended: the code or the kind of the error, its words if they may be told, and whether it is final."""
 
     reason: str
@@ -74,13 +74,13 @@ class Failure:
     final: bool = False
 
 
-def failure(text: str, kind: str) -> Failure:
+def failure(text: str, kind: str) -> QueryFailure:
     """What can be said of the failure of a query, from the text that Spark has of it."""
     for _, words, code in _OURS.findall(text):
         if code in _FINAL:
-            return Failure(code, words, final=True)
+            return QueryFailure(code, words, final=True)
     found = _OURS.search(text)
-    return Failure(kind if found is None else found[3])
+    return QueryFailure(kind if found is None else found[3])
 
 
 class Keeper:

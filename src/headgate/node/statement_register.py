@@ -43,7 +43,7 @@ _LATE: Final = 120_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedStatement:
     """A statement of the service that has not ended."""
 
     id: str
@@ -64,7 +64,7 @@ class Heard:
     statement: str | None = None
 
 
-class Register:
+class StatementRegister:
     """The memory of one domain's service."""
 
     def __init__(self, path: Path) -> None:
@@ -88,7 +88,7 @@ class Register:
 
     # -- what was issued --------------------------------------------------------------------------------------
 
-    def issue(self, new: Collection[Issued], most: int, now: datetime) -> None:
+    def issue(self, new: Collection[IssuedStatement], most: int, now: datetime) -> None:
         """Record statements before they are handed out; refused past so many for one principal."""
         with self._lock, transaction(self._db, self.path) as db:
             db.execute("DELETE FROM issued WHERE until <= ?", (micros(now) - _LATE,))
@@ -102,14 +102,14 @@ class Register:
                 values = (one.id, one.kind, one.principal, one.subject, one.rule, micros(one.at), micros(one.until))
                 db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
-    def issued(self, principal: str | None, after: str, most: int) -> list[Issued]:
+    def issued(self, principal: str | None, after: str, most: int) -> list[IssuedStatement]:
         """Statements by id, after one: of a principal, or of all."""
         mine = "" if principal is None else "principal = ? AND "
         given = () if principal is None else (principal,)
         rows = self._rows(f"SELECT * FROM issued WHERE {mine}id > ? ORDER BY id LIMIT ?", *given, after, most)  # noqa: S608
         return [_issued(row) for row in rows]
 
-    def one(self, id: str) -> Issued | None:
+    def one(self, id: str) -> IssuedStatement | None:
         """A statement that was issued here and is remembered."""
         rows = self._rows("SELECT * FROM issued WHERE id = ?", id)
         return _issued(rows[0]) if rows else None
@@ -192,6 +192,6 @@ class Register:
         return str(rows[0][0]) if rows else None
 
 
-def _issued(row: tuple[Any, ...]) -> Issued:
+def _issued(row: tuple[Any, ...]) -> IssuedStatement:
     id, kind, principal, subject, rule, at, until = row
-    return Issued(id, kind, principal, subject, rule, moment(at), moment(until))
+    return IssuedStatement(id, kind, principal, subject, rule, moment(at), moment(until))

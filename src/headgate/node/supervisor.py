@@ -78,14 +78,14 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ManagedProcess:
     """A process to keep running."""
 
     name: str
     command: tuple[str, ...]
 
 
-class LogFile:
+class RotatingFile:
     """A file that lines are added to; when it is full it is put away, and the oldest is removed."""
 
     def __init__(self, path: Path, most: int = LOG_BYTES, kept: int = KEPT) -> None:
@@ -135,10 +135,10 @@ class Failures:
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (recent - 1))
 
 
-class Runner:
+class ProcessRunner:
     """One part: its process when it runs, and what is known of it when it does not."""
 
-    def __init__(self, part: Part, log: LogFile) -> None:
+    def __init__(self, part: ManagedProcess, log: RotatingFile) -> None:
         self.part = part
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
@@ -200,7 +200,7 @@ class Supervisor:
 
     def __init__(
         self,
-        parts: Iterable[Part],
+        parts: Iterable[ManagedProcess],
         logs: Path,
         tell: Callable[[Notice], None],
         *,
@@ -208,7 +208,7 @@ class Supervisor:
         all_ready: Callable[[], None] = lambda: None,
     ) -> None:
         logs.mkdir(mode=0o700, exist_ok=True)
-        self._runners = [Runner(part, LogFile(logs / f"{part.name}.log")) for part in parts]
+        self._runners = [ProcessRunner(part, RotatingFile(logs / f"{part.name}.log")) for part in parts]
         self._tell = tell
         self._clock = clock
         self._all_ready = all_ready
@@ -248,7 +248,7 @@ class Supervisor:
             self._all_ready()
         return 0
 
-    def _start(self, runner: Runner) -> None:
+    def _start(self, runner: ProcessRunner) -> None:
         process = runner.start(self._clock())
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
@@ -259,7 +259,7 @@ class Supervisor:
     def _listen(self, seconds: float) -> None:
         """Read what parts wrote, for at most so long."""
         for key, _ in self._pipes.select(seconds):
-            runner: Runner = key.data
+            runner: ProcessRunner = key.data
             try:
                 data = os.read(key.fd, _CHUNK)
             except OSError:
@@ -270,7 +270,7 @@ class Supervisor:
                 took = self._clock() - runner.began
                 self._tell(Notice(What.READY, runner.part.name, f"after {took:.1f} s"))
 
-    def _died(self, runner: Runner, code: int) -> int:
+    def _died(self, runner: ProcessRunner, code: int) -> int:
         """Decide what follows the end of a part: 0 to go on, or the status to leave with."""
         self._gather(runner)
         why = runner.said or _ending(code)
@@ -283,7 +283,7 @@ class Supervisor:
         runner.again = self._clock() + pause
         return 0
 
-    def _gather(self, runner: Runner) -> None:
+    def _gather(self, runner: ProcessRunner) -> None:
         """Read what a part wrote last, and leave nothing of it behind."""
         runner.kill()
         process = runner.process
@@ -321,7 +321,7 @@ class Supervisor:
         self._pipes.close()
 
 
-def _alive(runner: Runner) -> bool:
+def _alive(runner: ProcessRunner) -> bool:
     return runner.process is not None and runner.process.poll() is None
 
 

@@ -20,7 +20,7 @@ from headgate.node.config import Config, Files
 from headgate.node.domain import utc_now
 from headgate.node.gateway_identity import vouch
 from headgate.node.processes import Lock, listen
-from headgate.node.supervisor import Part
+from headgate.node.supervisor import ManagedProcess
 from headgate.pipeline.spark.jobs import Paths
 from headgate.pipeline.spark.session import check_java
 from headgate.trust.keys import PrivateKey
@@ -66,7 +66,7 @@ class Node:
         """Held while the node is up."""
         return Lock(self.files.data / PID, "the node")
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ManagedProcess]:
         """The processes of the node."""
         directory = str(self.files.directory.absolute())
         common = ["--parent", str(os.getpid())]
@@ -74,7 +74,7 @@ class Node:
             common += ["--set", f"{name}={value}"]
         python = (sys.executable, "-P", "-m")  # -P: what lies in the current directory is no module of ours
         gateways = [
-            Part(
+            ManagedProcess(
                 f"gateway-{number}",
                 (
                     *python,
@@ -90,9 +90,9 @@ class Node:
             for number, port in enumerate(self.ports, 1)
         ]
         return [
-            Part(PIPELINE, (*python, "headgate.node.pipeline_process", directory, *common)),
+            ManagedProcess(PIPELINE, (*python, "headgate.node.pipeline_process", directory, *common)),
             *gateways,
-            Part(FOLLOWER, (*python, "headgate.gateway.federation.process", directory, *common)),
+            ManagedProcess(FOLLOWER, (*python, "headgate.gateway.federation.process", directory, *common)),
         ]
 
     def write(self) -> None:

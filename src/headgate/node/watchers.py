@@ -20,9 +20,9 @@ from typing import Any, Final, TypeAlias
 
 from headgate.model.errors import TooBusy, TooMany
 from headgate.model.limits import MAX_WATCHED
-from headgate.model.roles import Reference, Watch
+from headgate.model.roles import RecordWatch, Reference
 from headgate.model.values import micros, moment
-from headgate.pipeline.log.sqlite_files import Connection, changes, connect, failures, transaction
+from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, transaction
 from headgate.roles.certificates.remote_records import Modified, Snapshot
 
 FILE: Final = "watchers.db"
@@ -72,7 +72,7 @@ class Watchers:
             return changes(self._db, self.path), self._writes
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self) -> Iterator[LockedConnection]:
         with self._lock, transaction(self._db, self.path) as db:
             self._writes += 1
             yield db
@@ -147,14 +147,14 @@ class Watchers:
             for table in tables:
                 db.execute(f"DELETE FROM {table} WHERE watcher = ? AND service = ?", pair)  # noqa: S608 - our own names
 
-    def keep(self, followed: Callable[[], Collection[Watch]]) -> None:
+    def keep(self, followed: Callable[[], Collection[RecordWatch]]) -> None:
         """Forget for good what the ledger says nobody follows.
 
         `followed` is asked while nobody else writes here, so that it sees all that was followed before.
         """
         with self._writing() as db:
             known = followed()
-            rows = [row for row in _announced(db) if Watch(row.pair[0], row.record) not in known]
+            rows = [row for row in _announced(db) if RecordWatch(row.pair[0], row.record) not in known]
             _delete(db, "announced", rows)
             _delete(db, "confirmed", rows)
 
@@ -194,7 +194,7 @@ class Watchers:
         with self._lock, failures(self.path):
             return {one for one in records if self._db.execute(ask, (*pair, one)).fetchone() is not None}
 
-    def _told(self, db: Connection, pair: Pair, record: Reference) -> bool | None:
+    def _told(self, db: LockedConnection, pair: Pair, record: Reference) -> bool | None:
         """What is announced of a record; of one that nobody announces it is that it is no more."""
         found = db.execute(
             "SELECT state FROM announced WHERE watcher = ? AND service = ? AND record = ?", (*pair, record)
@@ -210,12 +210,12 @@ class Watchers:
             return Snapshot(epoch, _number(db, pair), at, {record: _truth(state) for record, state in rows})
 
 
-def _announced(db: Connection) -> list[Row]:
+def _announced(db: LockedConnection) -> list[Row]:
     found = db.execute("SELECT watcher, service, record, state FROM announced").fetchall()
     return [Row((watcher, service), record, _truth(state)) for watcher, service, record, state in found]
 
 
-def _confirm(db: Connection, pair: Pair, records: Iterable[Reference], now: datetime) -> None:
+def _confirm(db: LockedConnection, pair: Pair, records: Iterable[Reference], now: datetime) -> None:
     """Remember what one follows; past MAX_WATCHED the oldest goes."""
     db.executemany(
         "INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", [(*pair, record, micros(now)) for record in records]
@@ -227,26 +227,26 @@ def _confirm(db: Connection, pair: Pair, records: Iterable[Reference], now: date
         _delete(db, "confirmed", [Row((pair[0], service), record, None) for service, record in rows])
 
 
-def _delete(db: Connection, table: str, rows: Iterable[Row]) -> None:
+def _delete(db: LockedConnection, table: str, rows: Iterable[Row]) -> None:
     db.executemany(
         f"DELETE FROM {table} WHERE watcher = ? AND service = ? AND record = ?",  # noqa: S608 - our own names
         [(*row.pair, row.record) for row in rows],
     )
 
 
-def _epoch(db: Connection) -> tuple[str, datetime]:
+def _epoch(db: LockedConnection) -> tuple[str, datetime]:
     found = db.execute("SELECT id, at FROM epoch").fetchone()
     if found is None:
         raise TooBusy("no gateway announces anything yet", remedy="ask again in a moment")
     return str(found[0]), moment(found[1])
 
 
-def _number(db: Connection, pair: Pair) -> int:
+def _number(db: LockedConnection, pair: Pair) -> int:
     found = db.execute("SELECT number FROM watchers WHERE watcher = ? AND service = ?", pair).fetchone()
     return 0 if found is None else int(found[0])
 
 
-def _put(db: Connection, rows: Iterable[Row]) -> None:
+def _put(db: LockedConnection, rows: Iterable[Row]) -> None:
     db.executemany(
         "INSERT OR REPLACE INTO announced VALUES (?, ?, ?, ?)",
         [(*row.pair, row.record, _column(row.state)) for row in rows],

@@ -34,7 +34,7 @@ from headgate.model.rights import Action
 from headgate.model.values import Kind, Value, brief, conform, kind_of
 from headgate.scenario.declared import Placed, placed
 from headgate.scenario.rules import read_attributes, where
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 from headgate.trust.guests import translated
 from headgate.trust.keys import PublicKey
 
@@ -53,7 +53,7 @@ ISSUING_KEYS: Final = ("id", "who", "delegate", *_AUTHORITY, "authority", "secon
 class Keys:
     """The key of every principal of a file."""
 
-    def __init__(self, top: Mapping[str, Node], administrator: str) -> None:
+    def __init__(self, top: Mapping[str, YamlNode], administrator: str) -> None:
         self.known: dict[str, str] = {}
         self.declared = OURSELVES in (top["principals"].mapping() if "principals" in top else ())
         """Is the domain's own principal declared, as any other?"""
@@ -64,7 +64,7 @@ class Keys:
         """The key of the domain itself."""
         self.known.setdefault(OURSELVES, self.own)
 
-    def read(self, node: Node) -> str:
+    def read(self, node: YamlNode) -> str:
         """The key of whoever is named, or the key itself."""
         if node.text() in self.known:
             return self.known[node.text()]
@@ -87,7 +87,7 @@ def coordinator(certificates: Iterable[Certificate], keys: Keys) -> str:
     return next(iter(first))
 
 
-def read_time(node: Node) -> datetime:
+def read_time(node: YamlNode) -> datetime:
     """A time on the scenario's clock: seconds, or ISO 8601 with a zone."""
     try:
         found = conform(Kind.TIMESTAMP, node.scalar())
@@ -101,14 +101,14 @@ def read_time(node: Node) -> datetime:
 # -- what a policy says of authority --------------------------------------------------------------------------
 
 
-def any_names(node: Node | None) -> bool:
+def any_names(node: YamlNode | None) -> bool:
     """May new names look like others, and mix scripts?"""
     if node is not None and node.data not in ("any", "distinct"):
         node.refuse(f"`{brief(node.plain())}` is neither `any` nor `distinct`")
     return node is not None and node.data == "any"
 
 
-def given(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
+def given(top: Mapping[str, YamlNode], keys: Keys) -> list[Placed]:
     """The changes that `coordinator`, `network`, `names`, `providers` and `issuing` ask for."""
     changes: list[Placed] = []
     if "coordinator" in top:
@@ -132,9 +132,9 @@ def given(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
     return changes
 
 
-def read_providers(node: Node, keys: Keys) -> list[tuple[Provider, Node]]:
+def read_providers(node: YamlNode, keys: Keys) -> list[tuple[Provider, YamlNode]]:
     """Identity providers: without a mapping our own, with one those whose members may be guests."""
-    found: list[tuple[Provider, Node]] = []
+    found: list[tuple[Provider, YamlNode]] = []
     for one in node.sequence():
         fields = one.fields(PROVIDER_KEYS, required=("name", "as"))
         mapping = _mapping(fields["mapping"]) if "mapping" in fields else None
@@ -147,7 +147,7 @@ def read_providers(node: Node, keys: Keys) -> list[tuple[Provider, Node]]:
     return found
 
 
-def _mapping(node: Node) -> tuple[AttributeMap, ...]:
+def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
     """Each attribute at home to one here, or to `{to: name, values: [[theirs, ours], ...]}`."""
     maps = []
     for name, inner in node.mapping().items():
@@ -163,7 +163,7 @@ def _mapping(node: Node) -> tuple[AttributeMap, ...]:
     return tuple(maps)
 
 
-def _pairs(node: Node) -> tuple[tuple[Value, Value], ...]:
+def _pairs(node: YamlNode) -> tuple[tuple[Value, Value], ...]:
     found = []
     for pair in node.sequence():
         if len(pair.sequence()) != 2:
@@ -173,7 +173,7 @@ def _pairs(node: Node) -> tuple[tuple[Value, Value], ...]:
     return tuple(found)
 
 
-def _value(node: Node) -> Value:
+def _value(node: YamlNode) -> Value:
     """A value of a subject attribute."""
     value = node.scalar()
     if value is None:
@@ -185,7 +185,7 @@ def _value(node: Node) -> Value:
         node.refuse(error.message, error.remedy)
 
 
-def _issuing(node: Node, keys: Keys) -> Issuing:
+def _issuing(node: YamlNode, keys: Keys) -> Issuing:
     fields = node.fields(ISSUING_KEYS, required=("id", "who", "seconds"))
     with placed(node.place):
         return Issuing(
@@ -200,7 +200,7 @@ def _issuing(node: Node, keys: Keys) -> Issuing:
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def read_certificates(node: Node | None, keys: Keys) -> dict[str, Certificate]:
+def read_certificates(node: YamlNode | None, keys: Keys) -> dict[str, Certificate]:
     """The certificates of a file, by id."""
     found: dict[str, Certificate] = {}
     for one in node.sequence() if node is not None else ():
@@ -211,7 +211,7 @@ def read_certificates(node: Node | None, keys: Keys) -> dict[str, Certificate]:
     return found
 
 
-def _certificate(node: Node, keys: Keys) -> Certificate:
+def _certificate(node: YamlNode, keys: Keys) -> Certificate:
     fields = node.fields(CERTIFICATE_KEYS, required=("id", "issuer", "subject"))
     freshness = fields["freshness"].integer() if "freshness" in fields else None
     if freshness is not None and not 0 < freshness <= MAX_FRESHNESS_SECONDS:
@@ -230,7 +230,7 @@ def _certificate(node: Node, keys: Keys) -> Certificate:
 
 
 def read_identities(
-    node: Node | None, keys: Keys, providers: Sequence[Provider], taken: Mapping[str, object]
+    node: YamlNode | None, keys: Keys, providers: Sequence[Provider], taken: Mapping[str, object]
 ) -> dict[str, Identity]:
     """The identity statements of a file, by id; a guest's follow the statements from home."""
     found: dict[str, Identity] = {}
@@ -260,7 +260,7 @@ def read_identities(
     return found
 
 
-def _home(node: Node, known: Mapping[str, Identity], providers: Sequence[Provider]) -> Identity:
+def _home(node: YamlNode, known: Mapping[str, Identity], providers: Sequence[Provider]) -> Identity:
     """The statement from home that a guest's is made of."""
     home = known.get(node.text())
     if home is None:
@@ -270,7 +270,7 @@ def _home(node: Node, known: Mapping[str, Identity], providers: Sequence[Provide
     return home
 
 
-def _check_guest(node: Node, guest: Identity, home: Identity) -> None:
+def _check_guest(node: YamlNode, guest: Identity, home: Identity) -> None:
     """Refuse what no provider would say of a guest (Guard IV.C)."""
     name = brief(home.id)
     ends, last = guest.validity.until, home.validity.until
@@ -289,11 +289,11 @@ def _translated(home: Identity, providers: Sequence[Provider]) -> dict[str, Valu
     return translated(home.attributes, mapping)
 
 
-def _attributes(node: Node | None) -> dict[str, Value]:
+def _attributes(node: YamlNode | None) -> dict[str, Value]:
     return {} if node is None else {name: _value(value) for name, value in node.mapping().items()}
 
 
-def _valid(node: Node | None) -> Validity:
+def _valid(node: YamlNode | None) -> Validity:
     if node is None:
         return Validity()
     fields = node.fields(("from", "until"))
@@ -305,7 +305,7 @@ def _valid(node: Node | None) -> Validity:
 # -- authority ------------------------------------------------------------------------------------------------
 
 
-def _authorities(node: Node, fields: Mapping[str, Node], keys: Keys) -> tuple[Authority, ...]:
+def _authorities(node: YamlNode, fields: Mapping[str, YamlNode], keys: Keys) -> tuple[Authority, ...]:
     """What a certificate gives: one authority beside its other keys, or a list of them."""
     if "authority" not in fields:
         return (_authority(node, {key: fields[key] for key in _AUTHORITY if key in fields}, keys),)
@@ -318,7 +318,7 @@ def _authorities(node: Node, fields: Mapping[str, Node], keys: Keys) -> tuple[Au
     return tuple(_authority(one, one.fields(_AUTHORITY), keys) for one in many)
 
 
-def _authority(node: Node, fields: Mapping[str, Node], keys: Keys) -> Authority:
+def _authority(node: YamlNode, fields: Mapping[str, YamlNode], keys: Keys) -> Authority:
     if ("type" in fields) == ("network" in fields):
         node.refuse(
             "authority is over a `type` or over a `network`", "name one of them; `*` for all that the issuer has"
@@ -344,13 +344,13 @@ def _authority(node: Node, fields: Mapping[str, Node], keys: Keys) -> Authority:
         )
 
 
-def read_condition(node: Node) -> Condition:
+def read_condition(node: YamlNode) -> Condition:
     """A condition, with its place if it is none."""
     with placed(node.place):
         return parse_condition(where(node))
 
 
-def _actions(node: Node, possible: frozenset[Action]) -> frozenset[Action]:
+def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
     """A word, words with `|` between them (as Capabilities writes them), a list of words, or `*`."""
     if node.data == _EVERY:
         return possible

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import assert_never
 
 from headgate.decide.rolebook import fit
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.lang.render_roles import render_membership, render_role
 from headgate.model.state import State
 from headgate.scenario.story import Claim, HoldingClaim, StateClaim
@@ -38,7 +38,7 @@ def _state(claim: StateClaim, state: State, at: datetime) -> bool | None:
     if claim.statement is not None:
         certificate = state.certificates.get(claim.statement)
         if certificate is not None:
-            return Standing(state).is_known(certificate, at)
+            return StatementState(state).is_known(certificate, at)
         return claim.statement in state.identities
     if claim.id in book.memberships:
         return book.memberships[claim.id].state

@@ -35,7 +35,7 @@ from headgate.model.values import Kind, Value, brief
 from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
 from headgate.scenario.rules import RuleIds, read_rules, where
-from headgate.scenario.yamlfile import Node, Place
+from headgate.scenario.yamlfile import SourcePlace, YamlNode
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
@@ -44,7 +44,7 @@ POLICY_KEYS: Final = (
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 
-Placed: TypeAlias = tuple[Change, Place]
+Placed: TypeAlias = tuple[Change, SourcePlace]
 """A change and where it is written."""
 
 _TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
@@ -52,7 +52,7 @@ _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
 @contextmanager
-def placed(place: Place) -> Iterator[None]:
+def placed(place: SourcePlace) -> Iterator[None]:
     """What is refused inside is wrong in the file, at this place, or where in it has been said already."""
     try:
         yield
@@ -65,13 +65,13 @@ def placed(place: Place) -> Iterator[None]:
         raise BadScenario(error.message, place=place.inside(error.place), remedy=error.remedy) from None
 
 
-def check_format(node: Node) -> None:
+def check_format(node: YamlNode) -> None:
     """Refuse a file of another version of the format."""
     if type(node.data) is not int or node.data != FORMAT:
         node.refuse(f"`{brief(node.plain())}` is not a format version", f"this Headgate reads `headgate: {FORMAT}`")
 
 
-def connect_open(node: Node | None, *, default: bool) -> bool:
+def connect_open(node: YamlNode | None, *, default: bool) -> bool:
     """May everyone connect whom no rule stops?"""
     if node is not None and node.data not in ("open", "closed"):
         node.refuse(f"`{brief(node.plain())}` is neither `open` nor `closed`")
@@ -79,7 +79,7 @@ def connect_open(node: Node | None, *, default: bool) -> bool:
 
 
 def declared(
-    top: Mapping[str, Node], registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
+    top: Mapping[str, YamlNode], registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
 ) -> list[Placed]:
     """Everything that a policy declares, and last its rules."""
     changes: list[Placed] = [
@@ -125,7 +125,7 @@ def _culprit(before: State, batch: Batch, functions: Mapping[str, PredicateFunct
     return low
 
 
-def _principals(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]:
+def _principals(top: Mapping[str, YamlNode], administrator: str) -> Iterator[Placed]:
     for name, node in _section(top, "principals"):
         fields = {} if node.data is None else node.fields(("attributes", "key", "policy_rule"))
         attributes: dict[str, Value] = {}
@@ -143,7 +143,7 @@ def _principals(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]
             yield SetPolicyRule(name, rule), fields["policy_rule"].place
 
 
-def _groups(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]:
+def _groups(top: Mapping[str, YamlNode], administrator: str) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in _section(top, "groups"):
         yield DeclareGroup(name, is_open(name)), node.place
@@ -153,7 +153,7 @@ def _groups(top: Mapping[str, Node], administrator: str) -> Iterator[Placed]:
             yield AddMember(name, member.text(), member.text() not in named), member.place
 
 
-def _relations(top: Mapping[str, Node]) -> Iterator[Placed]:
+def _relations(top: Mapping[str, YamlNode]) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in _section(top, "relations"):
         yield DeclareRelation(name, is_open(name)), node.place
@@ -161,7 +161,7 @@ def _relations(top: Mapping[str, Node]) -> Iterator[Placed]:
             yield AddRow(name, tuple(value.scalar() for value in row.sequence())), row.place
 
 
-def _open(top: Mapping[str, Node]) -> Callable[[str], bool]:
+def _open(top: Mapping[str, YamlNode]) -> Callable[[str], bool]:
     known = {name for key in ("groups", "relations") for name, _ in _section(top, key)}
     names = set()
     for node in top["open"].sequence() if "open" in top else ():
@@ -171,12 +171,12 @@ def _open(top: Mapping[str, Node]) -> Callable[[str], bool]:
     return names.__contains__
 
 
-def _types(top: Mapping[str, Node]) -> Iterator[Placed]:
+def _types(top: Mapping[str, YamlNode]) -> Iterator[Placed]:
     for name, node in _section(top, "types"):
         yield read_type(name, node), node.place
 
 
-def read_type(name: str, node: Node) -> DeclareType:
+def read_type(name: str, node: YamlNode) -> DeclareType:
     """A type as it is written under its name."""
     fields = node.fields(("owner", "extends", "attributes", "key"), required=("owner",))
     attributes = {}
@@ -190,12 +190,12 @@ def read_type(name: str, node: Node) -> DeclareType:
         return DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key))
 
 
-def _section(top: Mapping[str, Node], key: str) -> list[tuple[str, Node]]:
+def _section(top: Mapping[str, YamlNode], key: str) -> list[tuple[str, YamlNode]]:
     return list(top[key].mapping().items()) if key in top else []
 
 
 def read_predicates(
-    node: Node | None, beside: Path, within: Path, allowed: Allowed
+    node: YamlNode | None, beside: Path, within: Path, allowed: Allowed
 ) -> tuple[tuple[RegisterPredicate, ...], Mapping[str, PredicateFunction]]:
     """The generic predicates of a file, from the modules beside it; those that may not run are known by name alone."""
     registered = []

@@ -33,7 +33,7 @@ from headgate.pipeline.spark.faults import POINTS
 from headgate.pipeline.spark.jobs import Paths
 from headgate.roles.records.book import Book
 from headgate.roles.requests.transition import transition
-from headgate.scenario.play import Got, Outcome, play
+from headgate.scenario.play import Got, ScenarioOutcome, play
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 
 _STRUCK = "struck at `"
@@ -176,12 +176,12 @@ class SparkWorld:
         self.domain.close()
 
 
-def run_decide(scenario: Scenario) -> Outcome:
+def run_decide(scenario: Scenario) -> ScenarioOutcome:
     """A scenario on the reference decision."""
     return play(scenario, DecideWorld(scenario))
 
 
-def run_spark(scenario: Scenario, session: Any, seed: int) -> Outcome:
+def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
     """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
     with _directory() as directory:
         choice = random.Random(f"{seed}:{scenario.file.name}")  # noqa: S311

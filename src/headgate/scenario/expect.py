@@ -14,14 +14,14 @@ from headgate.model.errors import TypeMismatch
 from headgate.model.types import Catalog
 from headgate.model.values import brief, conform
 from headgate.roles.requests.audit import TYPES
-from headgate.scenario.steps import Names, read_reason
+from headgate.scenario.steps import StepNames, read_reason
 from headgate.scenario.story import Expect, Expected
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 
-def read_expect(node: Node | None, names: Names) -> Expect:
+def read_expect(node: YamlNode | None, names: StepNames) -> Expect:
     """The `expect` of a file; without one, nothing is delivered and nothing refused."""
     if node is None:
         return Expect()
@@ -43,7 +43,7 @@ def read_expect(node: Node | None, names: Names) -> Expect:
     return Expect(deliveries, rejected, versions)
 
 
-def _type_of(id: str, names: Names) -> str | None:
+def _type_of(id: str, names: StepNames) -> str | None:
     """The type of an event of the file: one that a step publishes, or what an audited role makes of a credential."""
     made = _AUDITED.fullmatch(id)
     if id not in names.events and made is not None and made[2] in names.asked:
@@ -51,7 +51,7 @@ def _type_of(id: str, names: Names) -> str | None:
     return names.events.get(id)
 
 
-def _event(id: str, node: Node, names: Names) -> str:
+def _event(id: str, node: YamlNode, names: StepNames) -> str:
     if _type_of(id, names) is None:
         remedy = "its id is that of a `publish` step"
         if _AUDITED.fullmatch(id):
@@ -62,7 +62,7 @@ def _event(id: str, node: Node, names: Names) -> str:
     return id
 
 
-def _expected(node: Node, names: Names) -> Expected:
+def _expected(node: YamlNode, names: StepNames) -> Expected:
     """A bare id, or one id with the whole view."""
     if not isinstance(node.data, dict):
         return Expected(_event(node.text(), node, names))
@@ -73,7 +73,7 @@ def _expected(node: Node, names: Names) -> Expected:
     return Expected(_event(id, view, names), _view(view, _type_of(id, names) or "", names.types))
 
 
-def _view(node: Node, type_name: str, types: Catalog) -> Mapping[str, object]:
+def _view(node: YamlNode, type_name: str, types: Catalog) -> Mapping[str, object]:
     found: dict[str, object] = {}
     if type_name not in types:
         return {name: value.plain() for name, value in node.mapping().items()}

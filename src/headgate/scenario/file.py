@@ -30,12 +30,12 @@ from headgate.scenario.declared import (
 from headgate.scenario.expect import read_expect
 from headgate.scenario.fitting import check_fit
 from headgate.scenario.peers import read_peers
-from headgate.scenario.register import Register
+from headgate.scenario.register import StoryRegister
 from headgate.scenario.roles import ROLE_KEYS, read_roles, warnings
 from headgate.scenario.rules import RuleIds
 from headgate.scenario.steps import read_steps
 from headgate.scenario.story import ADMINISTRATOR, Scenario
-from headgate.scenario.yamlfile import Node, load_yaml
+from headgate.scenario.yamlfile import YamlNode, load_yaml
 
 _KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect")
 
@@ -64,21 +64,23 @@ def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
     return Scenario(path, title, policy, steps, expect, targets, functions, notes)
 
 
-def _values(top: Mapping[str, Node], state: State) -> Iterator[str]:
+def _values(top: Mapping[str, YamlNode], state: State) -> Iterator[str]:
     """The members of groups that count as values though a principal was perhaps meant."""
     for group, member in doubtful_values(state):
         place = top["groups"].mapping()[group].place
         yield f"{place}: `{member}` in `{group}` is no principal; it counts as a value"
 
 
-def _register(top: Mapping[str, Node], keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> Register:
+def _register(
+    top: Mapping[str, YamlNode], keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]
+) -> StoryRegister:
     """The statements of the file."""
     providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
-    return Register(keys, certificates, read_identities(top.get("identities"), keys, providers, certificates))
+    return StoryRegister(keys, certificates, read_identities(top.get("identities"), keys, providers, certificates))
 
 
 def _first(
-    top: Mapping[str, Node], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
+    top: Mapping[str, YamlNode], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
 ) -> list[Placed]:
     """The changes that make version 1."""
     changes: list[Placed] = []

@@ -18,10 +18,10 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, is_pattern
 from headgate.model.values import brief, conform
 from headgate.scenario.declared import placed
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 
-def check_fit(node: Node, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:
+def check_fit(node: YamlNode, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:
     """Refuse certificates that do not fit; `types` are all that the file ever declares."""
     for written, one in zip(node.sequence(), certificates, strict=True):
         fields = written.mapping()
@@ -31,7 +31,7 @@ def check_fit(node: Node, certificates: Iterable[Certificate], types: Catalog, s
                 _check(inner, authority, types, state)
 
 
-def _check(node: Node, authority: TypeAuthority, types: Catalog, state: State) -> None:
+def _check(node: YamlNode, authority: TypeAuthority, types: Catalog, state: State) -> None:
     fields, name = node.mapping(), authority.type
     if name not in types:
         fields["type"].refuse(

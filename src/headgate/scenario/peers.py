@@ -18,15 +18,15 @@ from headgate.model.roles import Peer, Reference, reference
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.scenario.declared import Placed
-from headgate.scenario.register import Register
+from headgate.scenario.register import StoryRegister
 from headgate.scenario.story import ADMINISTRATOR, OtherStep
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 _ALL_THE_TIME: Final = datetime(9000, 1, 1, tzinfo=UTC)
 """When a service was last heard that is heard without a pause."""
 
 
-def read_peers(top: Mapping[str, Node]) -> list[Placed]:
+def read_peers(top: Mapping[str, YamlNode]) -> list[Placed]:
     """The changes that `peers` asks for."""
     changes: list[Placed] = []
     for name, node in top["peers"].mapping().items() if "peers" in top else ():
@@ -40,7 +40,7 @@ class PeerSteps:
     """What services of other domains do in a story."""
 
     state: State
-    register: Register
+    register: StoryRegister
     given: dict[str, MirrorRole] = field(default_factory=dict)
     """The roles that they have given, by id."""
     _states: dict[str, dict[Reference, bool]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class PeerSteps:
             self._states.setdefault(made.peer, {})[made.remote] = True
         return made
 
-    def revoke(self, node: Node, id: str, *, keep: bool) -> OtherStep:
+    def revoke(self, node: YamlNode, id: str, *, keep: bool) -> OtherStep:
         """Such a service revokes what it gave; that is known when it is heard."""
         one = self.given[id]
         if keep:
@@ -68,7 +68,7 @@ class PeerSteps:
         told = {} if one.peer in self.register.silent else {one.remote: False}
         return self._step(node, (self._message(one.peer, told),) if told else (), f"revoke `{id}`")
 
-    def silent(self, node: Node, *, keep: bool) -> OtherStep:
+    def silent(self, node: YamlNode, *, keep: bool) -> OtherStep:
         """Such a service is not heard any more."""
         peer = self._peer(node)
         since, _ = self.register.silent.get(peer.name, (self.register.clock, None))
@@ -76,7 +76,7 @@ class PeerSteps:
             self.register.silent[peer.name] = since, since + timedelta(seconds=peer.bound)
         return self._step(node, (SetPeer(replace(peer, heard=since)),), f"silent `{peer.name}`")
 
-    def heard(self, node: Node, *, keep: bool) -> OtherStep:
+    def heard(self, node: YamlNode, *, keep: bool) -> OtherStep:
         """Such a service is heard again, and says all that it has to say."""
         peer = self._peer(node)
         if keep:
@@ -88,10 +88,10 @@ class PeerSteps:
         self._messages += 1
         return HearPeer(peer, self._messages, dict(states), self.register.clock)
 
-    def _step(self, node: Node, changes: tuple[Change, ...], words: str) -> OtherStep:
+    def _step(self, node: YamlNode, changes: tuple[Change, ...], words: str) -> OtherStep:
         return OtherStep(node.place, ADMINISTRATOR, changes, words)
 
-    def _peer(self, node: Node) -> Peer:
+    def _peer(self, node: YamlNode) -> Peer:
         found = self.state.roles.peers.get(node.text())
         if found is None:
             node.refuse(f"no service of another domain `{brief(node.data)}`", "declare it in `peers`")

@@ -1,7 +1,7 @@
 """Playing a scenario: the steps in order, on whichever world carries them out.
 
-Guarantees: both engines are put through the same steps by the same code; what an engine does is in its `World`. A step
-that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for
+Guarantees: both engines are put through the same steps by the same code; what an engine does is in its `ScenarioWorld`.
+A step that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for
 becomes a complaint that names its file and line.
 """
 
@@ -60,7 +60,7 @@ class Got:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScenarioOutcome:
     """What came of a scenario on one engine.
 
     `deliveries` are by subscription id; an id used again holds what each of its subscriptions received, one after the
@@ -74,7 +74,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
 
-class World(Protocol):
+class ScenarioWorld(Protocol):
     """What carries out the steps."""
 
     now: datetime
@@ -102,9 +102,9 @@ class World(Protocol):
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
 
-def play(scenario: Scenario, world: World) -> Outcome:
+def play(scenario: Scenario, world: ScenarioWorld) -> ScenarioOutcome:
     """What comes of a scenario in a world."""
-    outcome = Outcome(notes=list(scenario.notes))
+    outcome = ScenarioOutcome(notes=list(scenario.notes))
     world.commit(scenario.policy)
     for step in scenario.steps:
         _play(step, world, scenario, outcome)
@@ -112,7 +112,7 @@ def play(scenario: Scenario, world: World) -> Outcome:
     return outcome
 
 
-def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> None:
+def _play(step: Step, world: ScenarioWorld, scenario: Scenario, outcome: ScenarioOutcome) -> None:
     match step:
         case PublishStep():
             refusal = _try(step, world, outcome, scenario)
@@ -144,7 +144,7 @@ def _play(step: Step, world: World, scenario: Scenario, outcome: Outcome) -> Non
             assert_never(step)
 
 
-def _advance(step: AdvanceStep, world: World, scenario: Scenario) -> None:
+def _advance(step: AdvanceStep, world: ScenarioWorld, scenario: Scenario) -> None:
     """Move the clock: a version at each time at which something declared ends, or the clock takes a role."""
     at = step.since
     for _ in range(MAX_MOMENTS):
@@ -171,7 +171,9 @@ def _turns(state: State, batch: Batch, scenario: Scenario) -> bool:
     return (after.memberships, after.elections) != (state.roles.memberships, state.roles.elections)
 
 
-def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome, scenario: Scenario) -> HeadgateError | None:
+def _try(
+    step: CommitStep | PublishStep, world: ScenarioWorld, outcome: ScenarioOutcome, scenario: Scenario
+) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
         _check_connected(step, world.state())
@@ -190,7 +192,7 @@ def _try(step: CommitStep | PublishStep, world: World, outcome: Outcome, scenari
     return None
 
 
-def _commit(world: World, batch: Batch) -> None:
+def _commit(world: ScenarioWorld, batch: Batch) -> None:
     """Commit a batch; what it makes of audited roles is published."""
     before = world.state()
     world.commit(batch)
@@ -200,7 +202,7 @@ def _commit(world: World, batch: Batch) -> None:
     _audit(world, [one.draft(after.administrator) for one in found])
 
 
-def _audit(world: World, drafts: list[Draft]) -> None:
+def _audit(world: ScenarioWorld, drafts: list[Draft]) -> None:
     for draft in drafts:
         world.publish(draft, AUDIT_STREAM, world.now)
 
@@ -218,7 +220,7 @@ def _check_may_connect(state: State, principal: str) -> None:
         )
 
 
-def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: Outcome) -> None:
+def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: ScenarioOutcome) -> None:
     """A change that was refused is a difference, unless `expect.rejected` says so of what it has the id of.
 
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id

@@ -36,7 +36,7 @@ from headgate.scenario.declared import (
     read_predicates,
 )
 from headgate.scenario.rules import LastingIds
-from headgate.scenario.yamlfile import Node, Place, Scalar, load_yaml
+from headgate.scenario.yamlfile import Scalar, SourcePlace, YamlNode, load_yaml
 
 MAX_FILES: Final = 1_000
 """Files of one policy directory."""
@@ -57,7 +57,7 @@ class Desired:
     state: State
     predicates: tuple[tuple[RegisterPredicate, Path], ...] = ()
     """Each with the directory that its module stands in."""
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, SourcePlace] = field(default_factory=dict)
     """Where each type is written."""
     functions: Mapping[str, PredicateFunction] = field(default_factory=dict)
     """The predicates, which rolefiles may call."""
@@ -116,7 +116,7 @@ def plan_policy(now: State, desired: Desired) -> Plan:
         raise error.at(str(desired.directory)) from None
 
 
-def _check_growth(old: EventType, new: EventType, place: Place) -> None:
+def _check_growth(old: EventType, new: EventType, place: SourcePlace) -> None:
     """Refuse a type that is not what it was, and more."""
     for what, was, is_ in (
         ("owner", old.owner, new.owner),
@@ -166,9 +166,9 @@ def _files(directory: Path) -> list[Path]:
     return files
 
 
-def _merged(tops: list[dict[str, Node]]) -> dict[str, Node]:
+def _merged(tops: list[dict[str, YamlNode]]) -> dict[str, YamlNode]:
     """The files as one."""
-    found: dict[str, Node] = {}
+    found: dict[str, YamlNode] = {}
     for top in tops:
         for key, node in top.items():
             if key in _NAMED:
@@ -184,17 +184,17 @@ def _merged(tops: list[dict[str, Node]]) -> dict[str, Node]:
     return found
 
 
-def _joined(key: str, one: Node, other: Node) -> Node:
+def _joined(key: str, one: YamlNode, other: YamlNode) -> YamlNode:
     """Two mappings as one; a name in both is refused with both places."""
     names = one.mapping()
     for name, node in other.mapping().items():
         if name in names:
             node.refuse(f"`{brief(name)}` is declared twice in `{key}`", f"it is in {names[name].place} already")
-    return replace(one, data=dict[Scalar, Node]([*names.items(), *other.mapping().items()]))
+    return replace(one, data=dict[Scalar, YamlNode]([*names.items(), *other.mapping().items()]))
 
 
-def _check_rule_ids(policy: Node | None) -> None:
-    seen: dict[object, Place] = {}
+def _check_rule_ids(policy: YamlNode | None) -> None:
+    seen: dict[object, SourcePlace] = {}
     for rule in policy.sequence() if policy is not None else ():
         id = rule.mapping().get("id")
         if id is not None:

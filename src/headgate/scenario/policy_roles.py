@@ -22,7 +22,7 @@ from headgate.model.types import check_name
 from headgate.scenario.authority import Keys
 from headgate.scenario.declared import Placed, applied, placed
 from headgate.scenario.roles import ROLE_KEYS, parsed, read_roles
-from headgate.scenario.yamlfile import Node, Place
+from headgate.scenario.yamlfile import SourcePlace, YamlNode
 
 KEYS: Final = (*ROLE_KEYS, "peers")
 """The keys about roles."""
@@ -36,12 +36,12 @@ _BOUND: Final = 30
 T = TypeVar("T")
 
 
-def role_changes(top: Mapping[str, Node], files: Sequence[Path], keys: Keys) -> list[Placed]:
+def role_changes(top: Mapping[str, YamlNode], files: Sequence[Path], keys: Keys) -> list[Placed]:
     """Peers, representatives and rolefiles; the event policy follows when they are there (`with_events`)."""
     changes = [*_peers(top, keys), *read_roles({key: node for key, node in top.items() if key != "events"})]
     known = {change.service: place for change, place in changes if isinstance(change, SetRolefile)}
     for path in (one for one in files if one.suffix == ROLEFILE):
-        place = Place(str(path), 1)
+        place = SourcePlace(str(path), 1)
         if path.stem in known:
             message = f"`{path.stem}` has two rolefiles"
             raise BadScenario(message, place=str(place), remedy=f"the other is in {known[path.stem]}")
@@ -52,13 +52,13 @@ def role_changes(top: Mapping[str, Node], files: Sequence[Path], keys: Keys) -> 
     return changes
 
 
-def with_events(state: State, tops: Sequence[tuple[Path, Mapping[str, Node]]], files: Sequence[Path]) -> State:
+def with_events(state: State, tops: Sequence[tuple[Path, Mapping[str, YamlNode]]], files: Sequence[Path]) -> State:
     """The state with the event policy of all files."""
-    said: list[tuple[Path, EventPolicy, Place]] = []
+    said: list[tuple[Path, EventPolicy, SourcePlace]] = []
     for path, top in tops:
         if "events" in top:
             said.append((path, parsed(top["events"], parse_event_policy), top["events"].place))
-    said += [(one, _read(one, parse_event_policy), Place(str(one), 1)) for one in files if one.suffix == EVENTS]
+    said += [(one, _read(one, parse_event_policy), SourcePlace(str(one), 1)) for one in files if one.suffix == EVENTS]
     entries: list[EventEntry] = []
     for _, policy, place in sorted(said, key=lambda one: one[0]):
         entries += policy.entries
@@ -84,7 +84,7 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         raise error.at(str(path)) from None
 
 
-def _peers(top: Mapping[str, Node], keys: Keys) -> list[Placed]:
+def _peers(top: Mapping[str, YamlNode], keys: Keys) -> list[Placed]:
     changes: list[Placed] = []
     for name, node in top["peers"].mapping().items() if "peers" in top else ():
         fields = node.fields(("key", "service", "url", "bound"), required=("key",))

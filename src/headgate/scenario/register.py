@@ -14,11 +14,11 @@ from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import Change, Identify, Present, Revoke
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.scenario.authority import Keys, read_time
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 
 @dataclass(slots=True)
-class Register:
+class StoryRegister:
     """What is declared, and how far the story has come by its own clock."""
 
     keys: Keys
@@ -35,14 +35,14 @@ class Register:
         """Is it the id of a statement?"""
         return id in self.certificates or id in self.identities
 
-    def find(self, node: Node) -> Certificate | Identity:
+    def find(self, node: YamlNode) -> Certificate | Identity:
         """The statement that is named."""
         found = self.certificates.get(node.text()) or self.identities.get(node.text())
         if found is None:
             node.refuse(f"no statement `{brief(node.data)}`", "declare it in `certificates` or `identities`")
         return found
 
-    def shown(self, principal: str, nodes: Sequence[Node]) -> tuple[Change, ...]:
+    def shown(self, principal: str, nodes: Sequence[YamlNode]) -> tuple[Change, ...]:
         """The changes by which a principal shows statements now: its certificates, and then who it is."""
         found = [self.find(node) for node in nodes]
         certificates = tuple(one for one in found if isinstance(one, Certificate))
@@ -50,12 +50,12 @@ class Register:
         changes += [Identify(principal, one, self.clock) for one in found if isinstance(one, Identity)]
         return tuple(changes)
 
-    def revoked(self, node: Node, *, keep: bool = True) -> Revoke:
+    def revoked(self, node: YamlNode, *, keep: bool = True) -> Revoke:
         """The issuer's next list, with this statement on it; without `keep` it is as if it had never been."""
         one = self.find(node)
         return self._listed(one.issuer, frozenset({one.id}), keep)
 
-    def heard(self, node: Node, *, keep: bool = True) -> Revoke:
+    def heard(self, node: YamlNode, *, keep: bool = True) -> Revoke:
         """The issuer's list as it was: a sign of life."""
         issuer = self.keys.read(node)
         known = self.lists.get(issuer)
@@ -74,7 +74,7 @@ class Register:
             self.lists[issuer] = made
         return Revoke(made, self.clock)
 
-    def advance(self, node: Node) -> tuple[datetime, ...]:
+    def advance(self, node: YamlNode) -> tuple[datetime, ...]:
         """Move the clock, or leave it where it is; the distinct times on the way at which something declared ends."""
         to = read_time(node)
         if to < self.clock:

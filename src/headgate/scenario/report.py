@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
-from headgate.pipeline.spark.failures import Failure
-from headgate.scenario.play import AUDIT_STREAM, Got, Outcome
+from headgate.pipeline.spark.failures import EngineFailure
+from headgate.scenario.play import AUDIT_STREAM, Got, ScenarioOutcome
 from headgate.scenario.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class EngineResult:
     """A scenario on one engine: what came of it, and where that is not what must come of it.
 
     `failures` are those of the engine, one for each try that it did not finish. If it finished none, nothing is known
@@ -28,10 +28,10 @@ class Result:
 
     scenario: Scenario
     engine: str
-    outcome: Outcome
+    outcome: ScenarioOutcome
     differences: Sequence[str] = ()
     seconds: float = 0.0
-    failures: Sequence[Failure] = ()
+    failures: Sequence[EngineFailure] = ()
     finished: bool = True
 
     @property
@@ -40,12 +40,12 @@ class Result:
         return self.finished and not self.differences
 
     @property
-    def error(self) -> Failure | None:
+    def error(self) -> EngineFailure | None:
         """Why the engine did not finish, if it did not."""
         return None if self.finished else self.failures[-1]
 
 
-def judge(scenario: Scenario, outcome: Outcome) -> list[str]:
+def judge(scenario: Scenario, outcome: ScenarioOutcome) -> list[str]:
     """Every difference between an outcome and what the file expects."""
     found = list(outcome.complaints)
     expect = scenario.expect
@@ -62,7 +62,7 @@ def judge(scenario: Scenario, outcome: Outcome) -> list[str]:
     return found
 
 
-def _refusals(scenario: Scenario, outcome: Outcome) -> Iterable[str]:
+def _refusals(scenario: Scenario, outcome: ScenarioOutcome) -> Iterable[str]:
     events = {step.draft.id for step in scenario.steps if isinstance(step, PublishStep)}
     shown = {id for step in scenario.steps if isinstance(step, ConnectStep) for id in step.shown}
     asked = {step.id for step in scenario.steps if isinstance(step, RoleStep)}
@@ -110,7 +110,7 @@ def _views(where: str, expected: Mapping[str, object], got: Mapping[str, Value])
             yield f"{where}: `{name}` is {_value(got[name])}, expected {_value(expected.get(name))}"
 
 
-def disagreements(reference: Outcome, other: Outcome) -> list[str]:
+def disagreements(reference: ScenarioOutcome, other: ScenarioOutcome) -> list[str]:
     """Every difference between what the two engines made of a scenario."""
     found = []
     if reference.rejected != other.rejected:
@@ -129,7 +129,7 @@ def disagreements(reference: Outcome, other: Outcome) -> list[str]:
     return found
 
 
-def as_json(result: Result, trace: str | None = None) -> str:
+def as_json(result: EngineResult, trace: str | None = None) -> str:
     """One line of JSON for a scenario on an engine; `trace` names the file that holds what the engine said, if any."""
     outcome = result.outcome
     failed = {

@@ -34,10 +34,10 @@ from headgate.roles.rolefiles.arguments import with_times
 from headgate.roles.rolefiles.types import infer
 from headgate.scenario.authority import read_time
 from headgate.scenario.peers import PeerSteps
-from headgate.scenario.register import Register
+from headgate.scenario.register import StoryRegister
 from headgate.scenario.roles import parsed
 from headgate.scenario.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 GRANT_KEYS: Final = ("id", "service", "role", "args", "to", "instance", "until", "appointment")
 ENTER_KEYS: Final = ("id", "service", "role", "args", "as", "with", "instance", "origin")
@@ -60,8 +60,8 @@ class RoleSteps:
     """Reads steps about roles; `finish` when all are read."""
 
     state: State
-    register: Register
-    principal: Callable[[Node], str]
+    register: StoryRegister
+    principal: Callable[[YamlNode], str]
     peers: PeerSteps
     denying: bool = False
     rolefiles: dict[str, Rolefile] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class RoleSteps:
     """The ids of memberships and elections that steps declare."""
     asked: set[str] = field(default_factory=set)
     """The ids of all that is asked for, also where it must be denied; events about audited roles have these."""
-    _named: list[tuple[Node, str]] = field(default_factory=list)
-    _meant: list[tuple[Node, RoleRef]] = field(default_factory=list)
+    _named: list[tuple[YamlNode, str]] = field(default_factory=list)
+    _meant: list[tuple[YamlNode, RoleRef]] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
     """Text that was given as an argument."""
     _nameless: int = 0
@@ -95,7 +95,7 @@ class RoleSteps:
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def change(self, node: Node) -> tuple[RolefileText, ...]:
+    def change(self, node: YamlNode) -> tuple[RolefileText, ...]:
         """Other rolefiles."""
         found: list[RolefileText] = []
         for service, inner in node.mapping().items():
@@ -105,7 +105,7 @@ class RoleSteps:
             found.append(RolefileText(inner.place, service, text))
         return tuple(found)
 
-    def grant(self, node: Node) -> RoleStep:
+    def grant(self, node: YamlNode) -> RoleStep:
         """A service gives a role for its own reasons."""
         fields = node.fields(GRANT_KEYS, ("service", "role", "to"))
         id = self._declare(fields)
@@ -127,7 +127,7 @@ class RoleSteps:
         )
         return RoleStep(node.place, request, f"grant `{id}`", id=id)
 
-    def _mirror(self, node: Node, fields: Mapping[str, Node], id: str, args: tuple[Argument, ...]) -> RoleStep:
+    def _mirror(self, node: YamlNode, fields: Mapping[str, YamlNode], id: str, args: tuple[Argument, ...]) -> RoleStep:
         """A service of another domain gives a role, which is known here by its word."""
         for key in fields.keys() & {"until", "appointment"}:
             fields[key].refuse(f"`{key}` is for services of this domain", "leave it out, and revoke the role")
@@ -137,7 +137,7 @@ class RoleSteps:
         )
         return RoleStep(node.place, self.peers.grant(asked, keep=not self.denying), f"grant `{id}`", id=id)
 
-    def enter(self, node: Node) -> RoleStep:
+    def enter(self, node: YamlNode) -> RoleStep:
         """A client asks to enter a role."""
         fields = node.fields(ENTER_KEYS, ("service", "role", "as"))
         id, who = self._declare(fields), self.principal(fields["as"])
@@ -155,7 +155,7 @@ class RoleSteps:
         )
         return RoleStep(node.place, request, f"enter `{id}`", who, id)
 
-    def elect(self, node: Node) -> RoleStep:
+    def elect(self, node: YamlNode) -> RoleStep:
         """A client elects whoever has the required roles."""
         fields = node.fields(ELECT_KEYS, ("service", "role", "as"))
         id, who = self._declare(fields), self.principal(fields["as"])
@@ -175,14 +175,14 @@ class RoleSteps:
         )
         return RoleStep(node.place, request, f"elect `{id}`", who, id)
 
-    def pass_on(self, node: Node) -> RoleStep:
+    def pass_on(self, node: YamlNode) -> RoleStep:
         """The right to revoke an election goes to another in the elector's role, too."""
         fields = node.fields(("id", "as", "to"), required=("id", "as", "to"))
         id, who, to = fields["id"].name(), self.principal(fields["as"]), self.principal(fields["to"])
         self._name(fields["id"])
         return RoleStep(node.place, PassRevocation(id, who, to), f"pass `{id}`", who, id)
 
-    def revoke(self, node: Node) -> RoleStep | OtherStep:
+    def revoke(self, node: YamlNode) -> RoleStep | OtherStep:
         """A membership or an election ends; or a role is revoked by whoever holds the revoker's role."""
         fields = node.fields(REVOKE_KEYS)
         if not fields:
@@ -201,11 +201,11 @@ class RoleSteps:
             return self.peers.revoke(node, id, keep=not self.denying)
         return RoleStep(node.place, EndCredential(id, by), f"revoke `{id}`", by, id)
 
-    def reinstate(self, node: Node) -> RoleStep:
+    def reinstate(self, node: YamlNode) -> RoleStep:
         """A role that was revoked by role may be entered again."""
         return self._by_role(node, "as", ReinstateRole)
 
-    def _by_role(self, node: Node, who: str, made: type[S]) -> RoleStep:
+    def _by_role(self, node: YamlNode, who: str, made: type[S]) -> RoleStep:
         keys = REINSTATE_KEYS if who == "as" else REVOKE_KEYS
         fields = node.fields(keys, ("service", "role", who))
         principal = self.principal(fields[who])
@@ -219,7 +219,7 @@ class RoleSteps:
 
     # -- claims -----------------------------------------------------------------------------------------------
 
-    def claims(self, fields: Mapping[str, Node]) -> tuple[Claim, ...]:
+    def claims(self, fields: Mapping[str, YamlNode]) -> tuple[Claim, ...]:
         """What an `assert` says that holds, is lacking, or is the state of something; each a pair, or several."""
         found: list[Claim] = []
         for key in CLAIM_KEYS:
@@ -228,7 +228,7 @@ class RoleSteps:
                 found.append(self._state(node, one, other) if key == "state" else self._holding(key, one, other))
         return tuple(found)
 
-    def _holding(self, key: str, who: Node, role: Node) -> HoldingClaim:
+    def _holding(self, key: str, who: YamlNode, role: YamlNode) -> HoldingClaim:
         ref = parsed(role, parse_role)
         if ref.service is None:
             role.refuse(f"`{brief(role.data)}` has no service", "write it like `Login.LoggedOn('jmb', h)`")
@@ -253,7 +253,7 @@ class RoleSteps:
 
         return replace(ref, args=tuple(map(settled, ref.args)))
 
-    def _state(self, node: Node, id: Node, state: Node) -> StateClaim:
+    def _state(self, node: YamlNode, id: YamlNode, state: YamlNode) -> StateClaim:
         if state.data not in _STATES or type(state.data) not in (bool, str):
             state.refuse(f"`{brief(state.plain())}` is no state", "it is `true`, `false` or `unknown`")
         wanted = _STATES[state.scalar()]
@@ -264,13 +264,13 @@ class RoleSteps:
 
     # -- names ------------------------------------------------------------------------------------------------
 
-    def counted(self, node: Node) -> tuple[str, ...]:
+    def counted(self, node: YamlNode) -> tuple[str, ...]:
         """The memberships that count for a subscription."""
         for one in node.sequence():
             self._name(one)
         return tuple(dict.fromkeys(one.text() for one in node.sequence()))
 
-    def rule(self, node: Node) -> None:
+    def rule(self, node: YamlNode) -> None:
         """Whom a rule is for, if that is said by role; a service without a rolefile has whatever roles it gives."""
         role = node.mapping().get("role")
         ref = None if role is None or self.denying else parsed(role, parse_role)
@@ -288,7 +288,7 @@ class RoleSteps:
         for node, ref in self._meant:
             self._check_meant(node, ref)
 
-    def _check_meant(self, node: Node, ref: RoleRef) -> None:
+    def _check_meant(self, node: YamlNode, ref: RoleRef) -> None:
         service = str(ref.service)
         sizes = self._sizes.get((service, ref.role), set())
         if not sizes:
@@ -299,7 +299,7 @@ class RoleSteps:
         if len(ref.args) > max(sizes):
             node.refuse(f"`{brief(ref.role)}` has {max(sizes)} arguments, not {len(ref.args)}", "leave out the rest")
 
-    def _declare(self, fields: Mapping[str, Node]) -> str:
+    def _declare(self, fields: Mapping[str, YamlNode]) -> str:
         if "id" not in fields:  # nothing in the file can speak of it
             self._nameless += 1
             id = _DENIED if self.denying else f"unnamed {self._nameless}"
@@ -313,14 +313,14 @@ class RoleSteps:
             self.credentials.add(id)
         return id
 
-    def _name(self, node: Node) -> None:
+    def _name(self, node: YamlNode) -> None:
         if not self.denying:
             self._named.append((node, node.text()))
 
-    def _using(self, fields: Mapping[str, Node]) -> tuple[str, ...] | None:
+    def _using(self, fields: Mapping[str, YamlNode]) -> tuple[str, ...] | None:
         return self.counted(fields["with"]) if "with" in fields else None
 
-    def _until(self, fields: Mapping[str, Node]) -> datetime | None:
+    def _until(self, fields: Mapping[str, YamlNode]) -> datetime | None:
         if "until" not in fields:
             return None
         until = read_time(fields["until"])
@@ -328,7 +328,7 @@ class RoleSteps:
             self.register.untils.add(until)
         return until
 
-    def _known_role(self, fields: Mapping[str, Node]) -> tuple[str, str]:
+    def _known_role(self, fields: Mapping[str, YamlNode]) -> tuple[str, str]:
         """A role that a rolefile of the file defines."""
         service, role = fields["service"].text(), fields["role"].text()
         if self.denying:
@@ -343,14 +343,14 @@ class RoleSteps:
 
     # -- arguments --------------------------------------------------------------------------------------------
 
-    def _whole(self, fields: Mapping[str, Node], service: str, role: str) -> tuple[Argument, ...]:
+    def _whole(self, fields: Mapping[str, YamlNode], service: str, role: str) -> tuple[Argument, ...]:
         """Arguments of which none is left open."""
         found = self._wanted(fields, service, role) or ()
         if None in found:
             fields["args"].refuse("an argument is left open", "give every argument a value")
         return found
 
-    def _wanted(self, fields: Mapping[str, Node], service: str, role: str) -> tuple[Argument, ...] | None:
+    def _wanted(self, fields: Mapping[str, YamlNode], service: str, role: str) -> tuple[Argument, ...] | None:
         """Arguments in order, or by the names that a `def` gives them; None for one that is left open, or for all."""
         if "args" not in fields:
             return None
@@ -365,7 +365,7 @@ class RoleSteps:
         typed = [place < len(types) and types[place] is not None for place in range(len(nodes))]
         return tuple(None if one is None else _argument(one, known) for one, known in zip(nodes, typed, strict=True))
 
-    def _in_order(self, node: Node, service: str, role: str) -> list[Node | None]:
+    def _in_order(self, node: YamlNode, service: str, role: str) -> list[YamlNode | None]:
         rolefile = self.rolefiles.get(service)
         declared = next((one for one in rolefile.declarations if one.role == role), None) if rolefile else None
         if declared is None:
@@ -374,7 +374,7 @@ class RoleSteps:
         return [given.get(name) for name in declared.parameters]
 
 
-def _argument(node: Node, typed: bool) -> Argument:
+def _argument(node: YamlNode, typed: bool) -> Argument:
     """A value as it is written; a list of letters, and what YAML makes of `{rw}`, are sets."""
     match node.data:
         case tuple():
@@ -389,22 +389,22 @@ def _argument(node: Node, typed: bool) -> Argument:
             return node.scalar()
 
 
-def _letters(node: Node) -> Argument:
+def _letters(node: YamlNode) -> Argument:
     try:
         return parse_argument(node.text())
     except HeadgateError as error:
         node.refuse(error.message, error.remedy)
 
 
-def _instance(fields: Mapping[str, Node]) -> str:
+def _instance(fields: Mapping[str, YamlNode]) -> str:
     return fields["instance"].text() if "instance" in fields else ""
 
 
-def _several(node: Node) -> tuple[Node, ...]:
+def _several(node: YamlNode) -> tuple[YamlNode, ...]:
     return node.data if isinstance(node.data, tuple) else (node,)
 
 
-def _pairs(node: Node) -> tuple[Node, ...]:
+def _pairs(node: YamlNode) -> tuple[YamlNode, ...]:
     """One pair, or a list of them."""
     many = node.sequence()
     pairs = many if many and all(isinstance(one.data, tuple) for one in many) else (node,)

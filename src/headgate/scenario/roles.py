@@ -19,7 +19,7 @@ from headgate.model.types import check_name
 from headgate.roles.rolefiles.arguments import relation_columns
 from headgate.roles.rolefiles.checking import check_rolefile
 from headgate.scenario.declared import Placed, placed
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 ROLE_KEYS: Final = ("roles", "events", "representatives")
 """The top-level keys about roles."""
@@ -27,7 +27,7 @@ ROLE_KEYS: Final = ("roles", "events", "representatives")
 T = TypeVar("T")
 
 
-def read_roles(top: Mapping[str, Node]) -> list[Placed]:
+def read_roles(top: Mapping[str, YamlNode]) -> list[Placed]:
     """The changes that `representatives`, `events` and `roles` ask for."""
     changes: list[Placed] = []
     for type_name, node in top["representatives"].mapping().items() if "representatives" in top else ():
@@ -44,14 +44,14 @@ def read_roles(top: Mapping[str, Node]) -> list[Placed]:
     return changes
 
 
-def parsed(node: Node, parse: Callable[[str], T]) -> T:
+def parsed(node: YamlNode, parse: Callable[[str], T]) -> T:
     """What a text of a file says; what is wrong with it is said with its line in the file."""
     with _in_text(node):
         return parse(node.text())
 
 
 @contextmanager
-def _in_text(node: Node) -> Iterator[None]:
+def _in_text(node: YamlNode) -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
@@ -60,7 +60,7 @@ def _in_text(node: Node) -> Iterator[None]:
         raise
 
 
-def warnings(top: Mapping[str, Node], state: State, functions: Collection[str]) -> tuple[str, ...]:
+def warnings(top: Mapping[str, YamlNode], state: State, functions: Collection[str]) -> tuple[str, ...]:
     """What the checker says of the rolefiles that is no error, each with its place."""
     notes: list[str] = []
     rolefiles = state.roles.rolefiles

@@ -13,7 +13,7 @@ from typing import Final
 from headgate.model.rights import Action, Effect
 from headgate.model.values import brief
 from headgate.scenario.story import RuleText
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 ANY: Final = "any"
 _KEYS: Final = ("id", "who", "role", "may", "type", "where", "attributes", "effect", "disclose", "first", "attested")
@@ -24,12 +24,12 @@ _EFFECTS: Final = {effect.value: effect for effect in Effect}
 class RuleIds:
     """The ids that the rules of a file are given, and others for those that have none."""
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: YamlNode) -> None:
         self.declared: set[str] = set()
         self._collect(root)
         self._made = 0
 
-    def _collect(self, node: Node) -> None:
+    def _collect(self, node: YamlNode) -> None:
         """Every `id` beside a `may`: only rules have both. Events are data, and nothing in them is a rule."""
         match node.data:
             case tuple():
@@ -43,7 +43,7 @@ class RuleIds:
                     if key != "event":
                         self._collect(inner)
 
-    def make(self, rule: Node) -> str:  # noqa: ARG002
+    def make(self, rule: YamlNode) -> str:  # noqa: ARG002
         """An id for a rule that is not taken."""
         self._made += 1
         while f"rule-{self._made}" in self.declared:
@@ -54,7 +54,7 @@ class RuleIds:
 class LastingIds(RuleIds):
     """Ids made of what the rules say, which stay while others come and go around them."""
 
-    def make(self, rule: Node) -> str:
+    def make(self, rule: YamlNode) -> str:
         """An id for a rule that is not taken: the same rule gets the same."""
         text = json.dumps(rule.plain(), sort_keys=True, default=str)
         made = f"rule-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
@@ -66,7 +66,7 @@ class LastingIds(RuleIds):
         return found
 
 
-def read_rules(node: Node, ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
+def read_rules(node: YamlNode, ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
     """A list of rules, each with an id of its own; with `attested`, grants of `publish` are, unless one says no."""
     found: dict[str, RuleText] = {}
     for one in node.sequence():
@@ -77,7 +77,7 @@ def read_rules(node: Node, ids: RuleIds, *, attested: bool = False) -> list[Rule
     return list(found.values())
 
 
-def _rule(node: Node, ids: RuleIds, attested: bool) -> RuleText:
+def _rule(node: YamlNode, ids: RuleIds, attested: bool) -> RuleText:
     fields = node.fields(_KEYS, required=("may",))
     if ("who" in fields) == ("role" in fields):
         node.refuse("a rule is for `who`, or for a `role`", "name one of the two")
@@ -109,13 +109,13 @@ def _rule(node: Node, ids: RuleIds, attested: bool) -> RuleText:
     )
 
 
-def _action(node: Node) -> Action:
+def _action(node: YamlNode) -> Action:
     if not isinstance(node.data, str) or node.data not in _ACTIONS:
         node.refuse(f"`{brief(node.plain())}` is not an action", f"known actions: {', '.join(_ACTIONS)}")
     return _ACTIONS[node.data]
 
 
-def read_attributes(node: Node) -> tuple[tuple[str, ...], dict[str, object]]:
+def read_attributes(node: YamlNode) -> tuple[tuple[str, ...], dict[str, object]]:
     """A list of names, or a mapping of names to `any` or to the value to force."""
     if isinstance(node.data, tuple):
         return tuple(dict.fromkeys(one.text() for one in node.data)), {}
@@ -130,6 +130,6 @@ def read_attributes(node: Node) -> tuple[tuple[str, ...], dict[str, object]]:
     return tuple(node.mapping()), forced
 
 
-def where(node: Node) -> str:
+def where(node: YamlNode) -> str:
     """The text of a condition; YAML's own `true` and `false` will do."""
     return str(node.data).lower() if isinstance(node.data, bool) else node.text()

@@ -19,8 +19,8 @@ from typing import Any, Final
 from headgate.model.errors import BadScenario
 from headgate.pipeline.spark.failures import describe
 from headgate.scenario.engines import run_decide, run_spark
-from headgate.scenario.play import Outcome
-from headgate.scenario.report import Result, disagreements, judge
+from headgate.scenario.play import ScenarioOutcome
+from headgate.scenario.report import EngineResult, disagreements, judge
 from headgate.scenario.story import Scenario
 
 SPARK: Final = "spark"
@@ -36,11 +36,11 @@ def run_all(
     session: Any = None,
     seed: int = 0,
     renew: Callable[[], Any] | None = None,
-) -> Iterator[list[Result]]:
+) -> Iterator[list[EngineResult]]:
     """Every scenario in turn; on Spark as many at once as there are processors. `renew`: a session on a new JVM."""
     at_once = min(MOST_AT_ONCE, os.cpu_count() or 1) if SPARK in engines else 1
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="scenario")
-    held: list[list[Result]] = []
+    held: list[list[EngineResult]] = []
     try:
         for future in [pool.submit(run, one, engines, session=session, seed=seed) for one in scenarios]:
             results = future.result()
@@ -61,13 +61,18 @@ def run_all(
 
 
 def run(
-    scenario: Scenario, engines: Sequence[str], *, session: Any = None, seed: int = 0, before: Sequence[Result] = ()
-) -> list[Result]:
+    scenario: Scenario,
+    engines: Sequence[str],
+    *,
+    session: Any = None,
+    seed: int = 0,
+    before: Sequence[EngineResult] = (),
+) -> list[EngineResult]:
     """A scenario on some engines, in this order; Spark needs a session.
 
     Of what was run `before` only Spark is repeated, and only if it failed.
     """
-    results: list[Result] = []
+    results: list[EngineResult] = []
     for engine in engines:
         earlier = next((one for one in before if one.engine == engine), None)
         if earlier is not None and not _again(earlier):
@@ -82,11 +87,11 @@ def run(
     return results
 
 
-def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Result | None) -> Result:
+def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: EngineResult | None) -> EngineResult:
     """A scenario on one engine, perhaps after an earlier try."""
     failures = () if earlier is None else earlier.failures
     started = time.perf_counter()
-    finished, outcome, differences = True, Outcome(), list[str]()
+    finished, outcome, differences = True, ScenarioOutcome(), list[str]()
     try:
         outcome = run_spark(scenario, session, seed) if engine == SPARK else run_decide(scenario)
         differences = judge(scenario, outcome)
@@ -94,9 +99,9 @@ def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Resu
         differences = [str(error)]
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this scenario's result
         finished, failures = False, (*failures, describe(error))
-    return Result(scenario, engine, outcome, differences, time.perf_counter() - started, failures, finished)
+    return EngineResult(scenario, engine, outcome, differences, time.perf_counter() - started, failures, finished)
 
 
-def _again(result: Result) -> bool:
+def _again(result: EngineResult) -> bool:
     """Is it worth another try? The reference would fail in the same way."""
     return not result.finished and result.engine == SPARK

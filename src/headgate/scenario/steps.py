@@ -30,7 +30,7 @@ from headgate.model.values import brief
 from headgate.scenario.authority import OURSELVES, read_time
 from headgate.scenario.declared import read_type
 from headgate.scenario.peers import PeerSteps
-from headgate.scenario.register import Register
+from headgate.scenario.register import StoryRegister
 from headgate.scenario.role_steps import CLAIM_KEYS, RoleSteps
 from headgate.scenario.rules import RuleIds, read_rules, where
 from headgate.scenario.story import (
@@ -51,7 +51,7 @@ from headgate.scenario.story import (
     SubscriptionText,
     UnsubscribeStep,
 )
-from headgate.scenario.yamlfile import Node
+from headgate.scenario.yamlfile import YamlNode
 
 _LATER: Final = ("heartbeat", "detect")
 
@@ -61,7 +61,7 @@ def _codes(root: type[HeadgateError]) -> set[str]:
 
 
 @dataclass(slots=True)
-class Names:
+class StepNames:
     """What the steps declare: events with their types, subscriptions, credentials, and every type ever."""
 
     types: Catalog
@@ -76,8 +76,8 @@ class Names:
 
 
 def read_steps(
-    node: Node | None, state: State, ids: RuleIds, register: Register, policy: Node | None = None
-) -> tuple[tuple[Step, ...], Names]:
+    node: YamlNode | None, state: State, ids: RuleIds, register: StoryRegister, policy: YamlNode | None = None
+) -> tuple[tuple[Step, ...], StepNames]:
     """The steps, and the names they declare; rules of the `policy` may be for roles that steps give."""
     reader = _Steps(state, ids, register)
     for rule in policy.sequence() if policy is not None else ():
@@ -92,7 +92,7 @@ def read_steps(
     return steps, reader.names
 
 
-def read_reason(node: Node) -> str:
+def read_reason(node: YamlNode) -> str:
     """A reason code."""
     if node.text() not in _codes(HeadgateError):
         node.refuse(f"`{brief(node.data)}` is not a reason code", "they are listed in docs/scenario-format.md")
@@ -100,18 +100,18 @@ def read_reason(node: Node) -> str:
 
 
 class _Steps:
-    def __init__(self, state: State, ids: RuleIds, register: Register) -> None:
+    def __init__(self, state: State, ids: RuleIds, register: StoryRegister) -> None:
         self.state = state
         self.ids = ids
         self.register = register
-        self.names = Names(state.types)
+        self.names = StepNames(state.types)
         self.peers = PeerSteps(state, register)
         self.roles = RoleSteps(state, register, self._principal, self.peers)
-        self.unsubscribed: list[tuple[Node, str]] = []
+        self.unsubscribed: list[tuple[YamlNode, str]] = []
         self.values = {one for group in state.groups for one in state.values_of(group)}
         """What is in groups, or comes into one, and is no principal."""
         self.denying = False
-        self.readers: Mapping[str, Callable[[Node], Step]] = {
+        self.readers: Mapping[str, Callable[[YamlNode], Step]] = {
             "subscribe": self.subscribe,
             "unsubscribe": self.unsubscribe,
             "publish": self.publish,
@@ -135,7 +135,7 @@ class _Steps:
             "assert": self.claim,
         }
 
-    def step(self, node: Node) -> Step:
+    def step(self, node: YamlNode) -> Step:
         """One step: a mapping of one key."""
         fields = node.fields(tuple(self.readers), later=_LATER)
         if len(fields) != 1:
@@ -145,13 +145,13 @@ class _Steps:
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def subscribe(self, node: Node) -> SubscribeStep:
+    def subscribe(self, node: YamlNode) -> SubscribeStep:
         many = node.data if isinstance(node.data, tuple) else (node,)
         if not many:
             node.refuse("no subscription to begin")
         return SubscribeStep(node.place, tuple(self._subscription(one) for one in many))
 
-    def _subscription(self, node: Node) -> SubscriptionText:
+    def _subscription(self, node: YamlNode) -> SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
         fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin", "with"), required)
         start = _beginning(fields["from"]) if "from" in fields else {}
@@ -170,14 +170,14 @@ class _Steps:
             **start,
         )
 
-    def unsubscribe(self, node: Node) -> UnsubscribeStep:
+    def unsubscribe(self, node: YamlNode) -> UnsubscribeStep:
         fields = _by_id(node).fields(("id",), required=("id",))
         id = fields["id"].name()
         if not self.denying:
             self.unsubscribed.append((fields["id"], id))
         return UnsubscribeStep(node.place, id)
 
-    def publish(self, node: Node) -> PublishStep:
+    def publish(self, node: YamlNode) -> PublishStep:
         required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
         fields = node.fields(("id", "as", "type", "event", "requires", "at", "stream", "origin"), required)
         id = fields["id"].name() if "id" in fields else "(denied)"
@@ -194,7 +194,7 @@ class _Steps:
         at = read_time(fields["at"]) if "at" in fields else self.register.clock
         return PublishStep(node.place, draft, stream, at, where(fields["requires"]) if "requires" in fields else None)
 
-    def change(self, node: Node) -> ChangeStep:
+    def change(self, node: YamlNode) -> ChangeStep:
         fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations", "roles"))
         by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
         by = ADMINISTRATOR if by == OURSELVES else by
@@ -212,7 +212,7 @@ class _Steps:
             self._check_rule(rule, one)
         return ChangeStep(node.place, by, removed, tuple(changes), tuple(added), roles)
 
-    def declare(self, node: Node) -> OtherStep:
+    def declare(self, node: YamlNode) -> OtherStep:
         """Types that are declared, or grow."""
         made = [read_type(name, inner) for name, inner in node.mapping().items()]
         if not made:
@@ -230,24 +230,24 @@ class _Steps:
         with suppress(HeadgateError):
             self.names.types = types.grow(new, 0) if new.name in types else types.declare(new)
 
-    def retire(self, node: Node) -> OtherStep:
+    def retire(self, node: YamlNode) -> OtherStep:
         """A type ends."""
         return OtherStep(node.place, ADMINISTRATOR, (RetireType(self._type(node)),), f"retire `{node.text()}`")
 
-    def advertise(self, node: Node) -> OtherStep:
+    def advertise(self, node: YamlNode) -> OtherStep:
         """A principal says what it will publish."""
         return self._advertisement(node, Advertise, "advertise")
 
-    def unadvertise(self, node: Node) -> OtherStep:
+    def unadvertise(self, node: YamlNode) -> OtherStep:
         """A principal will publish it no more."""
         return self._advertisement(node, Unadvertise, "unadvertise")
 
-    def _advertisement(self, node: Node, change: type[Advertise | Unadvertise], words: str) -> OtherStep:
+    def _advertisement(self, node: YamlNode, change: type[Advertise | Unadvertise], words: str) -> OtherStep:
         fields = node.fields(("as", "type"), required=("as", "type"))
         principal, type_name = self._principal(fields["as"]), self._type(fields["type"])
         return OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
 
-    def connect(self, node: Node) -> ConnectStep:
+    def connect(self, node: YamlNode) -> ConnectStep:
         """A principal connects, and shows what it has."""
         fields = node.fields(("as", "present"), required=("as",))
         principal = self._principal(fields["as"])
@@ -257,7 +257,7 @@ class _Steps:
         self.names.shown.update(() if self.denying else ids)
         return ConnectStep(node.place, principal, ids, changes)
 
-    def revoke(self, node: Node) -> OtherStep | RoleStep:
+    def revoke(self, node: YamlNode) -> OtherStep | RoleStep:
         """An issuer takes a statement back, or a credential ends."""
         node = _by_id(node)
         id = node.mapping().get("id")
@@ -267,23 +267,23 @@ class _Steps:
         change = self.register.revoked(id, keep=not self.denying)
         return OtherStep(node.place, ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
 
-    def hear(self, node: Node) -> OtherStep:
+    def hear(self, node: YamlNode) -> OtherStep:
         """An issuer gives a sign of life."""
         change = self.register.heard(node, keep=not self.denying)
         return OtherStep(node.place, ADMINISTRATOR, (change,), f"hear `{node.text()}`")
 
-    def advance(self, node: Node) -> AdvanceStep:
+    def advance(self, node: YamlNode) -> AdvanceStep:
         """The clock moves on; a step inside `denied` cannot move it."""
         since = self.register.clock
         passed = () if self.denying else self.register.advance(node)
         return AdvanceStep(node.place, passed, since, self.register.clock)
 
-    def crash(self, node: Node) -> CrashStep:
+    def crash(self, node: YamlNode) -> CrashStep:
         if node.data != "pipeline":
             node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
         return CrashStep(node.place)
 
-    def claim(self, node: Node) -> DeniedStep | ClaimStep:
+    def claim(self, node: YamlNode) -> DeniedStep | ClaimStep:
         fields = node.fields(("denied", *CLAIM_KEYS))
         if not fields:
             node.refuse("nothing is claimed", "write `holds`, `lacks`, `state` or `denied`")
@@ -292,7 +292,7 @@ class _Steps:
             return denied
         return ClaimStep(node.place, self.roles.claims(fields), self.register.clock, denied)
 
-    def _denied(self, node: Node, inner: Node) -> DeniedStep:
+    def _denied(self, node: YamlNode, inner: YamlNode) -> DeniedStep:
         fields = inner.fields(("step", "reason"), required=("step", "reason"))
         if self.denying:
             inner.refuse("an `assert` cannot be denied", "name a step that can be refused")
@@ -309,7 +309,7 @@ class _Steps:
 
     # -- parts ------------------------------------------------------------------------------------------------
 
-    def _groups(self, node: Node) -> list[Change]:
+    def _groups(self, node: YamlNode) -> list[Change]:
         changes: list[Change] = []
         for group, inner in node.mapping().items():
             if group not in self.state.groups:
@@ -320,7 +320,7 @@ class _Steps:
                 changes += [change(group, one.text(), self._is_value(one, key)) for one in members]
         return changes
 
-    def _attributes(self, node: Node) -> list[Change]:
+    def _attributes(self, node: YamlNode) -> list[Change]:
         changes: list[Change] = []
         for principal, inner in node.mapping().items():
             if principal not in self.state.principals:
@@ -328,7 +328,7 @@ class _Steps:
             changes += [SetAttribute(principal, name, value.scalar()) for name, value in inner.mapping().items()]
         return changes
 
-    def _relations(self, node: Node) -> list[Change]:
+    def _relations(self, node: YamlNode) -> list[Change]:
         changes: list[Change] = []
         for relation, inner in node.mapping().items():
             if relation not in self.state.relations:
@@ -339,7 +339,7 @@ class _Steps:
                 changes += [change(relation, tuple(value.scalar() for value in row.sequence())) for row in rows]
         return changes
 
-    def _check_rule(self, rule: RuleText, node: Node) -> None:
+    def _check_rule(self, rule: RuleText, node: YamlNode) -> None:
         fields = node.mapping()
         if "who" in fields:
             self._principal_or_group(fields["who"])
@@ -355,12 +355,12 @@ class _Steps:
                     f"it has {', '.join(f'`{a}`' for a in known)}",
                 )
 
-    def _principal(self, node: Node) -> str:
+    def _principal(self, node: YamlNode) -> str:
         if node.text() not in self.state.principals:
             node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`")
         return node.text()
 
-    def _is_value(self, node: Node, key: str) -> bool:
+    def _is_value(self, node: YamlNode, key: str) -> bool:
         """Is a member a value: text that no principal or group is called? One that leaves is in the file before."""
         member = node.text()
         if member in self.state.principals or member in self.state.groups:
@@ -371,28 +371,28 @@ class _Steps:
             node.refuse(f"no principal, group or value `{brief(member)}`", "it is in no group of the file")
         return True
 
-    def _principal_or_group(self, node: Node) -> str:
+    def _principal_or_group(self, node: YamlNode) -> str:
         if node.text() not in self.state.principals and node.text() not in self.state.groups:
             node.refuse(f"no principal or group `{brief(node.data)}`", "declare it in `principals` or `groups`")
         return node.text()
 
-    def _type(self, node: Node) -> str:
+    def _type(self, node: YamlNode) -> str:
         if not self.denying and node.text() not in self.names.types:
             node.refuse(f"no type `{brief(node.data)}`", "declare it in `types`")
         return node.text()
 
-    def _rule_id(self, node: Node) -> str:
+    def _rule_id(self, node: YamlNode) -> str:
         if node.text() not in self.ids.declared and not self.denying:
             node.refuse(f"no rule `{brief(node.data)}`", "give the rule an `id`")
         return node.text()
 
 
-def _by_id(node: Node) -> Node:
+def _by_id(node: YamlNode) -> YamlNode:
     """A step that names an id and nothing else may be the id alone."""
     return replace(node, data={"id": node}) if isinstance(node.data, str) else node
 
 
-def _beginning(node: Node) -> dict[str, Any]:
+def _beginning(node: YamlNode) -> dict[str, Any]:
     """Where a subscription begins: `now`, `start`, a version or a time."""
     if node.data == "now":
         return {}

@@ -34,7 +34,7 @@ from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
 from headgate.model.values import EPOCH
-from headgate.scenario.yamlfile import Place
+from headgate.scenario.yamlfile import SourcePlace
 
 ADMINISTRATOR: Final = "@administrator"
 """The domain's own principal in a scenario; no principal of a file can have this name."""
@@ -44,7 +44,7 @@ ADMINISTRATOR: Final = "@administrator"
 class RuleText:
     """A rule as written."""
 
-    place: Place
+    place: SourcePlace
     id: str
     who: str
     actions: frozenset[Action]
@@ -77,7 +77,7 @@ class RuleText:
 class SubscriptionText:
     """A subscription as written."""
 
-    place: Place
+    place: SourcePlace
     id: str
     principal: str
     type: str
@@ -114,7 +114,7 @@ class SubscriptionText:
 class SubscribeStep:
     """Subscriptions that begin together."""
 
-    place: Place
+    place: SourcePlace
     subscriptions: tuple[SubscriptionText, ...]
 
 
@@ -122,7 +122,7 @@ class SubscribeStep:
 class UnsubscribeStep:
     """A subscription ends."""
 
-    place: Place
+    place: SourcePlace
     id: str
 
 
@@ -130,7 +130,7 @@ class UnsubscribeStep:
 class RolefileText:
     """Another rolefile of a service, as written; without a text the service ends."""
 
-    place: Place
+    place: SourcePlace
     service: str
     text: str | None
 
@@ -146,7 +146,7 @@ class RolefileText:
 class ChangeStep:
     """A change of policy: rules removed, then `changes`, then other rolefiles, then rules added."""
 
-    place: Place
+    place: SourcePlace
     by: str
     remove: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -158,7 +158,7 @@ class ChangeStep:
 class OtherStep:
     """Changes of another sort, in a few words: types, advertisements, and what issuers revoke."""
 
-    place: Place
+    place: SourcePlace
     by: str
     changes: tuple[Change, ...]
     words: str
@@ -168,7 +168,7 @@ class OtherStep:
 class ConnectStep:
     """A principal connects, and shows statements."""
 
-    place: Place
+    place: SourcePlace
     principal: str
     shown: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -178,7 +178,7 @@ class ConnectStep:
 class RoleStep:
     """Something is asked of a role service, by a client or for the service's own reasons."""
 
-    place: Place
+    place: SourcePlace
     request: RoleRequest
     words: str
     by: str | None = None
@@ -191,7 +191,7 @@ class RoleStep:
 class AdvanceStep:
     """The clock moves on, past the times at which something that is declared ends."""
 
-    place: Place
+    place: SourcePlace
     passed: tuple[datetime, ...] = ()
     since: datetime = EPOCH
     to: datetime = EPOCH
@@ -201,7 +201,7 @@ class AdvanceStep:
 class PublishStep:
     """An event is sent, at a time on the gateway's clock."""
 
-    place: Place
+    place: SourcePlace
     draft: Draft
     stream: str
     at: datetime
@@ -216,14 +216,14 @@ class PublishStep:
 class CrashStep:
     """The streaming query fails and starts again."""
 
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
 class DeniedStep:
     """A step that must be refused with this reason."""
 
-    place: Place
+    place: SourcePlace
     step: CommitStep | PublishStep
     reason: str
 
@@ -232,7 +232,7 @@ class DeniedStep:
 class HoldingClaim:
     """A principal holds a role, or does not."""
 
-    place: Place
+    place: SourcePlace
     principal: str
     role: RoleRef
     holds: bool = True
@@ -242,7 +242,7 @@ class HoldingClaim:
 class StateClaim:
     """A membership, an election or a signed statement is true, false or unknown."""
 
-    place: Place
+    place: SourcePlace
     id: str
     state: bool | None
     statement: str | None = None
@@ -256,7 +256,7 @@ Claim: TypeAlias = HoldingClaim | StateClaim
 class ClaimStep:
     """What must hold now, by the scenario's clock, and perhaps a step that must be refused."""
 
-    place: Place
+    place: SourcePlace
     claims: tuple[Claim, ...]
     at: datetime
     denied: DeniedStep | None = None

@@ -1,8 +1,8 @@
 """YAML as scenario files use it: YAML 1.2's core schema, with the line and key of everything.
 
-Guarantees: any bytes give a `Node` or a `BadScenario` that names file and line. Only `true` and `false`, numbers and
-`null` are anything but text, so `NO`, `on`, `12:30` and dates stay as written. A key given twice is refused. Aliases
-are followed, but never to more than `MAX_NODES` nodes in all.
+Guarantees: any bytes give a `YamlNode` or a `BadScenario` that names file and line. Only `true` and `false`, numbers
+and `null` are anything but text, so `NO`, `on`, `12:30` and dates stay as written. A key given twice is refused.
+Aliases are followed, but never to more than `MAX_NODES` nodes in all.
 Leaves out: merge keys, tags other than the core schema's, several documents in one file.
 """
 
@@ -40,7 +40,7 @@ _FLOAT: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where something stands: `file.yaml:12: key steps[3].publish.at`.
 
     `text` is the line on which the first line of a text stands, if each line of the text is a line of the file; else 0.
@@ -65,11 +65,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class YamlNode:
     """A value of a file with its place. `data` is a scalar, a tuple of nodes, or a dict of nodes by key."""
 
-    data: Scalar | tuple[Node, ...] | dict[Scalar, Node]
-    place: Place
+    data: Scalar | tuple[YamlNode, ...] | dict[Scalar, YamlNode]
+    place: SourcePlace
     size: int = 1
 
     def refuse(self, message: str, remedy: str | None = None) -> NoReturn:
@@ -118,13 +118,13 @@ class Node:
             self.refuse(f"{self._shown()} is not a single value")
         return self.data
 
-    def sequence(self) -> tuple[Node, ...]:
+    def sequence(self) -> tuple[YamlNode, ...]:
         """A list."""
         if not isinstance(self.data, tuple):
             self.refuse(f"{self._shown()} is not a list", "write `[...]`, or `- ` before each item")
         return self.data
 
-    def mapping(self) -> dict[str, Node]:
+    def mapping(self) -> dict[str, YamlNode]:
         """A mapping whose keys are text."""
         if not isinstance(self.data, dict):
             self.refuse(f"{self._shown()} is not a mapping", "write `key: value`")
@@ -137,7 +137,7 @@ class Node:
 
     def fields(
         self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()
-    ) -> dict[str, Node]:
+    ) -> dict[str, YamlNode]:
         """A mapping with these keys and no others; keys in `later` belong to the format, but cannot be run yet."""
         found = self.mapping()
         for key, node in found.items():
@@ -181,7 +181,7 @@ def nearest(key: str, known: Collection[str]) -> str:
     return f"perhaps `{near[0]}`; {every}" if near else every
 
 
-def load_yaml(path: Path) -> Node:
+def load_yaml(path: Path) -> YamlNode:
     """The one document of a file."""
     name = str(path)
     try:
@@ -197,7 +197,7 @@ def load_yaml(path: Path) -> Node:
     return parse_yaml(text, name)
 
 
-def parse_yaml(text: str, name: str) -> Node:
+def parse_yaml(text: str, name: str) -> YamlNode:
     """The one document of a text; `name` is the file's name in messages."""
     try:
         return _Composer(name).compose(yaml.parse(text, Loader=yaml.CSafeLoader))
@@ -225,10 +225,10 @@ class _Open:
     """A list or mapping whose end has not come yet."""
 
     event: Any
-    place: Place
-    items: list[Node]
-    entries: dict[Scalar, Node]
-    key: Node | None = None
+    place: SourcePlace
+    items: list[YamlNode]
+    entries: dict[Scalar, YamlNode]
+    key: YamlNode | None = None
 
 
 class _Composer:
@@ -238,10 +238,10 @@ class _Composer:
         self.name = name
         self.size = 0
         self.open: list[_Open] = []
-        self.anchors: dict[str, Node] = {}
-        self.root: Node | None = None
+        self.anchors: dict[str, YamlNode] = {}
+        self.root: YamlNode | None = None
 
-    def compose(self, events: Iterator[Any]) -> Node:
+    def compose(self, events: Iterator[Any]) -> YamlNode:
         documents = 0
         for event in events:
             match event:
@@ -251,7 +251,7 @@ class _Composer:
                         self._refuse(event, "the file holds more than one document", "keep one scenario a file")
                 case yaml.ScalarEvent():
                     place = replace(self._place(event), text=_first_line(event))
-                    self._put(event, Node(self._scalar(event, place), place))
+                    self._put(event, YamlNode(self._scalar(event, place), place))
                 case yaml.AliasEvent():
                     self._alias(event)
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
@@ -264,12 +264,12 @@ class _Composer:
                     inside = [*done.items, *done.entries.values()]
                     size = 1 + sum(node.size for node in inside)
                     is_list = isinstance(event, yaml.SequenceEndEvent)
-                    self._put(done.event, Node(tuple(done.items) if is_list else done.entries, done.place, size))
+                    self._put(done.event, YamlNode(tuple(done.items) if is_list else done.entries, done.place, size))
         if self.root is None or (self.root.data is None and self.root.size == 1):
             raise BadScenario("the file is empty", place=self.name, remedy="a scenario begins with `headgate: 1`")
         return self.root
 
-    def _place(self, event: Any) -> Place:
+    def _place(self, event: Any) -> SourcePlace:
         keys = ""
         for level in self.open:
             if isinstance(level.event, yaml.SequenceStartEvent):
@@ -277,12 +277,12 @@ class _Composer:
             elif level.key is not None:
                 shown = brief(level.key.data)
                 keys += f".{shown}" if keys else shown
-        return Place(self.name, event.start_mark.line + 1, keys)
+        return SourcePlace(self.name, event.start_mark.line + 1, keys)
 
     def _refuse(self, event: Any, message: str, remedy: str | None = None) -> NoReturn:
         raise BadScenario(message, place=str(self._place(event)), remedy=remedy)
 
-    def _put(self, event: Any, node: Node) -> None:
+    def _put(self, event: Any, node: YamlNode) -> None:
         """Give a finished node to what holds it."""
         self.size += 1
         self._check_size(event)
@@ -323,7 +323,7 @@ class _Composer:
         if event.tag not in (None, "!", _TAG + kind):
             self._refuse(event, f"the tag `{brief(event.tag)}` has no meaning here", "leave it out")
 
-    def _scalar(self, event: Any, place: Place) -> Scalar:
+    def _scalar(self, event: Any, place: SourcePlace) -> Scalar:
         text: str = event.value
         plain = event.implicit[0]
         if event.tag in ("!", _TAG + "str") or (event.tag is None and not plain):
@@ -347,7 +347,7 @@ def _first_line(event: Any) -> int:
     return begins if event.style != ">" and event.end_mark.line == event.start_mark.line else 0
 
 
-def _resolved(text: str, place: Place) -> Scalar:
+def _resolved(text: str, place: SourcePlace) -> Scalar:
     """A plain scalar by the core schema."""
     if _NULL.match(text):
         return None

@@ -35,7 +35,7 @@ _NEXT: Final = "~next"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptKey:
     """A key of a keyring, as it is shown."""
 
     name: str
@@ -155,11 +155,11 @@ class Keyring:
                 found.append(file.name.removesuffix(".key"))
         return sorted(found)
 
-    def show(self, name: str) -> Kept:
+    def show(self, name: str) -> KeptKey:
         """What can be told of a key without its passphrase."""
         check_alias(name)
         succession = self._succession(name)
-        return Kept(
+        return KeptKey(
             name,
             self.public(name),
             self._locked(name),

@@ -18,7 +18,7 @@ from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.authority import Validity
 from headgate.model.errors import HeadgateError
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
-from headgate.model.role_statements import Place
+from headgate.model.role_statements import ServiceInstance
 from headgate.model.rolefiles import Argument
 from headgate.model.roles import Reference, reference
 from headgate.model.values import brief, render_timestamp
@@ -37,11 +37,11 @@ _MAGIC_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedClaims:
     """The claims of a statement by a rolling key; those that every kind has are read."""
 
     id: str
-    place: Place
+    place: ServiceInstance
     issued: datetime
     until: datetime
     counts: Validity
@@ -54,7 +54,7 @@ class Opened:
         return Read(value, self.digest, self.issued, self.counts, claim.audience(self.said))
 
 
-def open_rolling(text: str, form: Form, use: Use, trusted: Trusted) -> Opened:
+def open_rolling(text: str, form: Form, use: Use, trusted: Trusted) -> OpenedClaims:
     """The claims of a statement of this form, signed by a rolling key of a trusted domain."""
     # 1. to 6. Form, and the signature of a key that a trusted domain vouches for.
     signed = open_statement(text, form, lambda issuer, kid: _signing(trusted, issuer, kid, use))
@@ -69,7 +69,7 @@ def open_rolling(text: str, form: Form, use: Use, trusted: Trusted) -> Opened:
     if until - issued > LONGEST[use]:
         raise bad("too-long", f"the certificate is good for longer than `{LONGEST[use]}`")
     # 9. It counts until it is over, its key is, or nobody vouches for that key any longer, whichever comes first.
-    return Opened(
+    return OpenedClaims(
         id=claim.identifier(said["jti"], "jti"),
         place=place(signed.issuer, said),
         issued=issued,
@@ -102,10 +102,10 @@ def _check_issued(issued: datetime, rolling: RollingKey) -> None:
         raise bad("key-ended", f"the key `{rolling.kid}` signs no more since `{since}`", "ask for a new certificate")
 
 
-def place(issuer: str, said: Mapping[str, Any]) -> Place:
+def place(issuer: str, said: Mapping[str, Any]) -> ServiceInstance:
     """The service and the instance of its rolefile."""
     instance = said["instance"]
-    return Place(
+    return ServiceInstance(
         issuer,
         claim.plain_name(said["service"], "service"),
         "" if instance == "" else claim.plain_name(instance, "instance"),

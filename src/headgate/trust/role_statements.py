@@ -33,7 +33,7 @@ from headgate.model.roles import reference_text
 from headgate.model.values import brief
 from headgate.trust import claims as claim
 from headgate.trust import role_claims as role_claim
-from headgate.trust.role_claims import Opened, Trusted, open_rolling
+from headgate.trust.role_claims import OpenedClaims, Trusted, open_rolling
 from headgate.trust.role_keys import RoleKeys, Use
 from headgate.trust.role_table import Signer
 from headgate.trust.statements import Form, Read, audience_of, bad, check, key_name, seconds_of, sign
@@ -104,7 +104,7 @@ def read_appointment(text: str, trusted: Trusted) -> Read[AppointmentCertificate
     return opened.read(AppointmentCertificate(opened.id, opened.place, *_held(opened), opened.issued, opened.until))
 
 
-def _held(opened: Opened) -> tuple[str, tuple[HeldRole, ...]]:
+def _held(opened: OpenedClaims) -> tuple[str, tuple[HeldRole, ...]]:
     """Who holds which roles."""
     said = opened.said
     roles = tuple(_held_role(one) for one in claim.listed(said["roles"], "roles", 1, MAX_CERTIFICATE_ROLES))
@@ -272,5 +272,5 @@ def _issued(
     return text
 
 
-def _opened(text: str, form: Form, trusted: Trusted) -> Opened:
+def _opened(text: str, form: Form, trusted: Trusted) -> OpenedClaims:
     return open_rolling(text, form, USE[form.typ], trusted)

@@ -34,15 +34,18 @@ _MOST_PACED: Final = MAX_ROLE_KEYS // 4
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RollingPace:
     """A new key `every` so often; what it signs is good for `lasting` at most."""
 
     every: timedelta
     lasting: timedelta
 
 
-PACES: Final[Mapping[Use, Pace]] = MappingProxyType(
-    {"short": Pace(timedelta(hours=1), LONGEST["short"]), "long": Pace(timedelta(days=7), LONGEST["long"])}
+PACES: Final[Mapping[Use, RollingPace]] = MappingProxyType(
+    {
+        "short": RollingPace(timedelta(hours=1), LONGEST["short"]),
+        "long": RollingPace(timedelta(days=7), LONGEST["long"]),
+    }
 )
 
 
@@ -65,7 +68,7 @@ class OwnKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class KeyTable:
     """All keys of a domain; each change has a larger number."""
 
     number: int = 0
@@ -82,7 +85,7 @@ class RollingTable:
         self,
         domain: PrivateKey,
         store: Store,
-        paces: Mapping[Use, Pace] = PACES,
+        paces: Mapping[Use, RollingPace] = PACES,
         random: Random = secrets.token_bytes,
     ) -> None:
         for use in USES:
@@ -91,7 +94,7 @@ class RollingTable:
         self._store = store
         self._paces = paces
         self._random = random
-        self._read: tuple[object, Table] | None = None
+        self._read: tuple[object, KeyTable] | None = None
 
     def signer(self, use: Use, now: datetime) -> Signer:
         """The key that signs now; a new one is made if it is time."""
@@ -119,9 +122,9 @@ class RollingTable:
             if kid not in {one.public.kid for one in table.keys}:
                 raise NotFound(f"there is no rolling key `{brief(kid)}`", remedy="it may have ended long ago")
             keys = tuple(_ended(one, now) if one.public.kid == kid else one for one in table.keys)
-            self._save(Table(_next(table, now), keys))
+            self._save(KeyTable(_next(table, now), keys))
 
-    def _rolled(self, now: datetime) -> Table:
+    def _rolled(self, now: datetime) -> KeyTable:
         """The table as it should be now."""
         table = self._load()
         if not self._is_due(table, now):
@@ -132,9 +135,9 @@ class RollingTable:
                 return table
             kept = _kept(table, now)
             new = tuple(self._new(use, start) for use in USES for start in self._starts(kept, use, now))
-            return self._save(Table(_next(table, now), kept + new))
+            return self._save(KeyTable(_next(table, now), kept + new))
 
-    def _is_due(self, table: Table, now: datetime) -> bool:
+    def _is_due(self, table: KeyTable, now: datetime) -> bool:
         kept = _kept(table, now)
         return kept != table.keys or any(self._starts(kept, use, now) for use in USES)
 
@@ -153,17 +156,17 @@ class RollingTable:
         end = until + self._paces[use].lasting
         return OwnKey(RollingKey(key.public, use, start, until, end), key, end)
 
-    def _load(self) -> Table:
+    def _load(self) -> KeyTable:
         stamp = self._store.stamp()
         read = self._read
         if read is not None and read[0] == stamp:
             return read[1]
         data = self._store.read()
-        table = Table() if data is None else _parsed(data, self._domain.public, self._store.name)
+        table = KeyTable() if data is None else _parsed(data, self._domain.public, self._store.name)
         self._read = (stamp, table)  # a newer file under an older stamp is only read again
         return table
 
-    def _save(self, table: Table) -> Table:
+    def _save(self, table: KeyTable) -> KeyTable:
         if len(table.keys) > MAX_ROLE_KEYS:
             raise TooMany(
                 f"there are more rolling keys than MAX_ROLE_KEYS ({MAX_ROLE_KEYS})",
@@ -174,7 +177,7 @@ class RollingTable:
         return table
 
 
-def _kept(table: Table, now: datetime) -> tuple[OwnKey, ...]:
+def _kept(table: KeyTable, now: datetime) -> tuple[OwnKey, ...]:
     """What of a table is still of use."""
     return tuple(_older(one, now) for one in table.keys if now < one.forget)
 
@@ -191,7 +194,7 @@ def _ended(one: OwnKey, now: datetime) -> OwnKey:
     return OwnKey(ended, None, one.forget)
 
 
-def _next(table: Table, now: datetime) -> int:
+def _next(table: KeyTable, now: datetime) -> int:
     """A larger number; it is at least the time, so that a table that was lost is not taken for an old one."""
     return max(table.number + 1, seconds_of(now))
 
@@ -201,7 +204,7 @@ def _whole(now: datetime) -> datetime:
     return EPOCH + timedelta(seconds=seconds_of(now))
 
 
-def _check_pace(use: Use, pace: Pace) -> None:
+def _check_pace(use: Use, pace: RollingPace) -> None:
     if pace.every % _SECOND or pace.lasting % _SECOND:
         raise BadConfig(f"the rolling keys `{use}` have a pace that is not in whole seconds")
     if not _SECOND <= pace.every <= pace.lasting <= LONGEST[use]:
@@ -219,7 +222,7 @@ def _check_pace(use: Use, pace: Pace) -> None:
 # -- writing and reading --------------------------------------------------------------------------------------
 
 
-def _written(table: Table, domain: PublicKey) -> bytes:
+def _written(table: KeyTable, domain: PublicKey) -> bytes:
     said = {
         "format": _FORMAT,
         "domain": domain.did,
@@ -236,12 +239,12 @@ def _key_to_json(one: OwnKey) -> dict[str, Any]:
     return {"kid": public.kid, "use": public.use, **{n: seconds_of(t) for n, t in times.items()}, "secret": secret}
 
 
-def _parsed(data: bytes, domain: PublicKey, name: str) -> Table:
+def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
     """The table of a file; the words of an error never have a key's private half in them."""
     try:
         said = json.loads(data)
         whose = PublicKey.from_did(said["domain"])
-        table = Table(claim.whole(said["number"], "number"), tuple(_own_key(one) for one in said["keys"]))
+        table = KeyTable(claim.whole(said["number"], "number"), tuple(_own_key(one) for one in said["keys"]))
         well_formed = said["format"] == _FORMAT and _differ(table.keys)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, HeadgateError):
         well_formed = False

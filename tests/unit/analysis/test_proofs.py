@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headgate.analysis.proofs import Fault, Finding, can_see, check_policy, with_attributes
+from headgate.analysis.proofs import Fault, RuleFinding, can_see, check_policy, with_attributes
 from headgate.decide.publish import admit
 from headgate.decide.views import view
 from headgate.lang import parse_condition
@@ -177,37 +177,37 @@ def test_who_can_see_is_what_every_event_says(state: State, what: tuple[str, str
 # -- what is said -------------------------------------------------------------------------------------------------
 
 
-def findings(*given: Rule) -> list[Finding]:
+def findings(*given: Rule) -> list[RuleFinding]:
     return list(check_policy(policy(*given)).findings)
 
 
 def test_a_condition_that_never_holds() -> None:
-    assert findings(rule("a", "ann", "paid and not paid")) == [Finding("a", Fault.NEVER_TRUE)]
-    assert findings(rule("a", "ann", "$vip = 1 and $vip = 2")) == [Finding("a", Fault.NEVER_TRUE)]
-    assert findings(rule("a", "ann", "@publisher = 'zoe'")) == [Finding("a", Fault.NEVER_TRUE)]
+    assert findings(rule("a", "ann", "paid and not paid")) == [RuleFinding("a", Fault.NEVER_TRUE)]
+    assert findings(rule("a", "ann", "$vip = 1 and $vip = 2")) == [RuleFinding("a", Fault.NEVER_TRUE)]
+    assert findings(rule("a", "ann", "@publisher = 'zoe'")) == [RuleFinding("a", Fault.NEVER_TRUE)]
 
 
 def test_rules_that_speak_of_nobody_and_nothing() -> None:
-    assert findings(rule("a", "nobody")) == [Finding("a", Fault.NOBODY)]
-    assert findings(rule("a", "ann", type="other.*")) == [Finding("a", Fault.NO_TYPE)]
+    assert findings(rule("a", "nobody")) == [RuleFinding("a", Fault.NOBODY)]
+    assert findings(rule("a", "ann", type="other.*")) == [RuleFinding("a", Fault.NO_TYPE)]
 
 
 def test_what_earlier_rules_decide() -> None:
     forbids = rule("no", "staff", forbid=True)
     assert findings(forbids, rule("yes", "ann")) == [
-        Finding("no", Fault.REDUNDANT),  # without the grant that it shadows, it takes nothing away
-        Finding("yes", Fault.SHADOWED, ("no",)),
+        RuleFinding("no", Fault.REDUNDANT),  # without the grant that it shadows, it takes nothing away
+        RuleFinding("yes", Fault.SHADOWED, ("no",)),
     ]
     assert findings(rule("all", "staff"), rule("some", "ann", "paid", attributes=("card",))) == [
-        Finding("some", Fault.SHADOWED, ("all",))
+        RuleFinding("some", Fault.SHADOWED, ("all",))
     ]
     halves = rule("one", "ann", "paid"), rule("two", "ann", "not paid or paid is null"), rule("three", "ann")
-    assert Finding("three", Fault.SHADOWED, ("one", "two")) in findings(*halves)
+    assert RuleFinding("three", Fault.SHADOWED, ("one", "two")) in findings(*halves)
 
 
 def test_what_later_rules_say_again() -> None:
     assert findings(rule("some", "ann", "paid", attributes=("card",)), rule("all", "staff")) == [
-        Finding("some", Fault.REDUNDANT, ("all",))
+        RuleFinding("some", Fault.REDUNDANT, ("all",))
     ]
     # For ann it is needed: between the two something is taken away.
     assert findings(rule("some", "ann", "paid"), rule("no", "ann", "card", forbid=True), rule("all", "staff")) == []
@@ -220,7 +220,7 @@ def test_attributes_that_nobody_has_yet_may_come() -> None:
     assert findings(rule("no", "ann", "not $vip = true", forbid=True), rule("all", "ann")) == []
     # whatever it is, one of the two decides
     either = rule("one", "ann", "$vip is null"), rule("two", "ann", "$vip is not null")
-    assert Finding("three", Fault.SHADOWED, ("one", "two")) in findings(*either, rule("three", "ann"))
+    assert RuleFinding("three", Fault.SHADOWED, ("one", "two")) in findings(*either, rule("three", "ann"))
 
 
 def test_an_example_says_with_which_attributes() -> None:
@@ -244,7 +244,7 @@ def test_a_chain_is_no_reason_to_drop_a_rule_and_is_not_dropped() -> None:
     chain = replace(rule("c", "ann"), author="shop", source=Source.CHAIN)
     assert findings(rule("a", "ann"), chain) == []
     assert findings(rule("no", "ann", "paid", forbid=True), chain) == []
-    assert findings(rule("no", "ann", "paid", forbid=True)) == [Finding("no", Fault.REDUNDANT)]
+    assert findings(rule("no", "ann", "paid", forbid=True)) == [RuleFinding("no", Fault.REDUNDANT)]
 
 
 def test_rules_of_other_actions_are_left_alone() -> None:

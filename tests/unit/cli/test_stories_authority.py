@@ -13,7 +13,7 @@ from headgate.cli.main import app
 from headgate.cli.stories import prepare
 from headgate.cli.stories.ending import answer
 from headgate.cli.stories.exhibits import show_exhibits
-from headgate.cli.stories.script import Showing, Story, Tried
+from headgate.cli.stories.script import Showing, Story, StoryAttempt
 from headgate.cli.stories.stage import NotAsTold, Stage
 from headgate.decide.statement_state import admitted
 from headgate.model.errors import BadStatement
@@ -229,6 +229,6 @@ def test_a_story_that_says_something_is_refused_which_is_not_is_stopped(tmp_path
     (first, *_) = story.scenes
     fine = next(deed for deed in story.deeds if isinstance(deed, Showing))
     with Stage(story, tmp_path, threading.Event()) as stage:
-        wrong = type(first)("", tried=(Tried("a good statement", fine, "chain-invalid"),))
+        wrong = type(first)("", tried=(StoryAttempt("a good statement", fine, "chain-invalid"),))
         with pytest.raises(NotAsTold):
             list(stage.perform(wrong))

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.client import Client, ClientClosed, Patience, Refused, Timing, Unreachable, aio, connect
 from headgate.client.errors import refusal
-from headgate.client.gateways import Address, Gateway
+from headgate.client.gateways import Address, GatewayLink
 from headgate.model.errors import (
     BadDefinition,
     BadKey,
@@ -79,7 +79,7 @@ def test_a_certificate_that_changes_must_be_proven_before_the_token_is_shown(
         session = client._session
         honest = session.ring.current
         # The same address now leads to the thief, whose certificate the machine would accept.
-        stolen = Gateway(Address.parse(thief.url), (tmp_path / "tls.crt").read_bytes())
+        stolen = GatewayLink(Address.parse(thief.url), (tmp_path / "tls.crt").read_bytes())
         stolen.proven = set(honest.proven)
         session.ring.gateways[0] = stolen
         before = len(world.requests)

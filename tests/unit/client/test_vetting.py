@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.client.vetting import ANYONE, Expected
+from headgate.client.vetting import ANYONE, ExpectedGateway
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadExpression, BadKey, BrokerNotTrusted
 from headgate.model.rights import Action
@@ -30,9 +30,9 @@ def expected(
     provider: PrivateKey | None = None,
     rule: str | None = None,
     at: datetime = NOW,
-) -> Expected:
+) -> ExpectedGateway:
     dids = [None if one is None else one.public.did for one in (coordinator, provider)]
-    return replace(Expected.of(dids[0], dids[1], rule), clock=lambda: at)
+    return replace(ExpectedGateway.of(dids[0], dids[1], rule), clock=lambda: at)
 
 
 def link(issuer: PrivateKey, subject: PrivateKey, *, delegate: bool = True, audience: tuple[str, ...] = ()) -> str:
@@ -51,7 +51,7 @@ def attested(provider: PrivateKey, subject: PrivateKey = BROKER, **attributes: V
     return issue_identity(provider, subject=subject.public.did, attributes=attributes, validity=HOUR, now=NOW)
 
 
-def refused(one: Expected, *statements: str) -> str:
+def refused(one: ExpectedGateway, *statements: str) -> str:
     with pytest.raises(BrokerNotTrusted) as error:
         one.check(BROKER.public.did, list(statements))
     return error.value.message
@@ -118,13 +118,13 @@ def test_a_flood_of_statements_is_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: Expected.of("did:key:zzz", None, None), BadKey),
-        (lambda: Expected.of(None, "nobody", None), BadKey),
-        (lambda: Expected.of(None, None, "$nation = 'NO'"), BadDefinition),
-        (lambda: Expected.of(None, HOME.public.did, "price > 3"), BadExpression),
-        (lambda: Expected.of(None, HOME.public.did, "$a ="), BadExpression),
+        (lambda: ExpectedGateway.of("did:key:zzz", None, None), BadKey),
+        (lambda: ExpectedGateway.of(None, "nobody", None), BadKey),
+        (lambda: ExpectedGateway.of(None, None, "$nation = 'NO'"), BadDefinition),
+        (lambda: ExpectedGateway.of(None, HOME.public.did, "price > 3"), BadExpression),
+        (lambda: ExpectedGateway.of(None, HOME.public.did, "$a ="), BadExpression),
     ],
 )
-def test_expectations_that_are_none(make: Callable[[], Expected], error: type[Exception]) -> None:
+def test_expectations_that_are_none(make: Callable[[], ExpectedGateway], error: type[Exception]) -> None:
     with pytest.raises(error):
         make()

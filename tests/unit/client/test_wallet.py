@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.client import Issued, Timing, Unreachable, aio
-from headgate.client.gateways import Address, Gateway
+from headgate.client.gateways import Address, GatewayLink
 from headgate.client.wallet import LONGEST_PAUSE, Renewal, Wallet, held, texts_in
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadStatement, HeadgateError, NotFound, TooLarge
@@ -53,8 +53,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def gateway() -> Gateway:
-    return Gateway(Address.parse("http://localhost:1"), None)  # nothing is ever sent to it
+def gateway() -> GatewayLink:
+    return GatewayLink(Address.parse("http://localhost:1"), None)  # nothing is ever sent to it
 
 
 def certificate(now: datetime, seconds: float | None = None) -> str:
@@ -77,7 +77,7 @@ class Service:
         self.failing = 0
         self.asked: list[float] = []
 
-    async def fetch(self, gateway: Gateway) -> Sequence[str]:
+    async def fetch(self, gateway: GatewayLink) -> Sequence[str]:
         self.asked.append(self.clock.seconds)
         if self.failing:
             self.failing -= 1
@@ -144,7 +144,9 @@ def test_a_wallet_has_an_end(clock: Clock) -> None:
 # -- keeping fresh --------------------------------------------------------------------------------------------
 
 
-def run_for(clock: Clock, wallet: Wallet, gateway: Gateway, seconds: float, shown: list[float]) -> HeadgateError | None:
+def run_for(
+    clock: Clock, wallet: Wallet, gateway: GatewayLink, seconds: float, shown: list[float]
+) -> HeadgateError | None:
     """Renew until so many seconds have passed."""
 
     async def show() -> None:
@@ -163,7 +165,7 @@ def run_for(clock: Clock, wallet: Wallet, gateway: Gateway, seconds: float, show
     return asyncio.run(story())  # type: ignore[return-value]
 
 
-def test_statements_are_renewed_well_before_their_end_and_shown(clock: Clock, gateway: Gateway) -> None:
+def test_statements_are_renewed_well_before_their_end_and_shown(clock: Clock, gateway: GatewayLink) -> None:
     service, shown = Service(clock, 100), list[float]()
     wallet = Wallet([], clock.timing)
     wallet.add_source(service.fetch, early=False)
@@ -175,7 +177,7 @@ def test_statements_are_renewed_well_before_their_end_and_shown(clock: Clock, ga
     assert len(wallet.shown(clock.now)) == 1
 
 
-def test_after_a_failure_it_is_tried_again_with_growing_pauses(clock: Clock, gateway: Gateway) -> None:
+def test_after_a_failure_it_is_tried_again_with_growing_pauses(clock: Clock, gateway: GatewayLink) -> None:
     service, shown = Service(clock, 3600), list[float]()
     wallet = Wallet([], clock.timing)
     wallet.add_source(service.fetch, early=False)
@@ -208,7 +210,7 @@ def test_after_a_failure_it_is_tried_again_with_growing_pauses(clock: Clock, gat
     assert len(shown) == 2
 
 
-def test_a_failure_to_show_is_tried_again_too(clock: Clock, gateway: Gateway) -> None:
+def test_a_failure_to_show_is_tried_again_too(clock: Clock, gateway: GatewayLink) -> None:
     service = Service(clock, 100)
     wallet = Wallet([], clock.timing)
     wallet.add_source(service.fetch, early=False)
@@ -232,7 +234,7 @@ def test_a_failure_to_show_is_tried_again_too(clock: Clock, gateway: Gateway) ->
     assert len(service.asked) == 2  # and need not fetch again
 
 
-def test_early_statements_are_fetched_before_there_is_a_session(clock: Clock, gateway: Gateway) -> None:
+def test_early_statements_are_fetched_before_there_is_a_session(clock: Clock, gateway: GatewayLink) -> None:
     early, late = Service(clock, 100), Service(clock, 100)
     wallet = Wallet([], clock.timing)
     wallet.add_source(early.fetch, early=True)

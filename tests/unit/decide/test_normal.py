@@ -40,9 +40,9 @@ from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
 from headgate.pipeline.index.layout import places
 from headgate.pipeline.index.rows import lower
-from headgate.pipeline.index.shapes import Table
+from headgate.pipeline.index.shapes import ShapeTable
 from headgate.pipeline.log.codec import LogBatch, encode, event_batch
-from headgate.pipeline.match.rest import Asked, Facts, holds
+from headgate.pipeline.match.rest import RestFacts, RowsAsked, holds
 from strategies.conditions import conditions, values
 from strategies.predicates import ARITIES, FUNCTIONS
 from strategies.running import examples
@@ -156,13 +156,13 @@ def rows_hold(found: tuple[Clause, ...], events: list[Event]) -> list[bool]:
     layouts = {"t": layout}
     appends = [LogBatch("m", n, n, 1, micros(e.time), encode([e], layouts)) for n, e in enumerate(events, 1)]
     batch = event_batch(appends, {"t": 0}, layouts, 1)
-    table = Table()
+    table = ShapeTable()
     for clause in found:
         for row in lower(clause, layout, 1):
             table.add(row, 0, 0)
     met = np.zeros(len(events), np.bool_)
     every = np.arange(len(events))
-    facts = Facts({g: STATE.members_of(g) for g in STATE.groups}, STATE.relations, FUNCTIONS)
+    facts = RestFacts({g: STATE.members_of(g) for g in STATE.groups}, STATE.relations, FUNCTIONS)
     for shape in table.take():
         for number in range(len(shape)):
             row = np.full(len(events), number, np.int32)
@@ -171,7 +171,7 @@ def rows_hold(found: tuple[Clause, ...], events: list[Event]) -> list[bool]:
             rest = shape.rest[number]
             for part in table.rests[rest] if rest >= 0 else ():
                 at = np.flatnonzero(ok)
-                ok[at] = holds(part, Asked(batch, at, facts, [layout], ["t"]))
+                ok[at] = holds(part, RowsAsked(batch, at, facts, [layout], ["t"]))
             met |= ok
     return met.tolist()
 

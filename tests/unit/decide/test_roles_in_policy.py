@@ -14,7 +14,7 @@ from headgate.analysis.advice import Advice, Concern, advise
 from headgate.analysis.effects import Affected, Turn, effects
 from headgate.analysis.explain import explain
 from headgate.analysis.explanation import Explanation, Question, Tried
-from headgate.analysis.proofs import Fault, Finding, can_see, check_policy, example_state
+from headgate.analysis.proofs import Fault, RuleFinding, can_see, check_policy, example_state
 from headgate.analysis.quench import wanted
 from headgate.analysis.restrictions import Reason, Restriction, restrict
 from headgate.decide.ask import Books
@@ -333,7 +333,7 @@ def test_rules_for_roles_are_reported_only_where_they_can_never_count() -> None:
         grant("g", "anna"),
         to_role("late", "Login.On(u)"),
     )
-    assert check_policy(state).findings == (Finding("never", Fault.NEVER_TRUE),)
+    assert check_policy(state).findings == (RuleFinding("never", Fault.NEVER_TRUE),)
 
 
 def test_a_rule_is_needed_that_a_forbid_for_a_role_may_come_between() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from headgate.decide.apply import apply
-from headgate.decide.statement_state import Standing, admitted, next_moment
+from headgate.decide.statement_state import StatementState, admitted, next_moment
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import NETWORK_ACTIONS, Certificate, NetworkAuthority, RevocationList, Succession
 from headgate.model.changes import (
@@ -400,7 +400,7 @@ def test_an_end_is_only_ever_brought_forward(until: int | None) -> None:
 
 
 def test_a_key_that_ended_signs_nothing_that_counts() -> None:
-    stands = Standing(world(Succeed(Succession(DIDS[0], DIDS[1], 0, at(9)), at(1))))
+    stands = StatementState(world(Succeed(Succession(DIDS[0], DIDS[1], 0, at(9)), at(1))))
     assert [stands.counts(DIDS[0], at(when)) for when in (0, 8, 9, 99)] == [True, True, False, False]
     assert stands.counts(DIDS[1], at(99))
     assert stands.counts(PITO, at(99))

@@ -8,7 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.model.authority import AttributeMap, NetworkAuthority, Provider, RevocationList, Succession
 from headgate.model.changes import Revoke, SetCoordinator, SetProvider, Succeed
 from headgate.model.rights import Action
@@ -37,7 +37,7 @@ def ends(shop: Served, old: PrivateKey, new: PrivateKey, seconds: float = -1) ->
     """A key is followed by another, and counts until a moment from now."""
     until = now() + timedelta(seconds=seconds)
     shop.commit(Succeed(Succession(old.public.did, new.public.did, 0, until), now()))
-    assert Standing(state(shop)).counts(old.public.did, now()) is (seconds > 0)
+    assert StatementState(state(shop)).counts(old.public.did, now()) is (seconds > 0)
 
 
 def put(shop: Served, name: str, text: str) -> httpx.Response:

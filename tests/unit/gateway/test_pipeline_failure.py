@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.model.errors import Damaged, HeadgateError, PublishDenied, StorageBusy, StorageFull, TooNew
-from headgate.node.pipeline_process import MOST_IN_A_ROW, Failure, Keeper, failure
+from headgate.node.pipeline_process import MOST_IN_A_ROW, Keeper, QueryFailure, failure
 from headgate.node.processes import EXIT_FAILED
 
 SECRET = "AE05 XYZ of the secret"
@@ -26,22 +26,22 @@ def traced(error: HeadgateError) -> str:
     "error", [Damaged("`log.db` lacks events 3 to 4", remedy="restore it"), TooNew("`log.db` is new")]
 )
 def test_damaged_data_is_final_and_told(error: HeadgateError) -> None:
-    assert failure(traced(error), "StreamingQueryException") == Failure(error.code, str(error), final=True)
+    assert failure(traced(error), "StreamingQueryException") == QueryFailure(error.code, str(error), final=True)
 
 
 def test_other_refusals_are_tried_again_and_only_their_code_is_told() -> None:
     for error in (StorageFull("no room"), PublishDenied(f"`{SECRET}`")):
-        assert failure(traced(error), "StreamingQueryException") == Failure(error.code)
+        assert failure(traced(error), "StreamingQueryException") == QueryFailure(error.code)
 
 
 def test_of_anything_else_only_the_kind_is_told() -> None:
     found = failure(f"java.lang.RuntimeException: {SECRET}", "StreamingQueryException")
-    assert found == Failure("StreamingQueryException")
+    assert found == QueryFailure("StreamingQueryException")
 
 
 def test_content_that_looks_like_an_error_does_not_end_the_process_in_its_own_words() -> None:
     found = failure(f"ValueError: the value was 'damaged: {SECRET} [damaged]'", "StreamingQueryException")
-    assert found == Failure("StreamingQueryException")
+    assert found == QueryFailure("StreamingQueryException")
 
 
 class Query:

@@ -12,7 +12,7 @@ from headgate.model.authority import Certificate, Validity
 from headgate.model.errors import BadConfig, BrokerNotTrusted, TooLarge
 from headgate.node.config import Files
 from headgate.node.gateway_identity import MAX_OWN, OWN, is_vouched, own_statements, shown, signs_of_life, vouch
-from headgate.node.statement_register import Register
+from headgate.node.statement_register import StatementRegister
 from headgate.trust.bags import MAX_SHOWN, open_bag, said_kind
 from headgate.trust.certificates import verify_certificate
 from headgate.trust.guests import cross_domain, verify_server
@@ -70,7 +70,7 @@ def test_what_is_not_good_any_more_is_not_shown(files: Files) -> None:
 def test_the_signs_of_life_that_a_chain_needs_are_shown_with_it(files: Files) -> None:
     root, broker = PrivateKey.generate(), PrivateKey.load(files.broker_key)
     chain = certificate(root, broker, freshness=60, delegate=True)
-    register = Register(files.data / "authority.db")
+    register = StatementRegister(files.data / "authority.db")
     assert signs_of_life([chain], register, "example", now()) == ()
     text = revocations(root, 1)
     register.hear(verify_revocations(text), text, now())

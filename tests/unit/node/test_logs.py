@@ -27,10 +27,10 @@ from headgate.node.logs import (
     CALLER,
     MAX_LINE,
     MAX_TEXT,
-    Access,
+    AccessLog,
     Lines,
+    LineWriter,
     Log,
-    Writer,
     fault,
     kept,
     loop_faults,
@@ -208,7 +208,7 @@ def test_what_nobody_catches_is_said_without_its_words() -> None:
 def test_a_pipe_that_nobody_reads_stops_nobody() -> None:
     reading, writing = os.pipe()
     try:
-        handler = Writer(writing, wait=False)
+        handler = LineWriter(writing, wait=False)
         handler.setFormatter(Lines())
         record = logging.makeLogRecord({"name": "headgate.x", "msg": "done", "levelname": "INFO"})
         record.fields = {"detail": "x" * 300}
@@ -251,7 +251,7 @@ async def socket(socket: WebSocket) -> None:
 class Knowing:
     """An application under which every request can say that its client is known."""
 
-    def __init__(self, app: Access) -> None:
+    def __init__(self, app: AccessLog) -> None:
         self.app, self.known = app, 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -266,7 +266,7 @@ class Knowing:
 def served(said: Said) -> tuple[TestClient, list[tuple[str, str, int]], Knowing]:
     seen: list[tuple[str, str, int]] = []
     app = Starlette(routes=[Route("/plates/{plate}", plate), WebSocketRoute("/socket", socket)])
-    knowing = Knowing(Access(app, lambda method, route, status, seconds: seen.append((method, route, status))))
+    knowing = Knowing(AccessLog(app, lambda method, route, status, seconds: seen.append((method, route, status))))
     return TestClient(knowing, raise_server_exceptions=False), seen, knowing
 
 
@@ -308,7 +308,7 @@ def test_why_an_application_does_not_start_is_kept() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise Damaged("`log.db` is damaged")
 
-    access = Access(app, lambda *_: None)
+    access = AccessLog(app, lambda *_: None)
 
     async def run() -> None:
         with pytest.raises(Damaged):

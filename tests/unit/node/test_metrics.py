@@ -23,9 +23,9 @@ from headgate.node.health import (
     NO_BYTES,
     STALL_SECONDS,
     Chores,
-    Facts,
+    HealthWatch,
+    NodeFacts,
     Status,
-    Watch,
     health,
     read_chores,
     write_chores,
@@ -83,7 +83,7 @@ def test_counting() -> None:
 def test_what_the_files_say() -> None:
     metrics = Metrics()
     metrics.observe(
-        Facts(
+        NodeFacts(
             ledger_version=7,
             decided_version=5,
             lag={"gateway-1": 30},
@@ -103,7 +103,7 @@ def test_what_the_files_say() -> None:
     assert found["headgate_retention_holders"] == 2
     assert found["headgate_retention_lost_events_total"] == 9
     assert found["headgate_health[ok]"] == 1
-    metrics.observe(Facts(writable=False, chores=Chores(lost_events=2)))
+    metrics.observe(NodeFacts(writable=False, chores=Chores(lost_events=2)))
     assert figures(metrics)["headgate_retention_lost_events_total"] == 11, "what began anew is more, and not less"
     assert figures(metrics)["headgate_health[ok]"] == 0
     assert figures(metrics)["headgate_health[failing]"] == 1
@@ -130,19 +130,23 @@ def test_one_process_may_have_several() -> None:
 @pytest.mark.parametrize(
     ("facts", "status", "word"),
     [
-        (Facts(), Status.OK, ""),
-        (Facts(writable=False), Status.FAILING, "written"),
-        (Facts(holds_stream=False), Status.FAILING, "stream"),
-        (Facts(free_bytes=NO_BYTES - 1), Status.FAILING, "full"),
-        (Facts(free_bytes=LOW_BYTES - 1), Status.DEGRADED, "nearly full"),
-        (Facts(lag={"a": 5}, waiting=STALL_SECONDS + 1), Status.DEGRADED, "5 events wait"),
-        (Facts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=STALL_SECONDS + 1), Status.DEGRADED, "not move"),
-        (Facts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=1), Status.OK, ""),
-        (Facts(lag={"a": 5}, waiting=STALL_SECONDS - 1), Status.OK, ""),
-        (Facts(since_batch=10_000), Status.OK, ""),
+        (NodeFacts(), Status.OK, ""),
+        (NodeFacts(writable=False), Status.FAILING, "written"),
+        (NodeFacts(holds_stream=False), Status.FAILING, "stream"),
+        (NodeFacts(free_bytes=NO_BYTES - 1), Status.FAILING, "full"),
+        (NodeFacts(free_bytes=LOW_BYTES - 1), Status.DEGRADED, "nearly full"),
+        (NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS + 1), Status.DEGRADED, "5 events wait"),
+        (
+            NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=STALL_SECONDS + 1),
+            Status.DEGRADED,
+            "not move",
+        ),
+        (NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=1), Status.OK, ""),
+        (NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS - 1), Status.OK, ""),
+        (NodeFacts(since_batch=10_000), Status.OK, ""),
     ],
 )
-def test_what_facts_mean(facts: Facts, status: Status, word: str) -> None:
+def test_what_facts_mean(facts: NodeFacts, status: Status, word: str) -> None:
     found = health(facts)
     assert found.status is status
     assert word in "; ".join(found.reasons)
@@ -151,7 +155,7 @@ def test_what_facts_mean(facts: Facts, status: Status, word: str) -> None:
 
 @given(
     st.builds(
-        Facts,
+        NodeFacts,
         waiting=st.floats(0, 100),
         since_batch=st.none() | st.floats(0, 100),
         free_bytes=st.integers(0, 2 * LOW_BYTES),
@@ -159,7 +163,7 @@ def test_what_facts_mean(facts: Facts, status: Status, word: str) -> None:
         holds_stream=st.booleans(),
     )
 )
-def test_a_node_that_cannot_accept_is_never_called_well(facts: Facts) -> None:
+def test_a_node_that_cannot_accept_is_never_called_well(facts: NodeFacts) -> None:
     found = health(facts)
     if not facts.writable or not facts.holds_stream or facts.free_bytes < NO_BYTES:
         assert found.status is Status.FAILING
@@ -187,7 +191,7 @@ def sell(domain: Domain, count: int, at: datetime) -> None:
 
 
 def test_the_files_are_looked_at_as_they_change(domain: Domain) -> None:
-    watch = Watch.open(domain.paths.directory)
+    watch = HealthWatch.open(domain.paths.directory)
     assert watch.look(NOON).lag == {}
     sell(domain, 3, NOON)
     sell(domain, 2, NOON + timedelta(seconds=5))
@@ -215,7 +219,7 @@ def test_the_files_are_looked_at_as_they_change(domain: Domain) -> None:
 
 def test_what_is_no_domain_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="not a domain"):
-        Watch.open(tmp_path)
+        HealthWatch.open(tmp_path)
 
 
 def test_word_of_housekeeping(tmp_path: Path) -> None:

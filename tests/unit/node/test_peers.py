@@ -18,8 +18,8 @@ from headgate.model.roles import Peer, reference
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
-from headgate.node.peers import QUESTION_SECONDS, Peers, Question
-from headgate.roles.certificates.remote_records import Counts, identity
+from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, Peers
+from headgate.roles.certificates.remote_records import FollowCounts, identity
 from strategies.role_serving import Office, office
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ def peers(tmp_path: Path) -> Iterator[Peers]:
 
 
 def test_a_sign_of_life_is_of_one_peer_and_its_key(peers: Peers) -> None:
-    peers.hear(PEER, at(1), Counts(1, 2, 3))
+    peers.hear(PEER, at(1), FollowCounts(1, 2, 3))
     assert peers.heard() == {identity(PEER): at(1)}
     assert identity(replace(PEER, key="did:key:y")) not in peers.heard()
     peers.forget("Login")
@@ -107,7 +107,7 @@ def test_a_sign_of_life_costs_no_version_until_it_matters(ledger: Ledger) -> Non
     assert ledger.holds(0) is True
     version = ledger.version
     for second in range(1, 10):
-        ledger.peers.hear(PEER, at(second), Counts())
+        ledger.peers.hear(PEER, at(second), FollowCounts())
         assert ledger.holds(second) is True
     assert ledger.version == version
     assert ledger.holds(10) is True
@@ -117,18 +117,18 @@ def test_a_sign_of_life_costs_no_version_until_it_matters(ledger: Ledger) -> Non
 
 
 def test_a_sign_of_life_of_the_future_is_one_of_now(ledger: Ledger) -> None:
-    ledger.peers.hear(PEER, at(500), Counts())
+    ledger.peers.hear(PEER, at(500), FollowCounts())
     assert ledger.holds(10) is True
     assert ledger.follower.state.roles.peers["Login"].heard == at(10)
 
 
 def test_an_old_sign_of_life_and_that_of_another_key_do_not_count(ledger: Ledger) -> None:
-    ledger.peers.hear(replace(PEER, key="did:key:y"), at(9), Counts())
+    ledger.peers.hear(replace(PEER, key="did:key:y"), at(9), FollowCounts())
     assert ledger.holds(10) is None
 
 
 def test_a_sign_of_life_that_is_too_old_itself_does_not_help(ledger: Ledger) -> None:
-    ledger.peers.hear(PEER, at(5), Counts())
+    ledger.peers.hear(PEER, at(5), FollowCounts())
     assert ledger.holds(15) is None
 
 
@@ -146,12 +146,12 @@ def test_what_is_believed_by_an_old_word_falls_at_once_also_where_the_clock_has_
 def test_how_one_stands_is_told(ledger: Ledger) -> None:
     (told,) = ledger.peers.statuses(ledger.follower.state.roles, at(3))
     assert (told.name, told.bound, told.seconds, told.records, told.unknown) == ("Login", 10, 3.0, 1, 0)
-    ledger.peers.hear(PEER, at(4), Counts(1, 2, 3))
+    ledger.peers.hear(PEER, at(4), FollowCounts(1, 2, 3))
     ledger.holds(20)
     ledger.peers.fail("Login", "nobody answers")
     (told,) = ledger.peers.statuses(ledger.follower.state.roles, at(20))
-    assert (told.seconds, told.unknown, told.counts, told.trouble) == (16.0, 1, Counts(1, 2, 3), "nobody answers")
-    ledger.peers.hear(PEER, at(20), Counts())
+    assert (told.seconds, told.unknown, told.counts, told.trouble) == (16.0, 1, FollowCounts(1, 2, 3), "nobody answers")
+    ledger.peers.hear(PEER, at(20), FollowCounts())
     (told,) = ledger.peers.statuses(ledger.follower.state.roles, at(20))
     assert told.trouble is None
 
@@ -159,8 +159,8 @@ def test_how_one_stands_is_told(ledger: Ledger) -> None:
 # -- questions ------------------------------------------------------------------------------------------------
 
 
-def question(id: str, peer: str = "Login") -> Question:
-    return Question(id, peer, "ann", "did:key:a", "text")
+def question(id: str, peer: str = "Login") -> PeerQuestion:
+    return PeerQuestion(id, peer, "ann", "did:key:a", "text")
 
 
 def test_a_question_is_answered_once_and_forgotten(peers: Peers) -> None:

@@ -14,24 +14,24 @@ import pytest
 from headgate.model.authority import RevocationList
 from headgate.model.errors import TooMany
 from headgate.node import statement_register as module
-from headgate.node.statement_register import MAX_KEPT_LIST, Issued, Register
+from headgate.node.statement_register import MAX_KEPT_LIST, IssuedStatement, StatementRegister
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def register(tmp_path: Path) -> Iterator[Register]:
-    made = Register(tmp_path / "authority.db")
+def register(tmp_path: Path) -> Iterator[StatementRegister]:
+    made = StatementRegister(tmp_path / "authority.db")
     yield made
     made.close()
 
 
-def issued(id: str, principal: str = "anna", hours: float = 1) -> Issued:
-    return Issued(id, "certificate", principal, "did:key:x", "rule", NOW, NOW + hours * HOUR)
+def issued(id: str, principal: str = "anna", hours: float = 1) -> IssuedStatement:
+    return IssuedStatement(id, "certificate", principal, "did:key:x", "rule", NOW, NOW + hours * HOUR)
 
 
-def test_what_was_issued_is_listed_until_it_ends(register: Register) -> None:
+def test_what_was_issued_is_listed_until_it_ends(register: StatementRegister) -> None:
     register.issue([issued("a"), issued("b", "bob"), issued("c", hours=5)], 10, NOW)
     assert [one.id for one in register.issued("anna", "", 10)] == ["a", "c"]
     assert [one.id for one in register.issued(None, "a", 1)] == ["b"]
@@ -40,7 +40,7 @@ def test_what_was_issued_is_listed_until_it_ends(register: Register) -> None:
     assert [one.id for one in register.issued(None, "", 10)] == ["c", "d"]
 
 
-def test_a_principal_has_no_more_than_so_many_and_then_nothing_is_recorded(register: Register) -> None:
+def test_a_principal_has_no_more_than_so_many_and_then_nothing_is_recorded(register: StatementRegister) -> None:
     register.issue([issued("a"), issued("b")], 3, NOW)
     with pytest.raises(TooMany, match="anna"):
         register.issue([issued("c"), issued("d")], 3, NOW)
@@ -48,7 +48,7 @@ def test_a_principal_has_no_more_than_so_many_and_then_nothing_is_recorded(regis
     register.issue([issued("e", "bob")], 3, NOW)
 
 
-def test_a_list_grows_by_one_for_each_and_keeps_what_would_not_have_ended(register: Register) -> None:
+def test_a_list_grows_by_one_for_each_and_keeps_what_would_not_have_ended(register: StatementRegister) -> None:
     assert register.revocations() == (0, frozenset())
     register.issue([issued("a"), issued("b", hours=50)], 10, NOW)
     assert register.revoke("a", NOW)
@@ -62,7 +62,7 @@ def test_a_list_grows_by_one_for_each_and_keeps_what_would_not_have_ended(regist
     assert register.number() == 3
 
 
-def test_the_list_is_bounded(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_is_bounded(register: StatementRegister, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REVOKED", 2)
     register.revoke("a", NOW)
     register.revoke("b", NOW)
@@ -71,7 +71,7 @@ def test_the_list_is_bounded(register: Register, monkeypatch: pytest.MonkeyPatch
     assert register.revocations() == (2, {"a", "b"})
 
 
-def test_a_register_from_a_copy_goes_on_after_what_the_ledger_knows(register: Register) -> None:
+def test_a_register_from_a_copy_goes_on_after_what_the_ledger_knows(register: StatementRegister) -> None:
     register.revoke("a", NOW)
     register.catch_up(RevocationList("us", 1, NOW, frozenset({"a"})))
     assert register.revocations() == (1, {"a"})
@@ -79,7 +79,7 @@ def test_a_register_from_a_copy_goes_on_after_what_the_ledger_knows(register: Re
     assert register.revocations() == (8, {"a", "z"})
 
 
-def test_the_last_list_of_each_issuer_is_known_with_when_it_came(register: Register) -> None:
+def test_the_last_list_of_each_issuer_is_known_with_when_it_came(register: StatementRegister) -> None:
     first = RevocationList("met", 1, NOW, frozenset({"a"}))
     register.hear(first, "text", NOW + HOUR)
     again = RevocationList("met", 1, NOW + HOUR, frozenset({"a"}))
@@ -124,7 +124,7 @@ def test_the_number_never_goes_back_through_kill_9(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         told = max([told, *map(int, rest)])
-        register = Register(path)
+        register = StatementRegister(path)
         number, revoked = register.revocations()
         assert number >= told
         assert len(revoked) == number

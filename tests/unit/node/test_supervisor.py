@@ -22,9 +22,9 @@ from headgate.node.supervisor import (
     LONGEST_PAUSE,
     MAX_FAILURES,
     Failures,
-    LogFile,
+    ManagedProcess,
     Notice,
-    Part,
+    RotatingFile,
     Supervisor,
     What,
 )
@@ -33,14 +33,14 @@ READY = """print('{"event": "ready", "pid": 1}', flush=True)"""
 WAIT = f"import time\n{READY}\ntime.sleep(60)"
 
 
-def part(name: str, program: str) -> Part:
-    return Part(name, (sys.executable, "-c", textwrap.dedent(program)))
+def part(name: str, program: str) -> ManagedProcess:
+    return ManagedProcess(name, (sys.executable, "-c", textwrap.dedent(program)))
 
 
 class Run:
     """A supervisor in a thread, with what it told."""
 
-    def __init__(self, parts: list[Part], logs: Path) -> None:
+    def __init__(self, parts: list[ManagedProcess], logs: Path) -> None:
         self.told: list[Notice] = []
         self.ready = threading.Event()
         self.supervisor = Supervisor(parts, logs, self.told.append, all_ready=self.ready.set)
@@ -235,7 +235,7 @@ def test_pauses_grow_and_failures_long_ago_are_forgotten() -> None:
 
 def test_log_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    log = LogFile(path, most=1000, kept=5)
+    log = RotatingFile(path, most=1000, kept=5)
     for number in range(1_000):
         log.write(b"%04d and some more words" % number)
     log.close()
@@ -245,7 +245,7 @@ def test_log_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     kept = b"".join((tmp_path / name).read_bytes() for name in reversed(files)).splitlines()
     assert kept == [b"%04d and some more words" % n for n in range(1_000 - len(kept), 1_000)]
     assert path.stat().st_mode & 0o077 == 0
-    LogFile(path).write(b"more")
+    RotatingFile(path).write(b"more")
     assert path.read_bytes().endswith(b"more\n"), "what is there already is kept"
 
 

@@ -16,7 +16,7 @@ from headgate.model.values import Kind
 from headgate.pipeline.index import predicates
 from headgate.pipeline.index.layout import Slot, mask_of, places, words_for
 from headgate.pipeline.index.rows import MAX_EXPANSION, TermBounds, lower
-from headgate.pipeline.index.shapes import Access, _dyadic, _node, expand, mix
+from headgate.pipeline.index.shapes import HashAccess, _dyadic, _node, expand, mix
 from headgate.pipeline.spark.faults import Struck, strike
 from headgate.pipeline.spark.session import check_java
 
@@ -75,7 +75,7 @@ def test_small_sets_become_rows_and_large_ones_stay_in_the_rest() -> None:
 def test_hashed_rows_are_found_again() -> None:
     values = np.arange(1000, dtype=np.int64)
     hashes = mix(np.zeros(1000, np.uint64), values)
-    access = Access.build(hashes, values.astype(np.int32))
+    access = HashAccess.build(hashes, values.astype(np.int32))
     run, position = expand(*access.find(hashes))
     found = set(zip(run.tolist(), access.rows[position].tolist(), strict=True))
     assert {(n, n) for n in range(1000)} <= found

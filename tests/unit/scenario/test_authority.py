@@ -35,7 +35,7 @@ from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.scenario.engines import run_decide
 from headgate.scenario.file import load
-from headgate.scenario.play import Outcome
+from headgate.scenario.play import ScenarioOutcome
 from headgate.scenario.report import judge
 from headgate.scenario.story import (
     ADMINISTRATOR,
@@ -77,7 +77,7 @@ def scenario(tmp_path: Path, text: str) -> Scenario:
     return load(path)
 
 
-def played(tmp_path: Path, steps: str, expect: str = "{}", base: str = BASE) -> tuple[Outcome, list[str]]:
+def played(tmp_path: Path, steps: str, expect: str = "{}", base: str = BASE) -> tuple[ScenarioOutcome, list[str]]:
     story = f"{base[: base.index('steps:')]}steps:\n{steps}expect: {expect}\n"
     found = scenario(tmp_path, story)
     outcome = run_decide(found)

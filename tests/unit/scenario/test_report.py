@@ -3,20 +3,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.model.changes import Batch
-from headgate.scenario.play import Got, Outcome
-from headgate.scenario.report import Result, as_json, disagreements
+from headgate.scenario.play import Got, ScenarioOutcome
+from headgate.scenario.report import EngineResult, as_json, disagreements
 from headgate.scenario.story import Scenario
 
 SCENARIO = Scenario(Path("f.yaml"), "a title", Batch("a"))
 
 
-def outcome(*got: Got, **others: dict[str, object]) -> Outcome:
-    return Outcome({"s": list(got)}, **others)
+def outcome(*got: Got, **others: dict[str, object]) -> ScenarioOutcome:
+    return ScenarioOutcome({"s": list(got)}, **others)
 
 
 def test_json_has_the_keys_of_the_format() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    result = Result(
+    result = EngineResult(
         SCENARIO,
         "spark",
         outcome(Got("e1", "main", 1, {"t": at, "y": b"\x00\xff", "s": "é", "n": None})),

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.scenario.engines import run_decide
 from headgate.scenario.file import load
-from headgate.scenario.play import Outcome
-from headgate.scenario.report import Result, as_json
+from headgate.scenario.play import ScenarioOutcome
+from headgate.scenario.report import EngineResult, as_json
 from headgate.scenario.run import ENGINES, run_all
 from headgate.scenario.story import Scenario
 
@@ -40,7 +40,7 @@ class FakeSpark:
         monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda: "first")
         monkeypatch.setattr("headgate.cli.policy.test.renew_spark", lambda: "second")
 
-    def run(self, scenario: Scenario, session: Any, seed: int) -> Outcome:
+    def run(self, scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
         self.ran.append((scenario.title, session))
         if (scenario.title, session) in self.fails:
             raise RuntimeError("the JVM\nis gone")
@@ -56,7 +56,7 @@ def files(tmp_path: Path) -> list[Path]:
     return made
 
 
-def told(results: list[list[Result]]) -> list[tuple[str, bool, int]]:
+def told(results: list[list[EngineResult]]) -> list[tuple[str, bool, int]]:
     return [(one[0].scenario.title, one[1].passed, len(one[1].failures)) for one in results]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from headgate.model.errors import BadScenario
-from headgate.scenario.yamlfile import MAX_DEPTH, Place, load_yaml, parse_yaml
+from headgate.scenario.yamlfile import MAX_DEPTH, SourcePlace, load_yaml, parse_yaml
 
 
 def plain(text: str) -> object:
@@ -60,7 +60,7 @@ def test_not_a_number_is_a_float() -> None:
 def test_every_value_knows_its_line_and_key() -> None:
     root = parse_yaml("a: 1\nb:\n  - x\n  - {c: 2,\n     d: [3]}\n", "f.yaml")
     second = root.mapping()["b"].sequence()[1]
-    assert second.mapping()["d"].place == Place("f.yaml", 5, "b[1].d")
+    assert second.mapping()["d"].place == SourcePlace("f.yaml", 5, "b[1].d")
     assert str(second.mapping()["d"].sequence()[0].place) == "f.yaml:5: key `b[1].d[0]`"
     assert root.mapping()["b"].place.line == 2
 
@@ -100,7 +100,7 @@ def test_aliases_are_followed() -> None:
 
 def test_an_alias_has_the_place_where_it_is_used() -> None:
     root = parse_yaml("a: &x 1\nb: *x\n", "f.yaml")
-    assert root.mapping()["b"].place == Place("f.yaml", 2, "b")
+    assert root.mapping()["b"].place == SourcePlace("f.yaml", 2, "b")
 
 
 def test_aliases_never_grow_past_the_limit() -> None:

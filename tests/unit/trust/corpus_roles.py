@@ -13,7 +13,7 @@ from typing import Any
 
 from headgate.model.errors import RoleFailure
 from headgate.model.limits import MAX_CERTIFICATE_ROLES, MAX_ROLE_ARGUMENTS, MAX_SHOWN, MAX_STATEMENT_BYTES
-from headgate.model.role_statements import Place
+from headgate.model.role_statements import ServiceInstance
 from headgate.trust.keys import PrivateKey
 from headgate.trust.role_keys import RoleKeys, RollingKey, issue_role_keys, verify_role_keys
 from headgate.trust.role_statements import verify_appointment, verify_delegation, verify_revocation, verify_role
@@ -66,7 +66,7 @@ KEYS = keys_of(
     rolling(LONG, "long", -DAY, DAY, 300 * DAY),
     rolling(CUT, "short", -HOUR, -600, -600),  # ended before its time
 )
-PLACE = Place(did(PITO), "Conf", "Hilary")
+PLACE = ServiceInstance(did(PITO), "Conf", "Hilary")
 
 
 @dataclass(frozen=True)

@@ -34,17 +34,17 @@ from headgate.model.limits import MAX_LOCK_TRIES, MAX_ROLE_KEYS
 from headgate.trust.keys import PrivateKey
 from headgate.trust.role_keys import USES, RoleKeys, RollingKey, Use, issue_role_keys, verify_role_keys
 from headgate.trust.role_store import FILE, FileStore, MemoryStore
-from headgate.trust.role_table import PACES, Pace, RollingTable
+from headgate.trust.role_table import PACES, RollingPace, RollingTable
 from unit.trust.corpus import AT, DAY, MALLORY, MET, NOW, OUT, PITO, SMITH, TFL, WEAK, Good, did, raw_did, reason_of
 
 HOUR = timedelta(hours=1)
-QUICK: dict[Use, Pace] = {
-    "short": Pace(timedelta(seconds=10), timedelta(seconds=30)),
-    "long": Pace(timedelta(seconds=20), timedelta(seconds=60)),
+QUICK: dict[Use, RollingPace] = {
+    "short": RollingPace(timedelta(seconds=10), timedelta(seconds=30)),
+    "long": RollingPace(timedelta(seconds=20), timedelta(seconds=60)),
 }
 
 
-def table(directory: Path | None = None, paces: dict[Use, Pace] | None = None) -> RollingTable:
+def table(directory: Path | None = None, paces: dict[Use, RollingPace] | None = None) -> RollingTable:
     return RollingTable(PITO, MemoryStore() if directory is None else FileStore(directory), paces or PACES)
 
 
@@ -259,15 +259,15 @@ def test_there_are_not_too_many_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pace",
     [
-        Pace(timedelta(0), HOUR),
-        Pace(HOUR, HOUR / 2),
-        Pace(HOUR, timedelta(days=2)),
-        Pace(timedelta(seconds=1.5), HOUR),
-        Pace(timedelta(seconds=1), HOUR),
-        Pace(-HOUR, HOUR),
+        RollingPace(timedelta(0), HOUR),
+        RollingPace(HOUR, HOUR / 2),
+        RollingPace(HOUR, timedelta(days=2)),
+        RollingPace(timedelta(seconds=1.5), HOUR),
+        RollingPace(timedelta(seconds=1), HOUR),
+        RollingPace(-HOUR, HOUR),
     ],
 )
-def test_an_impossible_pace_is_refused(pace: Pace) -> None:
+def test_an_impossible_pace_is_refused(pace: RollingPace) -> None:
     with pytest.raises(BadConfig):
         table(paces={**QUICK, "short": pace})
 

@@ -17,10 +17,10 @@ from headgate.model.role_statements import (
     AppointmentCertificate,
     DelegationCertificate,
     HeldRole,
-    Place,
     RevocationCertificate,
     RoleCertificate,
     RoleName,
+    ServiceInstance,
     pass_on,
 )
 from headgate.model.roles import reference
@@ -97,7 +97,7 @@ OPEN_ARGS = st.lists(st.none() | VALUES, max_size=4).map(tuple)
 PRINCIPALS = st.sampled_from([did(SMITH), did(MET), did(PITO)])
 REFS = st.builds(reference, st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1))
 IDS = st.sampled_from(["m1", "a.b-c_d", "x" * 64])
-PLACES = st.builds(Place, st.just(did(PITO)), NAMES, INSTANCES)
+PLACES = st.builds(ServiceInstance, st.just(did(PITO)), NAMES, INSTANCES)
 ROLES = st.lists(
     st.builds(HeldRole, NAMES, ARGS, REFS), min_size=1, max_size=4, unique_by=lambda one: (one.role, exact(one.args))
 ).map(tuple)
@@ -158,7 +158,7 @@ def test_delegations_are_verified_as_they_were(wanted: DelegationCertificate) ->
     assert exact(found.args) == exact(wanted.args)
 
 
-ELECTORS = st.builds(RoleName, st.builds(Place, PRINCIPALS, NAMES, INSTANCES), NAMES, ARGS)
+ELECTORS = st.builds(RoleName, st.builds(ServiceInstance, PRINCIPALS, NAMES, INSTANCES), NAMES, ARGS)
 
 
 @EXAMPLES
@@ -175,7 +175,7 @@ def test_revocations_are_verified_as_they_were(wanted: RevocationCertificate) ->
 HELD = HeldRole("Member", ("dm",), reference(17, 4))
 GOOD = RoleCertificate("m1", PLACE, did(SMITH), (HELD,), NOW, NOW + timedelta(hours=1))
 NEVER: dict[str, Callable[[], RoleCertificate]] = {
-    "for another domain": lambda: replace(GOOD, place=Place(did(MET), "Conf")),
+    "for another domain": lambda: replace(GOOD, place=ServiceInstance(did(MET), "Conf")),
     "for too long": lambda: replace(GOOD, until=NOW + timedelta(days=1, seconds=1)),
     "before the key signs": lambda: replace(GOOD, issued=NOW - timedelta(seconds=1)),
     "after the key signs": lambda: replace(GOOD, issued=NOW + timedelta(hours=1), until=NOW + timedelta(hours=2)),
@@ -276,7 +276,7 @@ def test_the_right_to_revoke_does_not_grow() -> None:
 
 
 def test_an_elector_of_another_domain_is_mirrored_here() -> None:
-    there = Place(did(MALLORY), "Hr")
+    there = ServiceInstance(did(MALLORY), "Hr")
     held = replace(RIGHT, elector=RoleName(there, "Chair", (1,)))
     assert passed(replace(OTHER, place=there), held, membership=reference(3, 3)).membership == reference(3, 3)
     with pytest.raises(RoleDenied):

@@ -51,7 +51,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EventPiece:
     """Some events of a file, from a row on: as a table ready to send, or as objects of which some are refused."""
 
     first: int
@@ -62,7 +62,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EventFile:
     """A file of events of one type."""
 
     name: str
@@ -102,19 +102,19 @@ class Source:
         return column
 
 
-def source_of(path: str, kinds: Mapping[str, Kind], id_column: str | None) -> Source:
+def source_of(path: str, kinds: Mapping[str, Kind], id_column: str | None) -> EventFile:
     """What is known of a file before it is read. Standard input is another file every time."""
     if path == STDIN:
-        return Source("standard input", uuid4().hex, kinds, id_column)
+        return EventFile("standard input", uuid4().hex, kinds, id_column)
     try:
         found = Path(path).stat()
     except OSError as error:
         raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
     name = Path(path).name
-    return Source(path, f"{name}:{found.st_size:x}-{found.st_mtime_ns:x}", kinds, id_column)
+    return EventFile(path, f"{name}:{found.st_size:x}-{found.st_mtime_ns:x}", kinds, id_column)
 
 
-def pieces(path: str, source: Source, stdin: BinaryIO) -> tuple[int | None, Iterator[Piece]]:
+def pieces(path: str, source: EventFile, stdin: BinaryIO) -> tuple[int | None, Iterator[EventPiece]]:
     """How much there is, where that is known, and the events."""
     kind = Path(path).suffix.lower()
     if path == STDIN:
@@ -133,7 +133,7 @@ def pieces(path: str, source: Source, stdin: BinaryIO) -> tuple[int | None, Iter
             )
 
 
-def _csv(path: Path, source: Source) -> Iterator[Piece]:
+def _csv(path: Path, source: EventFile) -> Iterator[EventPiece]:
     types = {name: _ARROW[kind] for name, kind in source.kinds.items()}
     if source.id_column is not None and source.id_column not in types:
         types[source.id_column] = pa.string()
@@ -147,13 +147,13 @@ def _csv(path: Path, source: Source) -> Iterator[Piece]:
             source.check_columns(reader.schema.names)
             for batch in reader:
                 table = source.envelope(pa.Table.from_batches([batch]), first)
-                yield Piece(first, table, done=file.tell())
+                yield EventPiece(first, table, done=file.tell())
                 first += table.num_rows
         except pa.ArrowInvalid as error:
             raise TypeMismatch(str(error).splitlines()[0], place=str(path)) from None
 
 
-def _parquet(path: Path, source: Source) -> Any:
+def _parquet(path: Path, source: EventFile) -> Any:
     try:
         file = parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
@@ -162,25 +162,25 @@ def _parquet(path: Path, source: Source) -> Any:
     return file
 
 
-def _row_groups(file: Any, source: Source) -> Iterator[Piece]:
+def _row_groups(file: Any, source: EventFile) -> Iterator[EventPiece]:
     first = 0
     try:
         for batch in file.iter_batches(ROWS):
             table = source.envelope(pa.Table.from_batches([batch]), first)
             first += table.num_rows
-            yield Piece(first - table.num_rows, table, done=first)
+            yield EventPiece(first - table.num_rows, table, done=first)
     except pa.ArrowException as error:
         raise TypeMismatch(str(error).splitlines()[0], place=source.name) from None
     finally:
         file.close()
 
 
-def _lines(path: Path, source: Source) -> Iterator[Piece]:
+def _lines(path: Path, source: EventFile) -> Iterator[EventPiece]:
     with path.open("rb") as file:
         yield from _ndjson(file, source)
 
 
-def _ndjson(file: BinaryIO, source: Source) -> Iterator[Piece]:
+def _ndjson(file: BinaryIO, source: EventFile) -> Iterator[EventPiece]:
     """Objects line by line; blank lines are passed over but counted, so that ids are those of lines."""
     done = 0
     objects: list[Line] = []
@@ -195,13 +195,13 @@ def _ndjson(file: BinaryIO, source: Source) -> Iterator[Piece]:
             objects.append(_object(line, number, source))
         number += 1
         if len(objects) >= LINES:
-            yield Piece(objects[0].row, objects=objects, done=done)
+            yield EventPiece(objects[0].row, objects=objects, done=done)
             objects = []
     if objects:
-        yield Piece(objects[0].row, objects=objects, done=done)
+        yield EventPiece(objects[0].row, objects=objects, done=done)
 
 
-def _object(line: bytes, number: int, source: Source) -> Line:
+def _object(line: bytes, number: int, source: EventFile) -> Line:
     place = f"{source.name}, line {number + 1}"
     id = f"{source.run}:{number}"
     try:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate.cli.events.event_files import Piece, pieces, source_of
+from headgate.cli.events.event_files import EventPiece, pieces, source_of
 from headgate.cli.shared.common import err
 from headgate.cli.shared.connection import (
     BrokerOption,
@@ -59,7 +59,7 @@ IdColumnOption = Annotated[
 
 
 @dataclass(slots=True)
-class Tally:
+class FileTally:
     """What became of a file."""
 
     accepted: int = 0
@@ -162,7 +162,7 @@ def _one(
     except HeadgateError as error:
         if error.code not in ("publish-denied", "type-mismatch", "policy-rule"):
             raise
-        _show_refusals(Tally(codes=Counter([error.code]), first=[(0, error)]), one=True)
+        _show_refusals(FileTally(codes=Counter([error.code]), first=[(0, error)]), one=True)
         raise typer.Exit(1) from None
     say((result.status, "bold green"), f" {result.id}")
 
@@ -179,7 +179,7 @@ def _file(
     source: str | None,
     requires: str | None,
 ) -> None:
-    tally = Tally()
+    tally = FileTally()
     total, found = pieces(path, source_of(path, kinds, id_column), sys.stdin.buffer)
     try:
         for piece in _with_progress(found, total, tally):
@@ -190,7 +190,7 @@ def _file(
         raise typer.Exit(1)
 
 
-def _with_progress(found: Iterator[Piece], total: int | None, tally: Tally) -> Iterator[Piece]:
+def _with_progress(found: Iterator[EventPiece], total: int | None, tally: FileTally) -> Iterator[EventPiece]:
     """The pieces, with a bar on a terminal that moves when each has been dealt with."""
     columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[count]:,} events"))
     with Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal) as progress:
@@ -201,7 +201,9 @@ def _with_progress(found: Iterator[Piece], total: int | None, tally: Tally) -> I
             progress.update(task, completed=piece.done, count=count)
 
 
-def _send(client: Client, type: str, piece: Piece, source: str | None, requires: str | None, tally: Tally) -> None:
+def _send(
+    client: Client, type: str, piece: EventPiece, source: str | None, requires: str | None, tally: FileTally
+) -> None:
     if piece.table is not None:
         told = client.publish_arrow(type, piece.table, source=source, requires=requires)
         tally.accepted += told.accepted
@@ -227,7 +229,7 @@ def _send(client: Client, type: str, piece: Piece, source: str | None, requires:
 # -- showing --------------------------------------------------------------------------------------------------
 
 
-def _show(tally: Tally) -> None:
+def _show(tally: FileTally) -> None:
     say((f"{tally.accepted:,}", "bold green"), " accepted")
     if tally.duplicates:
         say((f"{tally.duplicates:,}", "bold"), " had been stored before")
@@ -235,7 +237,7 @@ def _show(tally: Tally) -> None:
         _show_refusals(tally)
 
 
-def _show_refusals(tally: Tally, *, one: bool = False) -> None:
+def _show_refusals(tally: FileTally, *, one: bool = False) -> None:
     if not one:
         codes = ", ".join(f"{count:,} {code}" for code, count in tally.codes.most_common())
         say((f"{tally.codes.total():,}", "bold red"), f" refused: {codes}")

@@ -20,7 +20,7 @@ import httpx
 import typer
 from rich.text import Text
 
-from headgate.cli.node.machine_checks import Check, Finding, attempt, failed, machine, secrets
+from headgate.cli.node.machine_checks import Check, CheckOutcome, attempt, failed, machine, secrets
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
 from headgate.cli.shared.run_python import allowed_at
@@ -33,7 +33,7 @@ from headgate.node.cursors import FILE as CURSORS
 from headgate.node.cursors import Cursors
 from headgate.node.domain import utc_now
 from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements
-from headgate.node.health import STALL_SECONDS, Watch
+from headgate.node.health import STALL_SECONDS, HealthWatch
 from headgate.node.processes import held_by, listen
 from headgate.node.topology import NODE, PID
 from headgate.pipeline.spark.jobs import Paths
@@ -68,20 +68,27 @@ def doctor(
         print_json(checks)
     else:
         _show(checks)
-    if any(check.finding is Finding.FAIL for check in checks):
+    if any(check.finding is CheckOutcome.FAIL for check in checks):
         raise typer.Exit(1)
 
 
 def _show(checks: list[Check]) -> None:
-    styles = {Finding.OK: "green", Finding.WARN: "bold yellow", Finding.FAIL: "bold red", Finding.SKIP: "dim"}
+    styles = {
+        CheckOutcome.OK: "green",
+        CheckOutcome.WARN: "bold yellow",
+        CheckOutcome.FAIL: "bold red",
+        CheckOutcome.SKIP: "dim",
+    }
     shown = table("check", "", "found", "what to do")
     for one in checks:
         shown.add_row(*cells(one.name, Text(one.finding.value, styles[one.finding]), one.found, one.remedy))
     out.print(shown)
     out.print()
-    counts = {finding: sum(1 for one in checks if one.finding is finding) for finding in Finding}
+    counts = {finding: sum(1 for one in checks if one.finding is finding) for finding in CheckOutcome}
     said = [
-        f"{counts[f]} {words}" for f, words in ((Finding.FAIL, "failed"), (Finding.WARN, "to look at")) if counts[f]
+        f"{counts[f]} {words}"
+        for f, words in ((CheckOutcome.FAIL, "failed"), (CheckOutcome.WARN, "to look at"))
+        if counts[f]
     ]
     say(", ".join(said) if said else Text("all is well", "bold green"))
 
@@ -92,7 +99,7 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
     settings: Config | None = None
     try:
         settings = Config.load(directory, os.environ)
-        yield Check("settings", Finding.OK, str(files.config))
+        yield Check("settings", CheckOutcome.OK, str(files.config))
     except HeadgateError as error:
         yield failed("settings", error)
     yield from machine(settings, files)
@@ -115,18 +122,21 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
             state = ledger.state()
             last = ledger.versions(after=max(0, state.version - 1))
             newest = last[-1].time if last else None
-        yield Check("ledger", Finding.OK, f"version {state.version}, every row as it was written")
+        yield Check("ledger", CheckOutcome.OK, f"version {state.version}, every row as it was written")
     except HeadgateError as error:
         yield failed("ledger", error)
     yield from _files(files, paths, now)
     if newest is not None and newest > now:
         yield Check(
-            "clock", Finding.WARN, f"the newest version was made at {newest:%Y-%m-%d %H:%M:%S}, after now", "set it"
+            "clock",
+            CheckOutcome.WARN,
+            f"the newest version was made at {newest:%Y-%m-%d %H:%M:%S}, after now",
+            "set it",
         )
     else:
-        yield Check("clock", Finding.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC")
+        yield Check("clock", CheckOutcome.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC")
     if state is None:
-        yield Check("policy", Finding.SKIP, "the ledger cannot be read")
+        yield Check("policy", CheckOutcome.SKIP, "the ledger cannot be read")
         return
     yield _policy(files, state)
     yield _chain(files, state, now)
@@ -134,37 +144,39 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
     without = [name for name in without if not name.startswith("did:key:")]
     if without:
         shown = ", ".join(f"`{name}`" for name in without[:_SHOWN]) + (" and more" if len(without) > _SHOWN else "")
-        yield Check("keys of principals", Finding.WARN, f"{len(without)} have none: {shown}", "they cannot connect")
+        yield Check(
+            "keys of principals", CheckOutcome.WARN, f"{len(without)} have none: {shown}", "they cannot connect"
+        )
     else:
-        yield Check("keys of principals", Finding.OK, f"{len(state.keys)}")
+        yield Check("keys of principals", CheckOutcome.OK, f"{len(state.keys)}")
 
 
 def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
     try:
-        watch = Watch.open(files.data)
+        watch = HealthWatch.open(files.data)
     except HeadgateError as error:
         yield failed("log and deliveries", error)
         return
     try:
         facts = watch.look(now)
         size = f"{facts.log_bytes >> 20} and {facts.deliveries_bytes >> 20} MB"
-        yield Check("log and deliveries", Finding.OK, f"both can be read; {size}")
+        yield Check("log and deliveries", CheckOutcome.OK, f"both can be read; {size}")
         behind = sum(facts.lag.values())
         text = f"{behind} events wait, the oldest for {facts.waiting:.0f} s" if behind else "nothing waits"
         late = facts.waiting > STALL_SECONDS
         remedy = "`headgate up` decides them; if it runs, look into `logs/pipeline.log`" if late else ""
-        yield Check("pipeline", Finding.WARN if late else Finding.OK, text, remedy)
+        yield Check("pipeline", CheckOutcome.WARN if late else CheckOutcome.OK, text, remedy)
         if facts.decided_version and not paths.checkpoint.is_dir():
             yield Check(
-                "checkpoint", Finding.WARN, "there is none", "the pipeline decides everything again; wait for it"
+                "checkpoint", CheckOutcome.WARN, "there is none", "the pipeline decides everything again; wait for it"
             )
         else:
-            yield Check("checkpoint", Finding.OK, "there" if paths.checkpoint.is_dir() else "nothing decided yet")
+            yield Check("checkpoint", CheckOutcome.OK, "there" if paths.checkpoint.is_dir() else "nothing decided yet")
         if facts.chores.lost_events:
             lost = f"{facts.chores.lost_events} events were removed before an absent subscriber saw them"
-            yield Check("retention", Finding.WARN, lost, "raise `retention.hold` or the limits")
+            yield Check("retention", CheckOutcome.WARN, lost, "raise `retention.hold` or the limits")
         else:
-            yield Check("retention", Finding.OK, f"{facts.chores.holders} subscriptions hold data past its limit")
+            yield Check("retention", CheckOutcome.OK, f"{facts.chores.holders} subscriptions hold data past its limit")
     except HeadgateError as error:
         yield failed("log and deliveries", error)
     finally:
@@ -175,17 +187,17 @@ def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
 
 def _policy(files: Files, state: State) -> Check:
     if not files.policy.is_dir():
-        return Check("policy", Finding.SKIP, f"there is no directory `{files.policy}`")
+        return Check("policy", CheckOutcome.SKIP, f"there is no directory `{files.policy}`")
     try:
         allowed = allowed_at(Paths(files.data), state, run=False)
         made = plan_policy(state, read_policy(files.policy, state.administrator, allowed))
     except HeadgateError as error:
         return failed("policy", error)
     if made.empty:
-        return Check("policy", Finding.OK, "the ledger says what the directory says")
+        return Check("policy", CheckOutcome.OK, "the ledger says what the directory says")
     return Check(
         "policy",
-        Finding.WARN,
+        CheckOutcome.WARN,
         f"the directory differs from version {state.version} of the ledger",
         f"`headgate policy plan {files.policy}` shows how",
     )
@@ -201,11 +213,15 @@ def _chain(files: Files, state: State, now: datetime) -> Check:
         return failed("gateway's chain", error)
     root = coordinator_of(state)
     if root is None:
-        return Check("gateway's chain", Finding.SKIP, "the administrator has no key, so nobody coordinates the network")
+        return Check(
+            "gateway's chain", CheckOutcome.SKIP, "the administrator has no key, so nobody coordinates the network"
+        )
     if is_vouched(texts, broker=broker, coordinator=root, audience=name, now=now):
-        return Check("gateway's chain", Finding.OK, f"{len(texts)} statements lead from the coordinating domain to it")
+        return Check(
+            "gateway's chain", CheckOutcome.OK, f"{len(texts)} statements lead from the coordinating domain to it"
+        )
     remedy = f"put the certificates that lead from `{root}` to `{broker}` into `{files.statements}`"
-    return Check("gateway's chain", Finding.WARN, "none leads from the coordinating domain to it", remedy)
+    return Check("gateway's chain", CheckOutcome.WARN, "none leads from the coordinating domain to it", remedy)
 
 
 def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[Check]:
@@ -215,11 +231,11 @@ def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[C
             found = ask(one, files.directory, now)
         except (httpx.HTTPError, OSError) as error:
             remedy = f"check `{one.url}`, and the certificate if it is pinned"
-            yield Check(f"issuer {one.name}", Finding.WARN, f"it does not answer ({type(error).__name__})", remedy)
+            yield Check(f"issuer {one.name}", CheckOutcome.WARN, f"it does not answer ({type(error).__name__})", remedy)
         except HeadgateError as error:
             yield failed(f"issuer {one.name}", error)
         else:
-            yield Check(f"issuer {one.name}", Finding.OK, f"list {found.number}, of {len(found.revoked)} entries")
+            yield Check(f"issuer {one.name}", CheckOutcome.OK, f"list {found.number}, of {len(found.revoked)} entries")
 
 
 # -- the node -------------------------------------------------------------------------------------------------
@@ -228,7 +244,7 @@ def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[C
 def _node(files: Files, settings: Config | None) -> Iterator[Check]:
     process = held_by(files.data / PID)
     if process is None:
-        yield Check("node", Finding.SKIP, "not running", f"`headgate up {files.directory}` starts it")
+        yield Check("node", CheckOutcome.SKIP, "not running", f"`headgate up {files.directory}` starts it")
         if settings is not None:
             yield _ports(settings)
         return
@@ -236,9 +252,9 @@ def _node(files: Files, settings: Config | None) -> Iterator[Check]:
         told = jsons.loads((files.data / NODE).read_bytes()[:_MAX_ANSWER])
         urls = [str(url) for url in told["urls"]]
     except (OSError, ValueError, KeyError, TypeError):
-        yield Check("node", Finding.WARN, f"process {process} is starting", "ask again in a minute")
+        yield Check("node", CheckOutcome.WARN, f"process {process} is starting", "ask again in a minute")
         return
-    yield Check("node", Finding.OK, f"process {process}")
+    yield Check("node", CheckOutcome.OK, f"process {process}")
     for url in urls:
         yield _health(url, files)
 
@@ -251,7 +267,7 @@ def _ports(settings: Config) -> Check:
             listen(gateway.host, port).close()
     except HeadgateError as error:
         return failed("ports", error)
-    return Check("ports", Finding.OK, f"{', '.join(map(str, ports[:_SHOWN]))} free")
+    return Check("ports", CheckOutcome.OK, f"{', '.join(map(str, ports[:_SHOWN]))} free")
 
 
 def _health(url: str, files: Files) -> Check:
@@ -259,9 +275,9 @@ def _health(url: str, files: Files) -> Check:
     try:
         status, answer = _get(url, "/health", files)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Check(url, Finding.FAIL, f"it does not answer ({type(error).__name__})", "look into `logs/`")
+        return Check(url, CheckOutcome.FAIL, f"it does not answer ({type(error).__name__})", "look into `logs/`")
     reasons = "; ".join(str(one) for one in answer.get("reasons") or ())
-    finding = {"ok": Finding.OK, "degraded": Finding.WARN}.get(str(answer.get("status")), Finding.FAIL)
+    finding = {"ok": CheckOutcome.OK, "degraded": CheckOutcome.WARN}.get(str(answer.get("status")), CheckOutcome.FAIL)
     return Check(url, finding, f"{answer.get('status', status)}{f': {reasons}' if reasons else ''}")
 
 

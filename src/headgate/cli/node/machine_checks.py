@@ -39,7 +39,7 @@ SOON: Final = timedelta(days=30)
 _GIGABYTE: Final = 1 << 30
 
 
-class Finding(Enum):
+class CheckOutcome(Enum):
     """The outcome of a check."""
 
     OK = "ok"
@@ -53,7 +53,7 @@ class Check:
     """One thing that was looked at, what was found, and what to do about it."""
 
     name: str
-    finding: Finding
+    finding: CheckOutcome
     found: str
     remedy: str = ""
 
@@ -62,7 +62,7 @@ def attempt(name: str, look: Callable[[], object], found: str = "") -> Check:
     """A check that passes unless it is refused; it found what `look` returns, unless that is said."""
     try:
         seen = look()
-        return Check(name, Finding.OK, found or str(seen))
+        return Check(name, CheckOutcome.OK, found or str(seen))
     except HeadgateError as error:
         return failed(name, error)
 
@@ -70,7 +70,7 @@ def attempt(name: str, look: Callable[[], object], found: str = "") -> Check:
 def failed(name: str, error: HeadgateError) -> Check:
     """A check that was refused, with the reason."""
     place = f"{error.place}: " if error.place else ""
-    return Check(name, Finding.FAIL, f"{place}{error.message}", error.remedy or "")
+    return Check(name, CheckOutcome.FAIL, f"{place}{error.message}", error.remedy or "")
 
 
 # -- the machine ----------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def failed(name: str, error: HeadgateError) -> Check:
 
 def machine(settings: Config | None, files: Files) -> Iterator[Check]:
     """Python, Java, memory, open files and disk."""
-    yield Check("python", Finding.OK, ".".join(map(str, sys.version_info[:3])))
+    yield Check("python", CheckOutcome.OK, ".".join(map(str, sys.version_info[:3])))
     yield attempt("java", check_java, f"{JAVA_NEEDED} or newer")
     yield _memory(settings)
     yield _open_files(settings)
@@ -90,48 +90,50 @@ def _memory(settings: Config | None) -> Check:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         there = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
-        return Check("memory", Finding.SKIP, "this system does not tell")
+        return Check("memory", CheckOutcome.SKIP, "this system does not tell")
     text = f"{there / _GIGABYTE:.1f} GB available"
     if settings is None:
-        return Check("memory", Finding.OK, text)
+        return Check("memory", CheckOutcome.OK, text)
     memory = settings.pipeline.memory
     wanted = int(memory[:-1]) * (1 << 20 if memory.endswith("m") else _GIGABYTE)
     if there < wanted + _GIGABYTE:
-        return Check("memory", Finding.WARN, text, f"the pipeline may take {memory} and more: lower `pipeline.memory`")
-    return Check("memory", Finding.OK, text)
+        return Check(
+            "memory", CheckOutcome.WARN, text, f"the pipeline may take {memory} and more: lower `pipeline.memory`"
+        )
+    return Check("memory", CheckOutcome.OK, text)
 
 
 def _open_files(settings: Config | None) -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if settings is not None and hard < settings.limits.connections + SPARE_FILES:
         remedy = f"raise it (`ulimit -Hn`), or lower `limits.connections` ({settings.limits.connections})"
-        return Check("open files", Finding.WARN, f"at most {hard}", remedy)
-    return Check("open files", Finding.OK, f"at most {hard}")
+        return Check("open files", CheckOutcome.WARN, f"at most {hard}", remedy)
+    return Check("open files", CheckOutcome.OK, f"at most {hard}")
 
 
 def _disk(files: Files) -> Iterator[Check]:
     place = files.data if files.data.is_dir() else files.directory
     if not place.is_dir():
-        yield Check("disk", Finding.SKIP, f"there is no directory `{place}`")
+        yield Check("disk", CheckOutcome.SKIP, f"there is no directory `{place}`")
         return
     free = shutil.disk_usage(place).free
     text = f"{free / _GIGABYTE:.1f} GB free"
     if free < NO_BYTES:
-        yield Check("disk", Finding.FAIL, text, "make room: no event can be accepted")
+        yield Check("disk", CheckOutcome.FAIL, text, "make room: no event can be accepted")
     elif free < LOW_BYTES:
-        yield Check("disk", Finding.WARN, text, "make room, or lower `retention.log_size`")
+        yield Check("disk", CheckOutcome.WARN, text, "make room, or lower `retention.log_size`")
     else:
-        yield Check("disk", Finding.OK, text)
+        yield Check("disk", CheckOutcome.OK, text)
     try:
         seconds = _sync_seconds(place)
     except OSError as error:
-        yield Check("durable write", Finding.FAIL, f"`{place}`: {error.strerror}", "let this user write there")
+        yield Check("durable write", CheckOutcome.FAIL, f"`{place}`: {error.strerror}", "let this user write there")
         return
     text = f"{seconds * 1000:.1f} ms"
     if seconds > SLOW_SYNC:
-        yield Check("durable write", Finding.WARN, text, "publishing waits for the disk: use a faster one")
+        yield Check("durable write", CheckOutcome.WARN, text, "publishing waits for the disk: use a faster one")
     else:
-        yield Check("durable write", Finding.OK, text)
+        yield Check("durable write", CheckOutcome.OK, text)
 
 
 def _sync_seconds(place: Path) -> float:
@@ -159,7 +161,7 @@ def secrets(files: Files, settings: Config | None, now: datetime) -> Iterator[Ch
     yield attempt("broker's key", lambda: PrivateKey.load(files.broker_key).public.did)
     yield attempt("position key", lambda: Positions.load(files.position_key), "readable by its owner alone")
     if not files.admin_key.exists():
-        yield Check("administrator's key", Finding.SKIP, "not on this machine, where it need not be")
+        yield Check("administrator's key", CheckOutcome.SKIP, "not on this machine, where it need not be")
     else:
         yield attempt("administrator's key", lambda: PrivateKey.load(files.admin_key).public.did)
     if files.metrics_token.exists():
@@ -167,12 +169,12 @@ def secrets(files: Files, settings: Config | None, now: datetime) -> Iterator[Ch
     else:
         yield Check(
             "metrics token",
-            Finding.SKIP,
+            CheckOutcome.SKIP,
             "there is none; `/metrics` is for principals that audit every type",
             f"`(umask 077; openssl rand -hex 32 > {files.metrics_token})` makes one",
         )
     if settings is not None and not settings.gateway.tls:
-        yield Check("certificate", Finding.SKIP, "`gateway.tls` is off")
+        yield Check("certificate", CheckOutcome.SKIP, "`gateway.tls` is off")
         return
     try:
         server_context(files.tls_certificate, files.tls_key)
@@ -182,8 +184,8 @@ def secrets(files: Files, settings: Config | None, now: datetime) -> Iterator[Ch
         return
     text = f"good until {until:%Y-%m-%d}"
     if until <= now:
-        yield Check("certificate", Finding.FAIL, f"expired on {until:%Y-%m-%d}", "put a new one in its place")
+        yield Check("certificate", CheckOutcome.FAIL, f"expired on {until:%Y-%m-%d}", "put a new one in its place")
     elif until - now < SOON:
-        yield Check("certificate", Finding.WARN, text, "put a new one in its place soon; clients pin it")
+        yield Check("certificate", CheckOutcome.WARN, text, "put a new one in its place soon; clients pin it")
     else:
-        yield Check("certificate", Finding.OK, text)
+        yield Check("certificate", CheckOutcome.OK, text)

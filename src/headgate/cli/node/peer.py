@@ -43,7 +43,7 @@ from headgate.model.values import brief
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.node.peers import FILE, Peers, PeerStatus
-from headgate.roles.certificates.remote_records import Counts, mirrored
+from headgate.roles.certificates.remote_records import FollowCounts, mirrored
 from headgate.roles.requests.transition import transition
 from headgate.trust.keys import PublicKey
 
@@ -316,7 +316,7 @@ def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
         silent = None if peer.heard is None else max(0.0, (now - peer.heard).total_seconds())
         states = mirrored(book, name)
         unknown = sum(1 for state in states.values() if state is None)
-        found.append(PeerStatus(name, peer.service, peer.key, peer.bound, silent, len(states), unknown, Counts()))
+        found.append(PeerStatus(name, peer.service, peer.key, peer.bound, silent, len(states), unknown, FollowCounts()))
     return found
 
 

@@ -15,8 +15,8 @@ import typer
 from headgate.analysis.stages import Stages, stages
 from headgate.cli.policy.role_check import (
     EVENTS,
+    CheckGround,
     DomainOption,
-    Ground,
     Json,
     PolicyOption,
     StrictOption,
@@ -149,7 +149,7 @@ def _read(file: Path) -> EventPolicy:
         raise error.at(str(file)) from None
 
 
-def _taken(said: EventPolicy, ground: Ground, place: str) -> State:
+def _taken(said: EventPolicy, ground: CheckGround, place: str) -> State:
     """A state with this event policy, over a policy or over what it uses itself."""
     state = State(administrator=ADMINISTRATOR) if ground.state is None else ground.state
     needed = tuple(_needed(said)) if ground.state is None else ()

@@ -13,13 +13,13 @@ from rich.text import Text
 from headgate.analysis.explain import explain as explained
 from headgate.analysis.explain_roles import Judged
 from headgate.analysis.explanation import (
-    Asked,
+    AttributeExplanation,
     Demand,
     Explanation,
     Needed,
     Question,
-    Shown,
     Standing,
+    SubscriptionExplanation,
     Tried,
     Unmet,
     ViewAt,
@@ -185,7 +185,7 @@ def _no_view(answer: Explanation) -> str:
     return f"no grant of {answer.principal} holds for this event{when}"
 
 
-def _why(one: Shown, answer: Explanation) -> str:
+def _why(one: AttributeExplanation, answer: Explanation) -> str:
     when = f" at version {one.version}" if len(answer.views) > 1 else ""
     match one.why:
         case Why.GRANTED:
@@ -265,7 +265,7 @@ def _show_unmet(unmet: Unmet, who: str) -> None:
         say(f"  {show_part(part)}")
 
 
-def _show_subscription(asked: Asked, answer: Explanation) -> None:
+def _show_subscription(asked: SubscriptionExplanation, answer: Explanation) -> None:
     verdict = Text("delivered", "bold green") if asked.delivered else Text("not delivered", "bold red")
     say("subscription ", (asked.id, "bold"), ": ", verdict, f", {_standing(asked, answer)}")
     if asked.where is not None:
@@ -277,7 +277,7 @@ def _show_subscription(asked: Asked, answer: Explanation) -> None:
             say(f"  {show_part(part, asked.hidden)}")
 
 
-def _standing(asked: Asked, answer: Explanation) -> str:
+def _standing(asked: SubscriptionExplanation, answer: Explanation) -> str:
     match asked.standing:
         case Standing.NOT_YET:
             return f"because it began at version {asked.first}, after the event, and asks for no history so far back"

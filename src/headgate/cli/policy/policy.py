@@ -74,7 +74,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPlan:
     """A plan with all that is said about it."""
 
     version: int
@@ -220,12 +220,12 @@ def _lasting(batch: Batch) -> list[str]:
 # -- in words -------------------------------------------------------------------------------------------------
 
 
-def describe(made: Plan) -> Shown:
+def describe(made: Plan) -> ShownPlan:
     """Everything there is to say about a plan."""
     found = () if made.empty else tuple(effects(made.before, made.after, show_open))
     warnings = warned(advise(made.after), made.before, made.after) + named_by_entrants(made.after)
     changes = () if made.empty else tuple(preview(made.before, made.after, made.recorded))
-    return Shown(made.expect, changes, found, warnings, tuple(_ended(made)))
+    return ShownPlan(made.expect, changes, found, warnings, tuple(_ended(made)))
 
 
 def _ended(made: Plan) -> Iterator[Ended]:
@@ -273,7 +273,7 @@ def _where(condition: str | None) -> str:
 _MARKS: Final = {Turn.GAINS: ("+", "green"), Turn.LOSES: ("-", "red"), Turn.OTHERWISE: ("~", "yellow")}
 
 
-def _show(shown: Shown, made: Plan) -> None:
+def _show(shown: ShownPlan, made: Plan) -> None:
     if made.empty:
         say(f"nothing to change: version {shown.version} is this policy")
     else:

@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from headgate.analysis.advice import nothing_of_it, unattested, valued
-from headgate.analysis.proofs import Checked, Fault, Finding, Sight, can_see, check_policy, example_state
+from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
 from headgate.cli.policy.policy_warnings import Warned, named_by_entrants, warned
 from headgate.cli.shared.common import data_directory, open_domain, out
 from headgate.cli.shared.rendering import (
@@ -179,7 +179,7 @@ def _split(state: State, text: str) -> tuple[str, str]:
     raise UnknownName(f"no event type and attribute `{brief(text)}`", remedy="write it like `shop.Sale.card`")
 
 
-def _print(answer: Checked | Sight, **more: object) -> None:
+def _print(answer: PolicyProofs | Sight, **more: object) -> None:
     """An answer as JSON, with what it is about."""
     print_json({**{one.name: getattr(answer, one.name) for one in fields(answer)}, **more, "about": _ABOUT})
 
@@ -187,7 +187,7 @@ def _print(answer: Checked | Sight, **more: object) -> None:
 # -- in words -------------------------------------------------------------------------------------------------
 
 
-def _show(found: Checked, state: State, warnings: tuple[Warned, ...]) -> None:
+def _show(found: PolicyProofs, state: State, warnings: tuple[Warned, ...]) -> None:
     rules = {rule.id: rule for rule in state.rules}
     never = [one for one in found.findings if one.fault is not Fault.REDUNDANT]
     needless = [one for one in found.findings if one.fault is Fault.REDUNDANT]
@@ -213,7 +213,7 @@ def _say_about() -> None:
     say((f"about {_ABOUT}", "dim"))
 
 
-def _lines(findings: list[Finding], rules: Mapping[str, Rule]) -> Iterator[str]:
+def _lines(findings: list[RuleFinding], rules: Mapping[str, Rule]) -> Iterator[str]:
     for one in findings:
         rule = rules[one.rule]
         match one.fault:

@@ -9,11 +9,11 @@ import typer
 from rich.text import Text
 
 from headgate.analysis.restrictions import (
-    Entry,
     PublishEntry,
     PublishRestriction,
     Reason,
     Restriction,
+    RestrictionEntry,
     TypeReach,
     restrict,
     restrict_publish,
@@ -127,7 +127,7 @@ def _show(answer: Restriction) -> None:
             out.print(listed)
 
 
-def _asks(entry: Entry) -> str:
+def _asks(entry: RestrictionEntry) -> str:
     """What an entry asks of the event, and through which membership it counts."""
     if entry.policy is not None:
         return render_entry(entry.policy)
@@ -186,7 +186,7 @@ def _when(one: TypeReach) -> str:
     return "always" if one.condition == TRUE else show_condition(one.condition)
 
 
-def _covers(entry: Entry, one: TypeReach) -> str:
+def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
     every = len(entry.attributes) == len(one.attributes) + len(one.hidden)
     return "all" if every else ", ".join(entry.attributes) or "none"
 

@@ -36,7 +36,7 @@ from headgate.roles.rolefiles.kinds import parameter_kinds
 from headgate.scenario.file import load
 from headgate.scenario.policy import MAX_FILES, read_policy
 from headgate.scenario.story import Scenario
-from headgate.scenario.yamlfile import Node, Place, load_yaml
+from headgate.scenario.yamlfile import SourcePlace, YamlNode, load_yaml
 
 ROLES: Final = ".roles"
 EVENTS: Final = ".erdl"
@@ -62,7 +62,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocatedFinding:
     """A finding and where it is."""
 
     file: str
@@ -74,13 +74,13 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenPolicy:
     """The text of a rolefile or an event policy, and where it stands."""
 
     kind: Kind
     service: str
     text: str
-    place: Place
+    place: SourcePlace
 
     def at(self, line: int) -> tuple[str, int]:
         """The file and the line in it of a line of the text."""
@@ -90,7 +90,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class CheckGround:
     """What names may mean; without a state, only what the files themselves say is known."""
 
     state: State | None = None
@@ -126,7 +126,7 @@ def check(
     tell(check_files(files, ground_of(policy, domain, run_python)), strict=strict, json=json)
 
 
-def tell(found: Sequence[Found], *, strict: bool, json: bool) -> None:
+def tell(found: Sequence[LocatedFinding], *, strict: bool, json: bool) -> None:
     """Show findings, and leave with the status that they come to."""
     if json:
         print_json(found)
@@ -139,10 +139,10 @@ def tell(found: Sequence[Found], *, strict: bool, json: bool) -> None:
 # -- what is checked ------------------------------------------------------------------------------------------
 
 
-def check_files(paths: Sequence[Path], ground: Ground, only: Kind | None = None) -> list[Found]:
+def check_files(paths: Sequence[Path], ground: CheckGround, only: Kind | None = None) -> list[LocatedFinding]:
     """What is wrong with these files: those of roles and event policy together, directories and scenarios each."""
     check_text(*map(str, paths))
-    found: list[Found] = []
+    found: list[LocatedFinding] = []
     loose = [path for path in paths if not path.is_dir() and path.suffix in (ROLES, EVENTS)]
     written, unread = _texts(loose)
     found += [*unread, *_checked(written, ground, only)]
@@ -159,7 +159,7 @@ def check_files(paths: Sequence[Path], ground: Ground, only: Kind | None = None)
     return sorted(found, key=lambda one: (one.file, one.severity != "error", one.line))
 
 
-def ground_of(policy: Path | None, domain: Path | None, run_python: bool = False) -> Ground:
+def ground_of(policy: Path | None, domain: Path | None, run_python: bool = False) -> CheckGround:
     """What the names of `--policy` or `--domain` mean."""
     if policy is not None and domain is not None:
         raise typer.BadParameter("--policy and --domain exclude each other")
@@ -167,21 +167,21 @@ def ground_of(policy: Path | None, domain: Path | None, run_python: bool = False
         read = read_policy(policy, ADMINISTRATOR, Allowed(run_python))
         return _known(read.state, read.functions, run_python)
     if domain is None:
-        return Ground(run_python=run_python)
+        return CheckGround(run_python=run_python)
     from headgate.node.domain import Domain
 
     with Domain.open(data_directory(domain)) as opened:
         state = opened.ledger.state()
-        return Ground(state, opened.functions(state), run_python)
+        return CheckGround(state, opened.functions(state), run_python)
 
 
-def _known(state: State, functions: Mapping[str, RoleFunction], run_python: bool) -> Ground:
+def _known(state: State, functions: Mapping[str, RoleFunction], run_python: bool) -> CheckGround:
     """What names mean; it is said of which functions nothing but the name is known."""
     say_not_run([name for name, one in functions.items() if isinstance(one, NotRun)])
-    return Ground(state, functions, run_python)
+    return CheckGround(state, functions, run_python)
 
 
-def _own_ground(path: Path, run_python: bool) -> tuple[Ground, Found | None]:
+def _own_ground(path: Path, run_python: bool) -> tuple[CheckGround, LocatedFinding | None]:
     """What a policy directory or a scenario says that names mean, or why it is refused."""
     try:
         if path.is_dir():
@@ -190,7 +190,7 @@ def _own_ground(path: Path, run_python: bool) -> tuple[Ground, Found | None]:
         story = load(path, Allowed(run_python))
         return _known(state_of(story), story.functions, run_python), None
     except HeadgateError as error:
-        return Ground(), _refused(str(path), error)
+        return CheckGround(), _refused(str(path), error)
 
 
 def state_of(story: Scenario) -> State:
@@ -198,13 +198,13 @@ def state_of(story: Scenario) -> State:
     return next_state(State(administrator=story.policy.author), story.policy, story.functions)
 
 
-def _refused(file: str, error: HeadgateError) -> Found:
+def _refused(file: str, error: HeadgateError) -> LocatedFinding:
     """A refusal as a finding; its own place is told where it has one."""
     place = re.match(r"(?P<file>.+?):(?P<line>[0-9]+)\b", error.place or "")
     if place is not None:
-        return Found(place["file"], int(place["line"]), "error", error.code, error.message, error.remedy)
+        return LocatedFinding(place["file"], int(place["line"]), "error", error.code, error.message, error.remedy)
     line = _LINE.search(error.place or "")
-    return Found(file, int(line[1]) if line else 1, "error", error.code, error.message, error.remedy)
+    return LocatedFinding(file, int(line[1]) if line else 1, "error", error.code, error.message, error.remedy)
 
 
 def _inside(directory: Path) -> list[Path]:
@@ -217,10 +217,10 @@ def _inside(directory: Path) -> list[Path]:
     return files
 
 
-def _texts(paths: Sequence[Path]) -> tuple[list[Written], list[Found]]:
+def _texts(paths: Sequence[Path]) -> tuple[list[WrittenPolicy], list[LocatedFinding]]:
     """The texts of these files, and which of them cannot be read."""
-    found: list[Written] = []
-    unread: list[Found] = []
+    found: list[WrittenPolicy] = []
+    unread: list[LocatedFinding] = []
     for path in paths:
         try:
             found += _in_yaml(path) if path.suffix in _YAML else [_alone(path)]
@@ -229,7 +229,7 @@ def _texts(paths: Sequence[Path]) -> tuple[list[Written], list[Found]]:
     return found, unread
 
 
-def _alone(path: Path) -> Written:
+def _alone(path: Path) -> WrittenPolicy:
     most = 4 * MAX_ROLEFILE_CHARS
     try:
         with path.open("rb") as file:
@@ -242,28 +242,28 @@ def _alone(path: Path) -> Written:
     if len(raw) > most:
         raise BadScenario(f"the file is longer than {most} bytes", place=f"{path}:1")
     kind: Kind = "roles" if path.suffix == ROLES else "events"
-    return Written(kind, path.stem, text, Place(str(path), 1, text=1))
+    return WrittenPolicy(kind, path.stem, text, SourcePlace(str(path), 1, text=1))
 
 
-def _in_yaml(path: Path) -> Iterator[Written]:
+def _in_yaml(path: Path) -> Iterator[WrittenPolicy]:
     top = load_yaml(path).data
     if not isinstance(top, dict):
         return
     roles, events = top.get("roles"), top.get("events")
-    if isinstance(roles, Node):
+    if isinstance(roles, YamlNode):
         for service, node in roles.mapping().items():
-            yield Written("roles", service, node.text(), node.place)
-    if isinstance(events, Node):
-        yield Written("events", "", events.text(), events.place)
+            yield WrittenPolicy("roles", service, node.text(), node.place)
+    if isinstance(events, YamlNode):
+        yield WrittenPolicy("events", "", events.text(), events.place)
 
 
 # -- checking -------------------------------------------------------------------------------------------------
 
 
-def _checked(written: Sequence[Written], ground: Ground, only: Kind | None) -> Iterator[Found]:
+def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, only: Kind | None) -> Iterator[LocatedFinding]:
     """The findings of texts that know each other."""
     rolefiles: dict[str, Rolefile] = {} if ground.state is None else dict(ground.state.roles.rolefiles)
-    parsed: list[tuple[Written, Rolefile | EventPolicy]] = []
+    parsed: list[tuple[WrittenPolicy, Rolefile | EventPolicy]] = []
     for one in written:
         if only == "roles" and one.kind == "events":
             continue
@@ -282,21 +282,21 @@ def _checked(written: Sequence[Written], ground: Ground, only: Kind | None) -> I
             yield from _placed(one, _check_roles(said, one.service, rolefiles, ground))
 
 
-def _unread(one: Written, error: HeadgateError) -> Found:
+def _unread(one: WrittenPolicy, error: HeadgateError) -> LocatedFinding:
     """Why a text cannot be read, and where in its file."""
     line, column = _LINE.search(error.place or ""), _COLUMN.search(error.place or "")
     file, at = one.at(int(line[1]) if line else 1)
     where = f"{column[0]}: " if column else ""
-    return Found(file, at, "error", error.code, f"{where}{error.message}", error.remedy)
+    return LocatedFinding(file, at, "error", error.code, f"{where}{error.message}", error.remedy)
 
 
-def _placed(one: Written, findings: Sequence[Finding]) -> Iterator[Found]:
+def _placed(one: WrittenPolicy, findings: Sequence[Finding]) -> Iterator[LocatedFinding]:
     for said in findings:
         file, line = one.at(max(said.line, 1))
-        yield Found(file, line, said.severity, said.code, said.message, said.remedy)
+        yield LocatedFinding(file, line, said.severity, said.code, said.message, said.remedy)
 
 
-def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile], ground: Ground) -> list[Finding]:
+def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile], ground: CheckGround) -> list[Finding]:
     state = ground.state
     if state is None:
         return check_rolefile(said, service=service, known=rolefiles.get)
@@ -312,7 +312,7 @@ def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile]
     )
 
 
-def _check_events(said: EventPolicy, rolefiles: Mapping[str, Rolefile], ground: Ground) -> list[Finding]:
+def _check_events(said: EventPolicy, rolefiles: Mapping[str, Rolefile], ground: CheckGround) -> list[Finding]:
     services: dict[str, Rolefile | None] = {
         ref.service: None for entry in said.entries for ref in entry.credentials if ref.service is not None
     }
@@ -341,7 +341,7 @@ def _columns(state: State) -> dict[str, int | None]:
 # -- on the screen --------------------------------------------------------------------------------------------
 
 
-def _show(found: Sequence[Found]) -> None:
+def _show(found: Sequence[LocatedFinding]) -> None:
     if not found:
         say(("nothing found", "bold green"))
         return

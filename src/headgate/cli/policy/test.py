@@ -24,7 +24,7 @@ from headgate.cli.shared.common import ENGINE_FAILED, err, fail, keep_trace, out
 from headgate.model.errors import BadScenario, HeadgateError
 
 if TYPE_CHECKING:
-    from headgate.scenario.report import Result
+    from headgate.scenario.report import EngineResult
     from headgate.scenario.story import Scenario
 
 
@@ -126,7 +126,7 @@ def _progress(total: int, as_lines: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _say(results: Sequence[Result], as_lines: bool) -> None:
+def _say(results: Sequence[EngineResult], as_lines: bool) -> None:
     """The results of one scenario."""
     if as_lines:
         from headgate.scenario.report import as_json
@@ -158,7 +158,7 @@ def _say(results: Sequence[Result], as_lines: bool) -> None:
         out.print(text, soft_wrap=True, highlight=False)
 
 
-def _failure(result: Result) -> str:
+def _failure(result: EngineResult) -> str:
     """What is said of an engine that failed, once or for good."""
     words = "failed" if len(result.failures) == 1 else "failed twice, the second time on a new JVM"
     if result.finished:
@@ -166,7 +166,7 @@ def _failure(result: Result) -> str:
     return f"{words}: {result.failures[-1].cause} (everything it said: {_kept(result)})"
 
 
-def _kept(result: Result) -> str | None:
+def _kept(result: EngineResult) -> str | None:
     """The file with everything an engine said as it failed, if it did."""
     if not result.failures:
         return None

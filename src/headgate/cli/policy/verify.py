@@ -12,7 +12,7 @@ from rich.text import Text
 from headgate.cli.shared.common import DomainOption, err, on_spark, open_domain, out
 from headgate.cli.shared.rendering import cells, print_json, say, show_constant, table
 from headgate.model.values import Value
-from headgate.pipeline.spark.verify import Copy, Difference, Kind, Report, replay
+from headgate.pipeline.spark.verify import Copy, DeliveryDifference, DifferenceKind, Report, replay
 from headgate.pipeline.spark.verify import verify as verified
 
 _MOST = 50
@@ -82,19 +82,19 @@ def sentence(report: Report) -> Text:
     done = f"{_many(report.deliveries, 'delivery')} of {_many(report.events, 'event')} recomputed: "
     if report.sound:
         return Text.assemble(done, ("all as delivered", "bold green"))
-    kinds = [f"{report.count(kind):,} {kind.value}" for kind in Kind if report.count(kind)]
+    kinds = [f"{report.count(kind):,} {kind.value}" for kind in DifferenceKind if report.count(kind)]
     return Text.assemble(done, (", ".join(kinds), "bold red"))
 
 
-def _what(one: Difference) -> str:
+def _what(one: DeliveryDifference) -> str:
     match one.kind:
-        case Kind.MISSING if one.should is not None:
+        case DifferenceKind.MISSING if one.should is not None:
             return f"{one.should.event} was not delivered: {_view(one.should.view)}"
-        case Kind.EXTRA if one.is_ is not None:
+        case DifferenceKind.EXTRA if one.is_ is not None:
             return f"{one.is_.event} should not be there: {_view(one.is_.view)}"
-        case Kind.VERSION if one.should is not None and one.is_ is not None:
+        case DifferenceKind.VERSION if one.should is not None and one.is_ is not None:
             return f"{one.is_.event} has version {one.is_.version}, and should have {one.should.version}"
-        case Kind.ALTERED if one.should is not None and one.is_ is not None:
+        case DifferenceKind.ALTERED if one.should is not None and one.is_ is not None:
             return f"{one.is_.event}: {_altered(one.should, one.is_)}"
         case _:
             return one.words

@@ -19,7 +19,7 @@ _MOST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class VersionEntry:
     """One version: who made it, when, why, what it changed and where it starts."""
 
     version: int
@@ -72,18 +72,18 @@ def versions(
             print_json(entries) if json else _show(entries, ledger, principal)
 
 
-def _history(ledger: Ledger, since: int, principal: str | None) -> list[Entry]:
+def _history(ledger: Ledger, since: int, principal: str | None) -> list[VersionEntry]:
     starts: dict[int, list[StartingPoint]] = {}
     for point in ledger.starting_points():
         starts.setdefault(point.version, []).append(point)
     if principal is not None:
         touched = [one for one in ledger.history(principal) if one.version > since]
         return [
-            Entry(one.version, one.author, one.time, one.note, one.words, tuple(starts.get(one.version, ())))
+            VersionEntry(one.version, one.author, one.time, one.note, one.words, tuple(starts.get(one.version, ())))
             for one in touched
         ]
     return [
-        Entry(
+        VersionEntry(
             info.version,
             info.author,
             info.time,
@@ -95,7 +95,7 @@ def _history(ledger: Ledger, since: int, principal: str | None) -> list[Entry]:
     ]
 
 
-def _show(entries: Sequence[Entry], ledger: Ledger, principal: str | None) -> None:
+def _show(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None) -> None:
     if not entries:
         whom = f" that touched {principal}" if principal is not None else ""
         say(f"no version{whom} here; the ledger is at version {ledger.version}")

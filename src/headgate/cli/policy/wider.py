@@ -12,7 +12,7 @@ import typer
 
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_constant, show_truth, table
-from headgate.decide.wider import Answer, match, wider
+from headgate.decide.wider import WiderAnswer, match, wider
 from headgate.lang import parse_condition
 from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression
@@ -74,7 +74,7 @@ def _read(which: str, text: str) -> Condition:
         raise error.at(which) from None
 
 
-def _show(answer: Answer, rule: Condition, other: Condition) -> None:
+def _show(answer: WiderAnswer, rule: Condition, other: Condition) -> None:
     match answer.verdict:
         case "wider":
             say(("wider", "bold green"))
@@ -85,7 +85,7 @@ def _show(answer: Answer, rule: Condition, other: Condition) -> None:
             _show_counterexample(answer, rule, other)
 
 
-def _show_counterexample(answer: Answer, rule: Condition, other: Condition) -> None:
+def _show_counterexample(answer: WiderAnswer, rule: Condition, other: Condition) -> None:
     found = answer.counterexample
     if found is None:
         say("  no counterexample: the second rule can never be true, which only the exact method takes into account")

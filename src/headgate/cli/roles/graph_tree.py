@@ -26,7 +26,7 @@ _WIDTH: Final = len("unknown") + 2
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
+class ListedCredential:
     """A membership or an election."""
 
     id: str
@@ -49,7 +49,7 @@ class Box:
     key: str
     state: bool | None
     says: str
-    credentials: tuple[Credential, ...] = ()
+    credentials: tuple[ListedCredential, ...] = ()
     parents: tuple[tuple[str, bool], ...] = ()
 
 
@@ -104,13 +104,13 @@ def _boxes(
     nodes: Iterable[tuple[str, str, bool | None, str, str | None]], edges: Iterable[tuple[str, str, bool]]
 ) -> dict[str, Box]:
     """Records, each with the credentials that rest on it; a credential whose record is not told stands alone."""
-    credentials: dict[str, tuple[Credential, bool | None]] = {}
+    credentials: dict[str, tuple[ListedCredential, bool | None]] = {}
     boxes: dict[str, Box] = {}
     for id, kind, state, says, holder in nodes:
         if kind == "record":
             boxes[id] = Box(id, state, says)
         else:
-            credentials[id] = Credential(id, kind, says, holder), state
+            credentials[id] = ListedCredential(id, kind, says, holder), state
     placed: set[str] = set()
     for start, to, negated in edges:
         if to in credentials:

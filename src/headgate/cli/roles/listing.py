@@ -39,7 +39,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ListedMembership:
     """A membership as it is shown."""
 
     id: str
@@ -55,7 +55,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class ListedElection:
     """An election as it is shown."""
 
     id: str
@@ -69,11 +69,11 @@ class Elected:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RolesSeen:
     """What is known of roles; `roles` are the arguments of each role of each service, `revoked` what is by role."""
 
-    held: tuple[Held, ...] = ()
-    elections: tuple[Elected, ...] = ()
+    held: tuple[ListedMembership, ...] = ()
+    elections: tuple[ListedElection, ...] = ()
     roles: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     revoked: tuple[str, ...] = ()
 
@@ -87,10 +87,10 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class CredentialHistory:
     """A credential, and its ends; one that is no more as it was at last. `revoked` is what was revoked by role."""
 
-    credential: Held | Elected
+    credential: ListedMembership | ListedElection
     ended: tuple[End, ...] = ()
     in_force: bool = True
     revoked: tuple[str, ...] = ()
@@ -170,34 +170,36 @@ def show(
 # -- what there is --------------------------------------------------------------------------------------------
 
 
-def _told(told: rw.RolesAnswer) -> Seen:
+def _told(told: rw.RolesAnswer) -> RolesSeen:
     """As a node tells it."""
     roles = {
         one.service: {role: [f"{a.name}: {a.type}" for a in args] for role, args in one.roles.items()}
         for one in told.services
     }
     revoked = tuple(map(_revoked_told, told.revoked))
-    return Seen(tuple(map(_held_told, told.held)), tuple(map(_elected_told, told.elections)), roles, revoked)
+    return RolesSeen(tuple(map(_held_told, told.held)), tuple(map(_elected_told, told.elections)), roles, revoked)
 
 
-def _held_told(one: rw.MembershipAnswer) -> Held:
+def _held_told(one: rw.MembershipAnswer) -> ListedMembership:
     words = role_words(one.service, one.instance, one.role, one.args)
     rest = (one.record, one.statement, tuple(one.supports), one.appointment, one.until)
-    return Held(one.id, words, one.holder, one.state, *rest)
+    return ListedMembership(one.id, words, one.holder, one.state, *rest)
 
 
-def _elected_told(one: rw.ElectionAnswer) -> Elected:
+def _elected_told(one: rw.ElectionAnswer) -> ListedElection:
     words = role_words(one.service, one.instance, one.role, one.args)
-    return Elected(one.id, words, one.elector, one.record, tuple(one.required), one.until, one.revoke_on_exit)
+    return ListedElection(one.id, words, one.elector, one.record, tuple(one.required), one.until, one.revoke_on_exit)
 
 
-def _kept(state: State, holder: str | None) -> Seen:
+def _kept(state: State, holder: str | None) -> RolesSeen:
     """As the ledger has it."""
     book = state.roles
     held = [one for one in book.memberships.values() if holder in (None, one.holder)]
     elections = [one for one in book.elections.values() if holder in (None, one.elector)]
     roles = {service: _roles_of(book, service) for service in book.rolefiles}
-    return Seen(tuple(map(_held_kept, held)), tuple(map(_elected_kept, elections)), roles, _revoked(book, book.bans))
+    return RolesSeen(
+        tuple(map(_held_kept, held)), tuple(map(_elected_kept, elections)), roles, _revoked(book, book.bans)
+    )
 
 
 def _revoked(book: RoleBook, bans: Iterable[Ban]) -> tuple[str, ...]:
@@ -221,19 +223,19 @@ def _revoked_told(one: rw.RoleRevokedAnswer) -> str:
     return f"{words}, by you as {one.revoker}{_PENDING if one.pending else ''}"
 
 
-def _held_kept(one: Membership) -> Held:
+def _held_kept(one: Membership) -> ListedMembership:
     words = role_words(one.service, one.instance, one.role, one.args)
-    return Held(
+    return ListedMembership(
         *(one.id, words, one.holder, show_truth(one.state), reference_text(one.record)),
         *(one.statement, one.supports, one.appointment, one.until),
     )
 
 
-def _elected_kept(one: Election) -> Elected:
+def _elected_kept(one: Election) -> ListedElection:
     words = role_words(one.service, one.instance, one.role, one.args)
     required = tuple(map(render_role, one.required))
     rest = (required, one.until, one.revoke_on_exit, one.revokers)
-    return Elected(one.id, words, one.elector, reference_text(one.record), *rest)
+    return ListedElection(one.id, words, one.elector, reference_text(one.record), *rest)
 
 
 def _roles_of(book: RoleBook, service: str) -> dict[str, list[str]]:
@@ -245,7 +247,7 @@ def _roles_of(book: RoleBook, service: str) -> dict[str, list[str]]:
 # -- lists ----------------------------------------------------------------------------------------------------
 
 
-def _show_held(held: Sequence[Held]) -> None:
+def _show_held(held: Sequence[ListedMembership]) -> None:
     if not held:
         say("no memberships")
         return
@@ -256,7 +258,7 @@ def _show_held(held: Sequence[Held]) -> None:
     out.print(shown)
 
 
-def _show_elections(elections: Sequence[Elected]) -> None:
+def _show_elections(elections: Sequence[ListedElection]) -> None:
     if not elections:
         return
     say()
@@ -267,7 +269,7 @@ def _show_elections(elections: Sequence[Elected]) -> None:
     out.print(shown)
 
 
-def _show_roles(found: Seen) -> None:
+def _show_roles(found: RolesSeen) -> None:
     for service, roles in found.roles.items():
         say()
         say((service, "bold"))
@@ -303,10 +305,10 @@ def _show_asked(way: Way, name: str, *, json: bool) -> None:
         revoked = tuple(_revoked_told(one) for one in told.revoked if one.service == name)
         _show_service(name, roles, service.statements, None, revoked, json=json)
         return
-    found: list[Held | Elected] = [*held, *elected]
+    found: list[ListedMembership | ListedElection] = [*held, *elected]
     if not found:
         raise NotFound(f"you have no credential `{brief(name)}`, and there is no such service", remedy="list them")
-    _show_story(way, Story(found[0]), json=json)
+    _show_story(way, CredentialHistory(found[0]), json=json)
 
 
 def _is_service(told: rw.RolesAnswer, name: str) -> bool:
@@ -330,17 +332,21 @@ def _show_read(way: Way, opened: Domain, name: str, *, json: bool) -> None:
     _show_service(name, roles, text, len(held), revoked, json=json)
 
 
-def _story(ledger: Ledger, state: State, id: str) -> Story | None:
+def _story(ledger: Ledger, state: State, id: str) -> CredentialHistory | None:
     """A credential of the ledger, as it is or as it was at last."""
     ends = tuple(End(version, reason) for version, reason in ledger.endings(id))
     now = _credential(state, id)
     if now is not None:
-        return Story(now, ends, revoked=_revocations_of(state, state, id))
+        return CredentialHistory(now, ends, revoked=_revocations_of(state, state, id))
     if not ends:
         return None
     before = ledger.state(ends[-1].version - 1)
     last = _credential(before, id)
-    return None if last is None else Story(last, ends, in_force=False, revoked=_revocations_of(before, state, id))
+    return (
+        None
+        if last is None
+        else CredentialHistory(last, ends, in_force=False, revoked=_revocations_of(before, state, id))
+    )
 
 
 def _revocations_of(before: State, now: State, id: str) -> tuple[str, ...]:
@@ -353,7 +359,7 @@ def _revocations_of(before: State, now: State, id: str) -> tuple[str, ...]:
     return _revoked(now.roles, [ban for ban in about if covers(ban.args, one.args)])
 
 
-def _credential(state: State, id: str) -> Held | Elected | None:
+def _credential(state: State, id: str) -> ListedMembership | ListedElection | None:
     if id in state.roles.memberships:
         return _held_kept(state.roles.memberships[id])
     return _elected_kept(state.roles.elections[id]) if id in state.roles.elections else None
@@ -385,7 +391,7 @@ def _show_service(
         say("it has no rolefile here: its roles are given by `headgate role grant`, or are another domain's")
 
 
-def _show_story(way: Way, story: Story, *, json: bool) -> None:
+def _show_story(way: Way, story: CredentialHistory, *, json: bool) -> None:
     if json:
         print_json(story)
         return
@@ -402,10 +408,10 @@ def _show_story(way: Way, story: Story, *, json: bool) -> None:
         out.print(line, highlight=False, soft_wrap=True)
 
 
-def _rows(story: Story) -> Iterator[tuple[str, Any]]:
+def _rows(story: CredentialHistory) -> Iterator[tuple[str, Any]]:
     one = story.credential
     yield "id", one.id
-    if isinstance(one, Held):
+    if isinstance(one, ListedMembership):
         yield "role", one.role
         if one.holder is not None:
             yield "holder", one.holder
@@ -432,7 +438,7 @@ def _rows(story: Story) -> Iterator[tuple[str, Any]]:
         yield "ended", f"by version {end.version}: {end.reason}"
 
 
-def _gained(one: Held) -> str:
+def _gained(one: ListedMembership) -> str:
     if one.appointment:
         return "by appointment"
     if one.statement is None:

@@ -18,7 +18,7 @@ from headgate.trust.keys import PrivateKey
 
 if TYPE_CHECKING:
     from headgate.client import Client
-    from headgate.node.location import Place
+    from headgate.node.location import DomainLocation
 
 NodeOption = Annotated[
     list[str] | None,
@@ -113,7 +113,7 @@ def _own_key(name: str) -> PrivateKey:
     return signer(name, keyring_at(None if directory is None else Path(directory)), None).key
 
 
-def _place(domain: Path | None, *, needed: bool, wanted: bool) -> Place | None:
+def _place(domain: Path | None, *, needed: bool, wanted: bool) -> DomainLocation | None:
     """The domain's directory: the one that is named, or the current one, where that is needed or would help."""
     from headgate.node.location import place_of
 

@@ -15,8 +15,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headgate.analysis.explain_roles import Held
-from headgate.analysis.truth_trace import Part
+from headgate.analysis.explain_roles import RoleHolding
+from headgate.analysis.truth_trace import TruthPart
 from headgate.cli.shared.common import out
 from headgate.gateway.http.rendering import as_json
 from headgate.lang.render import render_condition, render_operand
@@ -47,7 +47,7 @@ def show_truth(truth: bool | None) -> str:
     return "unknown" if truth is None else str(truth).lower()
 
 
-def show_part(part: Part, hidden: Iterable[str] = ()) -> str:
+def show_part(part: TruthPart, hidden: Iterable[str] = ()) -> str:
     """A part of a condition with its truth and the values it saw."""
     masked = set(hidden)
     seen = [
@@ -68,7 +68,7 @@ def show_condition(condition: Condition | None) -> str:
     return "(not disclosed)" if condition is None else render_condition(condition)
 
 
-def show_held(one: Held) -> str:
+def show_held(one: RoleHolding) -> str:
     """A membership, and how it was gained."""
     text = f"holds `{render_membership(one.service, one.instance, one.role, one.args)}` ({one.id})"
     if not one.statement:

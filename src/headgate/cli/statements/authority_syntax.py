@@ -12,7 +12,7 @@ from typing import Final
 import typer
 
 from headgate.cli.shared.rendering import printable
-from headgate.cli.statements.statement_files import Names, condition_of, pieces, value_of
+from headgate.cli.statements.statement_files import KeyNames, condition_of, pieces, value_of
 from headgate.model.authority import ANY, NETWORK_ACTIONS, TYPE_ACTIONS, Authority, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import HeadgateError
@@ -31,7 +31,7 @@ _RIGHT: Final = re.compile(
 )
 
 
-def given_right(text: str, names: Names) -> Authority:
+def given_right(text: str, names: KeyNames) -> Authority:
     """A right that is given in one piece."""
     found = _RIGHT.match(text)
     if found is None:

@@ -28,8 +28,16 @@ from headgate.cli.statements.certificate_rendering import (
     validity_words,
 )
 from headgate.cli.statements.keys import Json, KeysOption, PassphraseFile
-from headgate.cli.statements.list_check import Checked, check_lists, lists_beside, say_checked
-from headgate.cli.statements.offline_verify import NOBODY, Ground, Wanted, certificates_of, holder_of, in_order, opened
+from headgate.cli.statements.list_check import ListCheck, check_lists, lists_beside, say_checked
+from headgate.cli.statements.offline_verify import (
+    NOBODY,
+    VerifyGround,
+    WantedType,
+    certificates_of,
+    holder_of,
+    in_order,
+    opened,
+)
 from headgate.cli.statements.revocation_lists import ids_of, revoke_at_service, revoke_in_file
 from headgate.cli.statements.statement_files import (
     AtOption,
@@ -38,7 +46,7 @@ from headgate.cli.statements.statement_files import (
     ForOption,
     FromOption,
     HeardOption,
-    Names,
+    KeyNames,
     OutOption,
     SignerOption,
     SubjectOption,
@@ -180,7 +188,7 @@ def issue(
     --give "subscribe uk.gov.dvla.Keeper (name, plate) where plate starts with 'AE'" --for 30d`
     """
     check_text(to, may, type, network, attributes, where, *(give or ()), *(audience or ()))
-    names = Names(keys)
+    names = KeyNames(keys)
     now = utc_now()
     authority = _authorities(names, type, network, may, attributes, where, give or [])
     validity = validity_of(now, for_, until, from_)
@@ -210,7 +218,7 @@ def issue(
 
 
 def _authorities(
-    names: Names,
+    names: KeyNames,
     type: str | None,
     network: str | None,
     may: str | None,
@@ -228,7 +236,7 @@ def _authorities(
 
 
 def _authority(
-    names: Names, type: str | None, network: str | None, may: str | None, attributes: str | None, where: str | None
+    names: KeyNames, type: str | None, network: str | None, may: str | None, attributes: str | None, where: str | None
 ) -> Authority:
     if (type is None) == (network is None):
         both = "; several rights are given with --give" if type is not None else ""
@@ -258,17 +266,17 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
 
     `headgate cert show met.jwt smith.jwt`
     """
-    show_all(read_all(files), Names(keys), utc_now(), json=json)
+    show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CertificateVerdict:
     """What verifying came to, as JSON has it."""
 
     holder: str
     holds: bool
     chains: tuple[Reduced, ...] = ()
-    revocation: tuple[Checked, ...] = ()
+    revocation: tuple[ListCheck, ...] = ()
     code: str | None = None
     why: str | None = None
     remedy: str | None = None
@@ -302,7 +310,7 @@ def verify(
     `headgate cert verify bag.jwt --holder smith --owner pito.did --coordinator police --json`
     """
     check_text(owner, holder, coordinator, type, network, audience)
-    names = Names(keys)
+    names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
     given = None if holder is None else names.did(holder, "--holder")
@@ -311,20 +319,22 @@ def verify(
     try:
         bag = opened(written, audience, now)
         bag = replace(bag, lists=(*bag.lists, *lists_beside(files, now)))
-        ground = Ground(bag, now, root, network or "*", anchor)
+        ground = VerifyGround(bag, now, root, network or "*", anchor)
         given = holder_of(ground.bag.certificates) if given is None else given
         chains = ground.chains(given, wanted)
     except _REFUSALS as error:
         if json:
-            print_json(Answer(given or "", holds=False, code=error.code, why=error.message, remedy=error.remedy))
+            print_json(
+                CertificateVerdict(given or "", holds=False, code=error.code, why=error.message, remedy=error.remedy)
+            )
             raise typer.Exit(1) from None
         fail(names.told(error), status=1)
     checked = check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
         print_json(
-            Answer(given, holds=True, chains=chains, revocation=checked)
+            CertificateVerdict(given, holds=True, chains=chains, revocation=checked)
             if ground.anchored
-            else Answer(given, False, (), checked, ChainInvalid.code, _NOBODY, _NAME_ONE)
+            else CertificateVerdict(given, False, (), checked, ChainInvalid.code, _NOBODY, _NAME_ONE)
         )
     else:
         _say_chains(chains, ground, checked, names)
@@ -332,7 +342,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _wanted(names: Names, owner: str | None, type: str | None) -> tuple[str | None, Wanted | None]:
+def _wanted(names: KeyNames, owner: str | None, type: str | None) -> tuple[str | None, WantedType | None]:
     """The owner that is named, in whichever option, and the type that is asked about."""
     anchor = None if owner is None else names.owner(owner, "--owner")
     if type is None:
@@ -340,10 +350,12 @@ def _wanted(names: Names, owner: str | None, type: str | None) -> tuple[str | No
     named, name = names.owned(type)
     if anchor is not None and named not in (None, anchor):
         raise typer.BadParameter("--owner and --type name different owners")
-    return anchor or named, Wanted(name)
+    return anchor or named, WantedType(name)
 
 
-def _say_chains(chains: tuple[Reduced, ...], ground: Ground, checked: tuple[Checked, ...], names: Names) -> None:
+def _say_chains(
+    chains: tuple[Reduced, ...], ground: VerifyGround, checked: tuple[ListCheck, ...], names: KeyNames
+) -> None:
     for number, chain in enumerate(chains):
         if number:
             say()
@@ -382,7 +394,7 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
 
     `headgate cert reduce pito-met.jwt met-smith.jwt`
     """
-    names = Names(keys)
+    names = KeyNames(keys)
     chain = in_order(certificates_of(read_all(files)))
     found = steps(chain, names)
     if len(found) < len(chain):
@@ -400,7 +412,7 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
     say_legend(names)
 
 
-def _stopped(reduced: Reduced, after: str, names: Names) -> None:
+def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
     if not reduced.delegate:
         raise ChainInvalid(
             f"`{reduced.chain[-1].id}` does not let {names(reduced.subject)} pass it on, who issued `{after}`",
@@ -442,11 +454,11 @@ def revoke(
     if list_ is not None:
         if who is None or node or key or broker or certificate:
             raise typer.BadParameter("--list goes with --as NAME, and with no option of a node")
-        names = Names(keys)
+        names = KeyNames(keys)
         by = signer(who, names.keyring, passphrase_file)
         revoke_in_file(by, ids_of(ids, names, names.own(who, by.key.public.did)), list_, utc_now())
         return
-    revoke_at_service(ids_of(ids, Names(keys)), node, who, key, broker, certificate, domain)
+    revoke_at_service(ids_of(ids, KeyNames(keys)), node, who, key, broker, certificate, domain)
 
 
 for word, command in (("issue", issue), ("show", show), ("verify", verify), ("reduce", reduce), ("revoke", revoke)):

@@ -18,7 +18,7 @@ from rich.tree import Tree
 
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, printable, say, show_constant, table
-from headgate.cli.statements.statement_files import Names, joined
+from headgate.cli.statements.statement_files import KeyNames, joined
 from headgate.decide.reduction import Reduced, Same, as_reduced, combine, meet
 from headgate.lang.render import render_condition
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
@@ -29,7 +29,7 @@ from headgate.model.values import Value, render_timestamp
 # -- words ----------------------------------------------------------------------------------------------------
 
 
-def authority_words(one: Authority, names: Names) -> str:
+def authority_words(one: Authority, names: KeyNames) -> str:
     """What an authority gives, on one line."""
     match one:
         case NetworkAuthority(actions, network):
@@ -89,7 +89,7 @@ def _value(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """One link of a chain: what it gives, what of that is cut, and what there is up to here."""
 
     certificate: Certificate
@@ -97,9 +97,9 @@ class Step:
     reduced: Reduced
 
 
-def steps(chain: Sequence[Certificate], names: Names, same: Same = eq) -> list[Step]:
+def steps(chain: Sequence[Certificate], names: KeyNames, same: Same = eq) -> list[ChainStep]:
     """A chain, link by link, from the first issuer on; as far as something is left."""
-    found: list[Step] = []
+    found: list[ChainStep] = []
     so_far: Reduced | None = None
     for one in chain:
         link = as_reduced(one)
@@ -107,12 +107,12 @@ def steps(chain: Sequence[Certificate], names: Names, same: Same = eq) -> list[S
         if after is None:
             break
         cut = () if so_far is None else tuple(_cuts(so_far, link, after, names, same))
-        found.append(Step(one, cut, after))
+        found.append(ChainStep(one, cut, after))
         so_far = after
     return found
 
 
-def _cuts(before: Reduced, link: Reduced, after: Reduced, names: Names, same: Same) -> Iterator[str]:
+def _cuts(before: Reduced, link: Reduced, after: Reduced, names: KeyNames, same: Same) -> Iterator[str]:
     """What a link gives and its issuer does not have."""
     giver = names(link.issuer)
     for wanted in link.authority:
@@ -150,7 +150,7 @@ def _type_cuts(wanted: TypeAuthority, left: Sequence[TypeAuthority], giver: str)
 # -- drawings -------------------------------------------------------------------------------------------------
 
 
-def draw_chain(chain: Sequence[Certificate], names: Names, same: Same = eq) -> None:
+def draw_chain(chain: Sequence[Certificate], names: KeyNames, same: Same = eq) -> None:
     """A chain from the owner to the holder, with what each link gives and what of it is cut."""
     root = Text(names(chain[0].issuer), "bold")
     lines = [_link(step, names) for step in steps(chain, names, same)]
@@ -168,7 +168,7 @@ def draw_chain(chain: Sequence[Certificate], names: Names, same: Same = eq) -> N
     out.print(tree, highlight=False)
 
 
-def _link(step: Step, names: Names) -> Text:
+def _link(step: ChainStep, names: KeyNames) -> Text:
     one = step.certificate
     text = Text.assemble((names(one.subject), "bold"))
     for authority in one.authority:
@@ -183,7 +183,7 @@ def _link(step: Step, names: Names) -> Text:
     return text
 
 
-def say_reduced(reduced: Reduced, names: Names) -> None:
+def say_reduced(reduced: Reduced, names: KeyNames) -> None:
     """The one five-tuple that a chain comes to."""
     for one in reduced.authority:
         say((names(reduced.subject), "bold green"), f" may {authority_words(one, names)}")
@@ -193,7 +193,7 @@ def say_reduced(reduced: Reduced, names: Names) -> None:
         say(f"  only if {names(issuer)} was heard within {seconds} s")
 
 
-def say_legend(names: Names) -> None:
+def say_legend(names: KeyNames) -> None:
     """The keys behind the names, whole."""
     if not names.used:
         return

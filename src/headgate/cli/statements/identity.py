@@ -22,17 +22,17 @@ from headgate.cli.shared.rendering import check_text, print_json, say, show_trut
 from headgate.cli.shared.times import moment_of
 from headgate.cli.statements.certificate_rendering import say_legend, validity_words
 from headgate.cli.statements.keys import Json, KeysOption, PassphraseFile
-from headgate.cli.statements.list_check import Checked, check_lists, lists_beside, say_checked
+from headgate.cli.statements.list_check import ListCheck, check_lists, lists_beside, say_checked
 from headgate.cli.statements.statement_files import (
     AtOption,
     AudienceOption,
     FilesArgument,
     HeardOption,
-    Names,
+    KeyNames,
     OutOption,
     SignerOption,
     SubjectOption,
-    Written,
+    WrittenStatement,
     condition_of,
     hand_out,
     pieces,
@@ -120,7 +120,7 @@ def issue(
     `headgate identity issue --as norway --to ola --attributes nation=NO --policy-rule '$nation = "NO"'`
     """
     check_text(to, attributes, policy_rule, *(audience or ()))
-    names, now = Names(keys), utc_now()
+    names, now = KeyNames(keys), utc_now()
     rule = _rule(policy_rule, "--policy-rule")
     subject = names.did(to, "--to")
     given = _attributes(attributes)
@@ -162,7 +162,7 @@ def guest_(
     `headgate identity guest ola.jwt --as italy --providers trust.yaml -o guest.jwt`
     """
     check_text(policy_rule, heard_by, *(audience or ()))
-    names = Names(keys)
+    names = KeyNames(keys)
     rule = _rule(policy_rule, "--policy-rule")
     home = read_one(file)
     try:
@@ -199,7 +199,7 @@ def vouch(
     `headgate identity vouch --as norway --to italy --for 1h -o italy-by-norway.jwt`
     """
     check_text(to, *(audience or ()))
-    names, now = Names(keys), utc_now()
+    names, now = KeyNames(keys), utc_now()
     other = names.did(to, "--to")
     validity = validity_of(now, for_, None)
     by = signer(who, names.keyring, passphrase_file).key
@@ -231,7 +231,7 @@ def _rule(given: str | None, option: str) -> Condition | None:
     return found
 
 
-def _provider(file: Path, issuer: str, names: Names) -> Provider:
+def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
     top = load_yaml(file).mapping()
     if "providers" not in top:
         raise NotFound(f"`{file}` has no `providers`", remedy="list whom you trust under `providers:`")
@@ -244,7 +244,7 @@ def _provider(file: Path, issuer: str, names: Names) -> Provider:
     )
 
 
-def _said(text: str, names: Names) -> list[str]:
+def _said(text: str, names: KeyNames) -> list[str]:
     found = read_identity(text).value
     attested = ", ".join(f"{name} = {show_value(value)}" for name, value in found.attributes.items()) or "nothing"
     lines = [f"{names(found.issuer)} says of {names(found.subject)}: {attested}"]
@@ -263,17 +263,17 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
 
     `headgate identity show ola.jwt guest.jwt`
     """
-    show_all(read_all(files), Names(keys), utc_now(), json=json)
+    show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class IdentityVerdict:
     """What verifying came to, as JSON has it."""
 
     holds: bool
     identity: Identity | None = None
     rule: bool | None = None
-    revocation: tuple[Checked, ...] = ()
+    revocation: tuple[ListCheck, ...] = ()
     code: str | None = None
     why: str | None = None
     remedy: str | None = None
@@ -301,7 +301,7 @@ def verify(
     `headgate identity verify server.jwt italy-by-norway.jwt --provider norway`
     """
     check_text(provider, rule, audience)
-    names = Names(keys)
+    names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     asked = _rule(rule, "--rule")
     anchor = None if provider is None else names.did(provider, "--provider")
@@ -314,14 +314,14 @@ def verify(
         checked = _not_revoked(found, crossing, anchor, lists)
     except _REFUSALS as error:
         if json:
-            print_json(Answer(holds=False, code=error.code, why=error.message, remedy=error.remedy))
+            print_json(IdentityVerdict(holds=False, code=error.code, why=error.message, remedy=error.remedy))
             raise typer.Exit(1) from None
         fail(names.told(error), status=1)
     truth = None if asked is None else match(asked, found.attributes)
     holds = anchor is not None and (asked is None or truth is True)
     if json:
         why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
-        print_json(Answer(holds, found, truth, checked, why=why, remedy=remedy))
+        print_json(IdentityVerdict(holds, found, truth, checked, why=why, remedy=remedy))
     else:
         for line in _said(statement.text, names):
             say(line)
@@ -336,7 +336,7 @@ def verify(
 
 
 def _verified(
-    text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: Names
+    text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: KeyNames
 ) -> Identity:
     """What a statement says, if the provider that is believed has signed it or vouches for whoever has."""
     found = verify_identity(text, audience=audience, now=now)
@@ -356,9 +356,11 @@ def _verified(
         raise
 
 
-def _lists_of(written: list[Written], now: datetime) -> tuple[list[Written], tuple[RevocationList, ...]]:
+def _lists_of(
+    written: list[WrittenStatement], now: datetime
+) -> tuple[list[WrittenStatement], tuple[RevocationList, ...]]:
     """What is no revocation list, and the lists, verified."""
-    rest: list[Written] = []
+    rest: list[WrittenStatement] = []
     lists: list[RevocationList] = []
     for one in written:
         try:
@@ -373,7 +375,7 @@ def _lists_of(written: list[Written], now: datetime) -> tuple[list[Written], tup
 
 def _not_revoked(
     found: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
-) -> tuple[Checked, ...]:
+) -> tuple[ListCheck, ...]:
     """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
     rests = [(found.issuer, found.id)]
     if crossing is not None and anchor not in (None, found.issuer):
@@ -385,10 +387,10 @@ def _not_revoked(
     return check_lists((issuer for issuer, _ in rests), lists, eq)
 
 
-def _sorted(written: list[Written]) -> tuple[Written, str | None]:
+def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | None]:
     """The one statement, and the text of the one that vouches for its provider, if there is one."""
-    statements: list[Written] = []
-    crossings: list[Written] = []
+    statements: list[WrittenStatement] = []
+    crossings: list[WrittenStatement] = []
     for one in written:
         try:
             read_crossing(one.text)

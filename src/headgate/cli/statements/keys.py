@@ -20,7 +20,7 @@ from headgate.cli.shared.times import ahead, moment_of
 from headgate.model.errors import BadKey
 from headgate.model.limits import MAX_PASSPHRASE_BYTES
 from headgate.model.values import render_timestamp
-from headgate.trust.keyring import Kept, Keyring, check_alias
+from headgate.trust.keyring import KeptKey, Keyring, check_alias
 from headgate.trust.keys import read_secret
 
 app = typer.Typer(
@@ -50,7 +50,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownKey:
     """A key as JSON has it."""
 
     name: str
@@ -244,6 +244,6 @@ def _checked(passphrase: bytes) -> bytes:
     return passphrase
 
 
-def _shown(kept: Kept) -> Shown:
+def _shown(kept: KeptKey) -> ShownKey:
     succession = None if kept.succession is None else str(kept.succession)
-    return Shown(kept.name, kept.key.did, kept.locked, str(kept.file), succession)
+    return ShownKey(kept.name, kept.key.did, kept.locked, str(kept.file), succession)

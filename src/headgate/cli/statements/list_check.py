@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.cli.shared.rendering import say
-from headgate.cli.statements.statement_files import STANDARD, Names
+from headgate.cli.statements.statement_files import STANDARD, KeyNames
 from headgate.decide.reduction import Same
 from headgate.model.authority import RevocationList
 from headgate.model.errors import HeadgateError
@@ -29,7 +29,7 @@ MAX_BESIDE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ListCheck:
     """By which list of an issuer it was asked what it has revoked; without a number, by none."""
 
     issuer: str
@@ -61,17 +61,17 @@ def _list_in(path: Path, now: datetime) -> RevocationList | None:
         return None
 
 
-def check_lists(issuers: Iterable[str], lists: Sequence[RevocationList], same: Same) -> tuple[Checked, ...]:
+def check_lists(issuers: Iterable[str], lists: Sequence[RevocationList], same: Same) -> tuple[ListCheck, ...]:
     """Of each issuer the newest list that there is."""
-    found: list[Checked] = []
+    found: list[ListCheck] = []
     for issuer in dict.fromkeys(issuers):
         known = [one for one in lists if same(one.issuer, issuer)]
         newest = max(known, key=lambda one: (one.number, one.issued), default=None)
-        found.append(Checked(issuer) if newest is None else Checked(issuer, newest.number, newest.issued))
+        found.append(ListCheck(issuer) if newest is None else ListCheck(issuer, newest.number, newest.issued))
     return tuple(found)
 
 
-def say_checked(checked: Sequence[Checked], names: Names) -> None:
+def say_checked(checked: Sequence[ListCheck], names: KeyNames) -> None:
     """By which lists revocation was checked, and of whom it was not."""
     for one in checked:
         if one.number is None or one.issued is None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from headgate.cli.statements.statement_files import Written
+from headgate.cli.statements.statement_files import WrittenStatement
 from headgate.decide.chains import discover, why_not
 from headgate.decide.reduction import Reduced
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
 from headgate.model.state import State
@@ -31,7 +31,7 @@ NOBODY = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedType:
     """What is asked of a chain, where not everything: a type, whose owner the ground names."""
 
     type: str
@@ -42,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Ground:
+class VerifyGround:
     """Verified statements, at one time, and the keys that are believed to own what chains give.
 
     Where nobody is named, chains are found for whoever they begin at, and none of them proves anything.
@@ -70,9 +70,9 @@ class Ground:
         return [word for word, kind, unnamed in missing if unnamed and kind in said]
 
     @cached_property
-    def _standing(self) -> Standing:
+    def _standing(self) -> StatementState:
         """Which keys are one principal's."""
-        made = Standing(State())
+        made = StatementState(State())
         for one in sorted(self.bag.successions, key=lambda each: each.number):
             if made.successions.get(one.old) != one:
                 made.succeed(one, self.now)
@@ -99,7 +99,7 @@ class Ground:
     def _lists(self, issuer: str) -> list[RevocationList]:
         return [one for one in self.bag.lists if self.same(one.issuer, issuer)]
 
-    def chains(self, holder: str, wanted: Wanted | None = None) -> tuple[Reduced, ...]:
+    def chains(self, holder: str, wanted: WantedType | None = None) -> tuple[Reduced, ...]:
         """Every chain that gives the holder something of what is wanted; refused, with the reason, if none does."""
         certificates = self.bag.certificates
         found = discover(
@@ -144,7 +144,7 @@ class Ground:
         return found
 
 
-def opened(written: Sequence[Written], audience: str | None, now: datetime) -> Bag:
+def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> Bag:
     """The statements of files, verified; the place of a bad one is its file and line."""
     for one in written:
         try:
@@ -156,7 +156,7 @@ def opened(written: Sequence[Written], audience: str | None, now: datetime) -> B
     return open_bag([one.text for one in written], audience=audience, now=now)
 
 
-def _check_no_type(one: Written) -> None:
+def _check_no_type(one: WrittenStatement) -> None:
     """Refuse a signed type, which is verified by another command."""
     if said_kind(one.text) == typedefs.FORM.typ:
         raise BadStatement(
@@ -166,7 +166,7 @@ def _check_no_type(one: Written) -> None:
         )
 
 
-def certificates_of(written: Sequence[Written]) -> list[Certificate]:
+def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
     """The certificates of files, whoever they are for and whenever they are good."""
     found: list[Certificate] = []
     for one in written:

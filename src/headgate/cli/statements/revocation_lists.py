@@ -19,7 +19,7 @@ from typing import Final
 
 from headgate.cli.shared.connection import connected
 from headgate.cli.shared.rendering import say
-from headgate.cli.statements.statement_files import Names, Signer, Written, read_all
+from headgate.cli.statements.statement_files import FileSigner, KeyNames, WrittenStatement, read_all
 from headgate.model.authority import RevocationList
 from headgate.model.errors import BadStatement, HeadgateError, StaleList, StorageFull, TooLarge
 from headgate.model.limits import MAX_LIST_BYTES
@@ -35,7 +35,7 @@ _ID: Final = re.compile(r"s[A-Za-z0-9_-]{22}\Z")
 """An id as statements are given them (`trust.certificates.new_id`); one that was chosen otherwise is in their files."""
 
 
-def ids_of(given: Sequence[str], names: Names, issuers: frozenset[str] | None = None) -> list[str]:
+def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None = None) -> list[str]:
     """The ids that are given, and those of the statements in the files that are; issued by these keys, if it is known.
 
     What is there as a file is one, and so is what could not be an id.
@@ -55,7 +55,7 @@ def ids_of(given: Sequence[str], names: Names, issuers: frozenset[str] | None = 
     return list(found)
 
 
-def _issued(one: Written, names: Names, issuers: frozenset[str] | None) -> str:
+def _issued(one: WrittenStatement, names: KeyNames, issuers: frozenset[str] | None) -> str:
     """The id of a certificate or identity statement, which one of these keys must have issued."""
     try:
         is_identity = said_kind(one.text) == identities.TYPE
@@ -72,7 +72,7 @@ def _issued(one: Written, names: Names, issuers: frozenset[str] | None) -> str:
     return found.id
 
 
-def revoke_in_file(by: Signer, ids: Sequence[str], path: Path, now: datetime) -> None:
+def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime) -> None:
     """Replace the list in a file by the next one, which has these ids too."""
     issuer = by.key.public.did
     memory = by.directory / f"{issuer.removeprefix(_DID)}.list"

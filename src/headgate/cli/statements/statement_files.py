@@ -87,7 +87,7 @@ AtOption = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Ask 
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenStatement:
     """The text of a statement, and where it stands."""
 
     text: str
@@ -97,7 +97,7 @@ class Written:
 # -- who ------------------------------------------------------------------------------------------------------
 
 
-class Names:
+class KeyNames:
     """What keys are called here: names of the keyring, and where there is none a short form of the key's own."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -174,22 +174,22 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
+class FileSigner:
     """A key that signs, and the directory it is kept in."""
 
     key: PrivateKey
     directory: Path
 
 
-def signer(given: str, keyring: Keyring, passphrase_file: Path | None) -> Signer:
+def signer(given: str, keyring: Keyring, passphrase_file: Path | None) -> FileSigner:
     """The key of `--as`: a file if it looks like one, else a name of the keyring."""
     check_text(given)
     path = Path(given)
     if "/" in given or path.suffix in (".pem", ".key"):
         locked = is_locked(read_secret(path, _MAX_KEY_BYTES))
-        return Signer(PrivateKey.load(path, _passphrase(passphrase_file, locked=locked)), path.parent)
+        return FileSigner(PrivateKey.load(path, _passphrase(passphrase_file, locked=locked)), path.parent)
     passphrase = _passphrase(passphrase_file, locked=keyring.locked(given))
-    return Signer(keyring.load(given, passphrase), keyring.directory)
+    return FileSigner(keyring.load(given, passphrase), keyring.directory)
 
 
 def _passphrase(file: Path | None, *, locked: bool) -> bytes | None:
@@ -248,7 +248,7 @@ def condition_of(text: str, option: str) -> Condition:
 # -- files ----------------------------------------------------------------------------------------------------
 
 
-def read_all(paths: Sequence[Path]) -> list[Written]:
+def read_all(paths: Sequence[Path]) -> list[WrittenStatement]:
     """Every statement of these files."""
     found = [one for path in paths for one in _read(path)]
     if len(found) > MAX_SHOWN:
@@ -256,7 +256,7 @@ def read_all(paths: Sequence[Path]) -> list[Written]:
     return found
 
 
-def read_one(path: Path) -> Written:
+def read_one(path: Path) -> WrittenStatement:
     """The one statement of a file."""
     found = _read(path)
     if len(found) > 1:
@@ -264,7 +264,7 @@ def read_one(path: Path) -> Written:
     return found[0]
 
 
-def _read(path: Path) -> list[Written]:
+def _read(path: Path) -> list[WrittenStatement]:
     name = "standard input" if path == STANDARD else str(path)
     try:
         if path == STANDARD:
@@ -277,7 +277,7 @@ def _read(path: Path) -> list[Written]:
     if len(data) > MAX_LIST_BYTES:
         raise TooLarge(f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it")
     lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
-    found = [Written(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
+    found = [WrittenStatement(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
     if not found:
         raise BadStatement("there is no statement", reason="malformed", place=name, remedy="one stands on a line")
     return found

@@ -17,7 +17,7 @@ from headgate.cli.roles.source import role_words
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, print_json, say, show_value, table
 from headgate.cli.statements.certificate_rendering import authority_words, freshness_words, say_legend, state_words
-from headgate.cli.statements.statement_files import Names, Written, joined
+from headgate.cli.statements.statement_files import KeyNames, WrittenStatement, joined
 from headgate.lang.render import render_condition
 from headgate.model.arguments import load_argument
 from headgate.model.authority import Certificate, Identity, RevocationList, Succession, Validity
@@ -53,7 +53,7 @@ class AboutRoles:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownStatement:
     """A statement as JSON has it."""
 
     kind: str
@@ -64,7 +64,7 @@ class Shown:
     says: object
 
 
-def show_all(written: Sequence[Written], names: Names, now: datetime, *, json: bool) -> None:
+def show_all(written: Sequence[WrittenStatement], names: KeyNames, now: datetime, *, json: bool) -> None:
     """Show every statement: one table each, or one JSON list."""
     found = [(one, *_read(one)) for one in written]
     if json:
@@ -82,7 +82,7 @@ def show_all(written: Sequence[Written], names: Names, now: datetime, *, json: b
     say_legend(names)
 
 
-def _read(one: Written) -> tuple[str, Read[Any]]:
+def _read(one: WrittenStatement) -> tuple[str, Read[Any]]:
     """What a statement is called, and what it says."""
     try:
         match said_kind(one.text):
@@ -131,7 +131,7 @@ def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
     return Read(AboutRoles(said), digest_of(text), issued, Validity(None, until), claims.audience(said))
 
 
-def _as_shown(kind: str, place: str, read: Read[Any]) -> Shown:
+def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
     said = read.value
     if isinstance(said, Definition):
         said = {
@@ -142,13 +142,13 @@ def _as_shown(kind: str, place: str, read: Read[Any]) -> Shown:
             "parent": None if said.parent is None else f"{said.parent.value.owner}/{said.parent.value.name}",
             "credentials": [one.value for one in said.credentials],
         }
-    return Shown(kind, place, read.issued, read.audience, read.digest, said)
+    return ShownStatement(kind, place, read.issued, read.audience, read.digest, said)
 
 
 # -- rows -----------------------------------------------------------------------------------------------------
 
 
-def _rows(text: str, read: Read[Any], names: Names, now: datetime) -> Iterator[tuple[str, str]]:
+def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
     match read.value:
         case Certificate() as found:
             yield from _certificate(found, names, now)
@@ -204,7 +204,7 @@ def _role(service: str, instance: str, said: Mapping[str, Any]) -> str:
     return role_words(service, instance, str(said["role"]), args)
 
 
-def _certificate(found: Certificate, names: Names, now: datetime) -> Iterator[tuple[str, str]]:
+def _certificate(found: Certificate, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
     yield "id", found.id
     yield "from", names(found.issuer)
     yield "to", names(found.subject)
@@ -215,7 +215,7 @@ def _certificate(found: Certificate, names: Names, now: datetime) -> Iterator[tu
     yield "fresh", freshness_words(found.freshness)
 
 
-def _attested(found: Identity, text: str, names: Names, now: datetime) -> Iterator[tuple[str, str]]:
+def _attested(found: Identity, text: str, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
     yield "id", found.id
     yield "from", names(found.issuer)
     yield "about", names(found.subject)
@@ -233,7 +233,7 @@ def _values(attributes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items()) or "none"
 
 
-def _list(found: RevocationList, names: Names) -> Iterator[tuple[str, str]]:
+def _list(found: RevocationList, names: KeyNames) -> Iterator[tuple[str, str]]:
     yield "from", names(found.issuer)
     yield "number", str(found.number)
     some = sorted(found.revoked)[:SHOWN_IDS]
@@ -241,7 +241,7 @@ def _list(found: RevocationList, names: Names) -> Iterator[tuple[str, str]]:
     yield "revoked", (", ".join(some) or "nothing") + (f" and {more} more" if more else "")
 
 
-def _definition(found: Definition, names: Names) -> Iterator[tuple[str, str]]:
+def _definition(found: Definition, names: KeyNames) -> Iterator[tuple[str, str]]:
     yield "name", found.name
     yield "owner", names(found.owner)
     if found.parent is not None:

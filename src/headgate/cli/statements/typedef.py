@@ -34,7 +34,7 @@ from headgate.cli.statements.offline_verify import certificates_of, in_order
 from headgate.cli.statements.statement_files import (
     AtOption,
     HeardOption,
-    Names,
+    KeyNames,
     OutOption,
     SignerOption,
     hand_out,
@@ -75,7 +75,7 @@ WithOption = Annotated[
 ExtendsOption = Annotated[
     Path | None, typer.Option("--extends", metavar="FILE", help="The signed type whose attributes it inherits.")
 ]
-KeyNames = Annotated[
+KeyAttributes = Annotated[
     str | None, typer.Option("--key-attributes", metavar="NAMES", help="One current event for each value of these.")
 ]
 RootOption = Annotated[
@@ -92,7 +92,7 @@ def sign(
     attributes: AttributesArgument = None,
     with_: WithOption = None,
     extends: ExtendsOption = None,
-    key_attributes: KeyNames = None,
+    key_attributes: KeyAttributes = None,
     out: OutOption = None,
     keys: KeysOption = None,
     passphrase_file: PassphraseFile = None,
@@ -107,7 +107,7 @@ def sign(
     `headgate type sign met.Chase officer:string --as met --extends numberplate.jwt --with extend.jwt`
     """
     check_text(name, key_attributes, *(attributes or ()))
-    names, now = Names(keys), utc_now()
+    names, now = KeyNames(keys), utc_now()
     kinds = _kinds(attributes or [])
     parent = None if extends is None else read_one(extends)
     written = read_all(with_ or [])
@@ -131,7 +131,7 @@ def sign(
         remark(_alone(by.public.did, by_whom, None if parent is None else read_type(parent.text).value.owner, names))
 
 
-def _alone(owner: str, shown: str, above: str | None, names: Names) -> str:
+def _alone(owner: str, shown: str, above: str | None, names: KeyNames) -> str:
     """Who can use a type that no certificate goes with."""
     if above is not None and above != owner:
         return f"nobody can use it: give with `--with` the certificates by which {names(above)} lets {shown} extend"
@@ -170,7 +170,7 @@ def verify(
     `headgate type verify numberplate.jwt --coordinator police --list police-revoked.jwt`
     """
     check_text(coordinator, audience)
-    names = Names(keys)
+    names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = names.did(coordinator, "--coordinator")
     written, given = read_one(file), read_all(list_ or [])
@@ -187,7 +187,7 @@ def verify(
     say_legend(names)
 
 
-def _say_type(found: SignedType, names: Names) -> None:
+def _say_type(found: SignedType, names: KeyNames) -> None:
     above = "" if found.parent is None else f", extends {found.parent.name} of {names(found.parent.owner)}"
     say((found.name, "bold green"), f" of {names(found.owner)}{above}")
     for name, kind in found.attributes.items():

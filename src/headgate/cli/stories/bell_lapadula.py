@@ -6,11 +6,11 @@ from typing import Final
 
 from headgate.cli.stories.script import (
     Aside,
-    Question,
-    Reader,
-    Scene,
     Story,
-    Tried,
+    StoryAttempt,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     event_type,
     grant,
     group,
@@ -55,12 +55,12 @@ BELL_LAPADULA: Final = Story(
         subscribe("plans", "clerk", _TYPE, "author = 'major'"),
     ),
     readers=(
-        Reader("major", "Major", f"is cleared for secrets; policy rule {_CLEARED}"),
-        Reader("clerk", "Clerk", f"is cleared for restricted notes; policy rule {_EITHER}"),
-        Reader("visitor", "Visitor", "is cleared for nothing"),
+        StoryReader("major", "Major", f"is cleared for secrets; policy rule {_CLEARED}"),
+        StoryReader("clerk", "Clerk", f"is cleared for restricted notes; policy rule {_EITHER}"),
+        StoryReader("visitor", "Visitor", "is cleared for nothing"),
     ),
     scenes=(
-        Scene(
+        StoryScene(
             "Notes go to those whom they require. The clerk may write up, to the major, and never reads the major's.",
             (
                 message("n1", "major", _TYPE, "plan", _CLEARED),
@@ -68,25 +68,25 @@ BELL_LAPADULA: Final = Story(
                 message("n3", "clerk", _TYPE, "tip", _CLEARED),
             ),
         ),
-        Scene(
+        StoryScene(
             "The major tries to write down: to the clerk, to everyone, and through a back door that looks like a "
             "narrower rule. Each is refused with a receiver who would have got it and whom the policy rule keeps out.",
             (message("n4", "major", _TYPE, "move", _CLEARED),),
             tried=(
-                Tried(
+                StoryAttempt(
                     "the major writes to the restricted",
                     message("x1", "major", _TYPE, "plan", _RESTRICTED),
                     "policy-rule",
                 ),
-                Tried("the major writes to everyone", message("x2", "major", _TYPE, "plan"), "policy-rule"),
-                Tried(
+                StoryAttempt("the major writes to everyone", message("x2", "major", _TYPE, "plan"), "policy-rule"),
+                StoryAttempt(
                     "the major writes to the secret or the press",
                     message("x3", "major", _TYPE, "plan", f"{_CLEARED} or $unit = 'press'"),
                     "policy-rule",
                 ),
             ),
         ),
-        Scene(
+        StoryScene(
             "The clerk is cleared for secrets. From the marked line on the major's notes arrive, and writing down is "
             "over: what was allowed before is refused now.",
             (
@@ -99,7 +99,7 @@ BELL_LAPADULA: Final = Story(
             ),
             "the clerk is cleared",
             tried=(
-                Tried(
+                StoryAttempt(
                     "the clerk writes to the restricted",
                     message("x4", "clerk", _TYPE, "rota", _RESTRICTED),
                     "policy-rule",
@@ -107,7 +107,7 @@ BELL_LAPADULA: Final = Story(
             ),
         ),
     ),
-    question=Question("Why did the clerk not receive the major's plan, n1?", "clerk", "n1", "text"),
+    question=StoryQuestion("Why did the clerk not receive the major's plan, n1?", "clerk", "n1", "text"),
     moral="Each note reached only those whom it and its author's policy rule let in",
     asides=(
         Aside(

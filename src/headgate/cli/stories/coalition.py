@@ -15,13 +15,13 @@ from typing import Final
 from headgate.cli.shared.rendering import show_value
 from headgate.cli.stories.office import Office, altered
 from headgate.cli.stories.script import (
-    Question,
-    Reader,
-    Scene,
     Showing,
     Story,
+    StoryAttempt,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     TableExhibit,
-    Tried,
     Waiting,
     event_type,
     grant,
@@ -143,12 +143,12 @@ def _told(world: _World, home: Provider) -> Story:
             subscribe("kari", "kari", _TYPE),
         ),
         readers=(
-            Reader("giulia", "Giulia", "Italian, cleared"),
-            Reader("ola", "Ola", "guest for an hour, cleared; reads only authors with $clearance = 'secret'"),
-            Reader("kari", "Kari", "guest for the day; her grade means nothing in Italy"),
+            StoryReader("giulia", "Giulia", "Italian, cleared"),
+            StoryReader("ola", "Ola", "guest for an hour, cleared; reads only authors with $clearance = 'secret'"),
+            StoryReader("kari", "Kari", "guest for the day; her grade means nothing in Italy"),
         ),
         scenes=(
-            Scene(
+            StoryScene(
                 "Reports go to those whom they require. Ola requires something, too: nothing of Rosa's, who is not "
                 "cleared, reaches him.",
                 (
@@ -158,16 +158,16 @@ def _told(world: _World, home: Provider) -> Story:
                     message("r4", "mario", _TYPE, "fuel", "$nation = 'NO'"),
                 ),
             ),
-            Scene(
+            StoryScene(
                 "What Norway says does not count in Italy by itself, and what Italy signed cannot be improved upon.",
                 (message("r5", "mario", _TYPE, "pass", _CLEARED),),
                 tried=(
-                    Tried(
+                    StoryAttempt(
                         "Ola shows his statement from home",
                         Showing(people["ola"], (norway.read("ola"),)),
                         "chain-invalid",
                     ),
-                    Tried(
+                    StoryAttempt(
                         "Kari adds a clearance to hers",
                         Showing(
                             people["kari"],
@@ -181,7 +181,7 @@ def _told(world: _World, home: Provider) -> Story:
                     ),
                 ),
             ),
-            Scene(
+            StoryScene(
                 "An hour has passed. Ola's guest statement has ended, and his attributes with it, at the marked line. "
                 "He keeps his subscription, and receives what requires nothing of him.",
                 (
@@ -193,7 +193,7 @@ def _told(world: _World, home: Provider) -> Story:
                 note="Ola's statement ends",
             ),
         ),
-        question=Question("Why did Ola not receive the report r6?", "ola", "r6", "text"),
+        question=StoryQuestion("Why did Ola not receive the report r6?", "ola", "r6", "text"),
         moral="Each report reached exactly those whom both sides required",
         exhibits=_exhibits(world, home),
         names={**norway.names, **italy.names},

@@ -19,7 +19,7 @@ from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.authority.signed_types import SignedTypes
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
-from headgate.node.statement_register import FILE, Register
+from headgate.node.statement_register import FILE, StatementRegister
 from headgate.trust.revocations import verify_revocations
 
 _NOBODY: Final = ""
@@ -35,7 +35,7 @@ class Desk:
     def __init__(self, domain: Domain, clock: Callable[[], datetime]) -> None:
         self._files = ExitStack()
         follower = self._files.enter_context(closing(Follower(domain)))
-        register = self._files.enter_context(closing(Register(domain.paths.directory / FILE)))
+        register = self._files.enter_context(closing(StatementRegister(domain.paths.directory / FILE)))
         self._clock = clock
         self._authority = Authority(
             domain,

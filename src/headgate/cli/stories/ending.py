@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.analysis.explain import explain
-from headgate.analysis.explanation import Demand, Explanation, Question, Shown, Unmet, Why
+from headgate.analysis.explanation import AttributeExplanation, Demand, Explanation, Question, Unmet, Why
 from headgate.cli.stories.script import Story, show
 from headgate.cli.stories.stage import Stage
 from headgate.decide.ask import Books
@@ -54,7 +54,7 @@ def _attributes(found: Explanation, stage: Stage) -> RenderableType:
     return table
 
 
-def _why(one: Shown, who: str, chains: Mapping[str, str]) -> str:
+def _why(one: AttributeExplanation, who: str, chains: Mapping[str, str]) -> str:
     match one.why:
         case Why.GRANTED if one.rule is not None and one.rule in chains:
             return f"shown by a chain that begins at `{chains[one.rule]}`"

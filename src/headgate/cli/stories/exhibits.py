@@ -9,11 +9,11 @@ from rich.text import Text
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, table
 from headgate.cli.statements.certificate_rendering import draw_chain, say_legend
-from headgate.cli.statements.statement_files import Names
+from headgate.cli.statements.statement_files import KeyNames
 from headgate.cli.stories.script import ChainExhibit, Exhibit, Story, TableExhibit
 
 
-class _Called(Names):
+class _Called(KeyNames):
     """Keys by the names they have in the story, whichever office keeps them."""
 
     def __init__(self, story: Story, directory: Path) -> None:
@@ -34,7 +34,7 @@ def show_exhibits(story: Story, directory: Path) -> None:
         out.print()
 
 
-def _show(one: Exhibit, names: Names) -> None:
+def _show(one: Exhibit, names: KeyNames) -> None:
     match one:
         case ChainExhibit(_, chain):
             draw_chain(chain, names)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.cli.stories.script import (
-    Question,
-    Reader,
-    Scene,
     Story,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     event_type,
     grant,
     group,
@@ -46,21 +46,21 @@ MARKET: Final = Story(
         subscribe("anna", "anna", _TYPE, "issue = 'IBM'"),
     ),
     readers=(
-        Reader("john", "John", "quotes, as a promotional member; more whenever he is a premium one"),
-        Reader("anna", "Anna", "quotes, news and reports, as a premium member"),
+        StoryReader("john", "John", "quotes, as a promotional member; more whenever he is a premium one"),
+        StoryReader("anna", "Anna", "quotes, news and reports, as a premium member"),
     ),
     scenes=(
-        Scene(
+        StoryScene(
             "Items are published. John receives the quotes.",
             (_item("m100", "quote", "IBM", 80.25), _item("m101", "news", "IBM"), _item("m102", "quote", "SUN", 4.5)),
         ),
-        Scene(
+        StoryScene(
             "John is now a premium member: news and reports reach him too.",
             (_item("m103", "news", "IBM"), _item("m104", "report", "IBM"), _item("m105", "report", "SUN")),
             (AddMember("premium", "john"),),
             "John becomes a premium member",
         ),
-        Scene(
+        StoryScene(
             "His membership has ended: quotes again, and nothing else.",
             (
                 _item("m106", "news", "IBM"),
@@ -72,6 +72,6 @@ MARKET: Final = Story(
             "John's premium membership ends",
         ),
     ),
-    question=Question("Why did John not receive the report m108?", "john", "m108", "kind"),
+    question=StoryQuestion("Why did John not receive the report m108?", "john", "m108", "kind"),
     moral="Each reader got exactly what the policy allowed at that point of the stream",
 )

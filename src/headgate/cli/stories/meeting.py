@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headgate.cli.stories.script import (
-    Question,
-    Reader,
-    Scene,
     Story,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     event_type,
     group,
     principals,
@@ -113,28 +113,28 @@ MEETING: Final = Story(
         subscribe("smith", "smith", _PLATE),
     ),
     readers=(
-        Reader("ann", "Ann", "Meeting.Member: logged on, and staff"),
-        Reader("bob", "Bob", "Meeting.Member: logged on, and invited by Ann"),
-        Reader("smith", "Smith", "Met.npTracker('smith', 'AE05 XYZ'): detective, court order, case"),
+        StoryReader("ann", "Ann", "Meeting.Member: logged on, and staff"),
+        StoryReader("bob", "Bob", "Meeting.Member: logged on, and invited by Ann"),
+        StoryReader("smith", "Smith", "Met.npTracker('smith', 'AE05 XYZ'): detective, court order, case"),
     ),
     scenes=(
-        Scene(
+        StoryScene(
             "Members hear what is said; the tracker sees the plate that his role was given for, and no other.",
             (_says("s1", "agenda"), _sees("p1", "AE05 XYZ", "Soho"), _sees("p2", "BD51 SMR", "Soho")),
         ),
-        Scene(
+        StoryScene(
             "The chair ejects Bob: Candidate('bob') is revoked, and his membership falls with it.",
             (_says("s2", "budget"),),
             (RevokeRole("Meeting", "Candidate", ("bob",), "rmn", ("chair",), _AT),),
             "the chair ejects Bob",
         ),
-        Scene(
+        StoryScene(
             "The court takes its order back: the tracker's role falls, though he is still a detective on the case.",
             (_sees("p3", "AE05 XYZ", "Bank"), _says("s3", "vote")),
             (EndCredential("order"),),
             "the order is withdrawn",
         ),
-        Scene(
+        StoryScene(
             "The chair relents, and Bob walks in again, by the invitation that still stands.",
             (_says("s4", "lunch"),),
             (
@@ -144,7 +144,7 @@ MEETING: Final = Story(
             "Bob may come back",
         ),
     ),
-    question=Question("Why did Bob not hear of the budget, s2?", "bob", "s2", "words"),
+    question=StoryQuestion("Why did Bob not hear of the budget, s2?", "bob", "s2", "words"),
     moral="Each role gave what it gave for exactly as long as everything it rests on was true",
     tries=(
         ("headgate role graph --domain {dir}", "every credential, and what it rests on"),

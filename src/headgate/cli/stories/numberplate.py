@@ -6,10 +6,10 @@ from typing import Final
 
 from headgate.cli.stories.script import (
     Aside,
-    Question,
-    Reader,
-    Scene,
     Story,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     event_type,
     grant,
     principals,
@@ -55,12 +55,12 @@ NUMBERPLATE: Final = Story(
         subscribe("peek", "billing", _TYPE, "location = 'Strand'"),
     ),
     readers=(
-        Reader("smith", "Detective Smith", "everything, but only about AE05 XYZ: a court order"),
-        Reader("billing", "Billing office", "plate and time, to charge for the day; never the place", 17),
-        Reader("statistician", "Statistician", "place and time, to count traffic; never the plate", 15),
+        StoryReader("smith", "Detective Smith", "everything, but only about AE05 XYZ: a court order"),
+        StoryReader("billing", "Billing office", "plate and time, to charge for the day; never the place", 17),
+        StoryReader("statistician", "Statistician", "place and time, to count traffic; never the plate", 15),
     ),
     scenes=(
-        Scene(
+        StoryScene(
             "Cars drive by. Each report goes to whoever may see it, cut to what that reader may see.",
             (
                 _seen("e1", "Soho", "AE05 XYZ", "09:00"),
@@ -71,7 +71,7 @@ NUMBERPLATE: Final = Story(
                 _seen("e6", "Strand", "LB07 GUY", "09:12"),
             ),
         ),
-        Scene(
+        StoryScene(
             "The court has withdrawn its order. That counts from the marked line on, for every event and every office: "
             "the same car drives on, and the detective no longer sees it.",
             (
@@ -84,7 +84,7 @@ NUMBERPLATE: Final = Story(
             "the court order is withdrawn",
         ),
     ),
-    question=Question(
+    question=StoryQuestion(
         "Why does the billing office not see where car AE05 XYZ was at 09:05?", "billing", "e3", "location"
     ),
     moral="Each reader got exactly what the policy allowed at that point of the stream",

@@ -18,14 +18,14 @@ from headgate.cli.stories.script import (
     ChainExhibit,
     Declaring,
     Deed,
-    Question,
-    Reader,
     Revoking,
-    Scene,
     Showing,
     Story,
+    StoryAttempt,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     TableExhibit,
-    Tried,
     subscribe,
 )
 from headgate.lang import parse_condition
@@ -165,12 +165,12 @@ def _told(world: _World, definition: SignedType) -> Story:
             subscribe("broker", met.did("broker"), _TYPE),
         ),
         readers=(
-            Reader("smith", "Detective Smith", "PITO > Met > Smith: everything about one car", 23),
-            Reader("billing", "Billing office", "PITO > CCS > billing: plate and time", 17),
-            Reader("statistician", "Statistician", "PITO > CCS > statistician: place and time", 17),
+            StoryReader("smith", "Detective Smith", "PITO > Met > Smith: everything about one car", 23),
+            StoryReader("billing", "Billing office", "PITO > CCS > billing: plate and time", 17),
+            StoryReader("statistician", "Statistician", "PITO > CCS > statistician: place and time", 17),
         ),
         scenes=(
-            Scene(
+            StoryScene(
                 "Cars pass Victoria. The camera's certificate forces the place: where it says Kew, it was Victoria. "
                 "The CCS wrote that its statistician may publish, too; that is cut, for it may not itself.",
                 (
@@ -179,14 +179,14 @@ def _told(world: _World, definition: SignedType) -> Story:
                     _seen(world, "e3", "AE05 XYZ", "09:05", location="Kew"),
                 ),
                 tried=(
-                    Tried(
+                    StoryAttempt(
                         "the statistician reports a car",
                         Draft("x1", statistician, _TYPE, {"numberplate": "AE05 XYZ"}),
                         "publish-denied",
                     ),
                 ),
             ),
-            Scene(
+            StoryScene(
                 "The Met signs a list that takes the warrant back. Smith's deliveries stop at the marked line, before "
                 "the next sighting of the same car; nobody else notices. Showing the warrant again, altering it or "
                 "bringing one from somebody else does not help.",
@@ -197,16 +197,16 @@ def _told(world: _World, definition: SignedType) -> Story:
                 deed=Revoking(met.read("revoked-by-the-met")),
                 note="the Met revokes the warrant",
                 tried=(
-                    Tried("Smith shows the warrant again", Showing(smith, (warrant,)), "revoked"),
-                    Tried(
+                    StoryAttempt("Smith shows the warrant again", Showing(smith, (warrant,)), "revoked"),
+                    StoryAttempt(
                         "Smith shows it with another plate in it",
                         Showing(smith, (altered(warrant, "AE05 XYZ", "LB07 GUY"),)),
                         "bad-statement",
                     ),
-                    Tried("Smith shows one by a stranger", Showing(smith, (_stranger(world),)), "chain-invalid"),
+                    StoryAttempt("Smith shows one by a stranger", Showing(smith, (_stranger(world),)), "chain-invalid"),
                 ),
             ),
-            Scene(
+            StoryScene(
                 "PITO takes back what it gave the CCS. Both chains went through that certificate, so billing and "
                 "statistician fall together, in one version, though nobody revoked anything of theirs.",
                 (
@@ -217,7 +217,7 @@ def _told(world: _World, definition: SignedType) -> Story:
                 note="PITO revokes the CCS",
             ),
         ),
-        question=Question(
+        question=StoryQuestion(
             "Why does the billing office not see where car AE05 XYZ was at 09:05?", billing, "e3", "location"
         ),
         moral="Each reader got exactly what its chain allowed at that point of the stream",

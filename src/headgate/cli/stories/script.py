@@ -23,7 +23,7 @@ from headgate.model.values import Kind, Value, plain
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class StoryReader:
     """A column of the table: a subscription, and what the policy lets its principal see, in plain words.
 
     `width` is that of the column where it can be narrower than a whole event.
@@ -70,7 +70,7 @@ Deed: TypeAlias = Showing | Declaring | Revoking | Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class StoryAttempt:
     """Something that is tried and refused, with the code of the refusal."""
 
     say: str
@@ -79,7 +79,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class StoryScene:
     """Perhaps a change of policy or a deed, then what is refused, then some events."""
 
     say: str
@@ -87,11 +87,11 @@ class Scene:
     change: tuple[Change, ...] = ()
     note: str = ""
     deed: Deed | None = None
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[StoryAttempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StoryQuestion:
     """Why does a principal not see an attribute of an event?"""
 
     text: str
@@ -142,9 +142,9 @@ class Story:
     source: str
     policy: tuple[Change, ...]
     subscriptions: tuple[Change, ...]
-    readers: tuple[Reader, ...]
-    scenes: tuple[Scene, ...]
-    question: Question
+    readers: tuple[StoryReader, ...]
+    scenes: tuple[StoryScene, ...]
+    question: StoryQuestion
     moral: str
     asides: tuple[Aside, ...] = ()
     deeds: tuple[Deed, ...] = ()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.cli.stories.script import (
-    Question,
-    Reader,
-    Scene,
     Story,
+    StoryQuestion,
+    StoryReader,
+    StoryScene,
     event_type,
     grant,
     group,
@@ -55,12 +55,12 @@ SPORTS: Final = Story(
         subscribe("channel", "channel", _NEWS),
     ),
     readers=(
-        Reader("pocket", "Pocket app", "tennis only"),
-        Reader("website", "Web site", "what all sports news has, which is the headline; no figures"),
-        Reader("channel", "TV channel", "everything"),
+        StoryReader("pocket", "Pocket app", "tennis only"),
+        StoryReader("website", "Web site", "what all sports news has, which is the headline; no figures"),
+        StoryReader("channel", "TV channel", "everything"),
     ),
     scenes=(
-        Scene(
+        StoryScene(
             "Results come in. A right on sports news gives the attributes that all sports news has, and no more.",
             (
                 _tennis("t1", "Final", 5),
@@ -69,7 +69,7 @@ SPORTS: Final = Story(
                 _soccer("s2", "Cup", 0, 3),
             ),
         ),
-        Scene(
+        StoryScene(
             "The tennis package now has soccer headlines. The app's subscription is as it was, and now brings them.",
             (
                 _soccer("s3", "Replay", 1, 1),
@@ -80,6 +80,6 @@ SPORTS: Final = Story(
             "tennis package gains soccer headlines",
         ),
     ),
-    question=Question("Why does the pocket app not see the home score of the replay?", "pocket", "s3", "home"),
+    question=StoryQuestion("Why does the pocket app not see the home score of the replay?", "pocket", "s3", "home"),
     moral="Each customer got exactly what its package covered at that point of the stream",
 )

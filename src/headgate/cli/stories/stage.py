@@ -20,7 +20,7 @@ from typing import Any, Self, TypeAlias
 from headgate.cli.shared.interrupt import Stopped
 from headgate.cli.stories.board import Board
 from headgate.cli.stories.desk import Desk
-from headgate.cli.stories.script import Deed, Scene, Story, Tried, Waiting
+from headgate.cli.stories.script import Deed, Story, StoryAttempt, StoryScene, Waiting
 from headgate.model.changes import Batch, Change
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
@@ -89,7 +89,7 @@ class Stage:
                     self._wait(query, scene.say)
                 self._wait(query, scene.say, event)
 
-    def perform(self, scene: Scene) -> Iterator[Event]:
+    def perform(self, scene: StoryScene) -> Iterator[Event]:
         """Make the changes of a scene, try what is refused, and publish, event by event."""
         before = self.gateway.ledger.version
         if scene.change:
@@ -138,7 +138,7 @@ class Stage:
             self._ahead += deed.time
         self._desk.do(deed)
 
-    def _refusal(self, one: Tried) -> HeadgateError:
+    def _refusal(self, one: StoryAttempt) -> HeadgateError:
         """Try what the story says is refused."""
         try:
             if isinstance(one.what, Draft):

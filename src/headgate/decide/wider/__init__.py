@@ -17,14 +17,14 @@ from headgate.decide.requirements import check_requirement, match
 from headgate.decide.wider import vector as vectors
 from headgate.decide.wider.exact import find
 from headgate.decide.wider.goals import Every, Want
-from headgate.decide.wider.terms import Frame, Term
+from headgate.decide.wider.terms import ConditionFrame, Term
 from headgate.model.conditions import TRUE, ClockPart, Condition, Meta
 from headgate.model.errors import BadExpression
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 
-__all__ = ["Answer", "Method", "Verdict", "check_requirement", "covers", "match", "wider"]
+__all__ = ["Method", "Verdict", "WiderAnswer", "check_requirement", "covers", "match", "wider"]
 
 Verdict: TypeAlias = Literal["wider", "not wider", "cannot tell"]
 Method: TypeAlias = Literal["auto", "vector", "exact"]
@@ -34,7 +34,7 @@ _MOST_ANSWERS: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WiderAnswer:
     """Whether a rule is wider than another, how that was found, and if not, for whom it is not."""
 
     verdict: Verdict
@@ -47,7 +47,7 @@ class Answer:
         return self.verdict == "wider"
 
 
-def wider(rule: Condition, other: Condition, *, method: Method = "auto", limit: float = WIDER_SECONDS) -> Answer:
+def wider(rule: Condition, other: Condition, *, method: Method = "auto", limit: float = WIDER_SECONDS) -> WiderAnswer:
     """Is `rule` wider than `other`: true for every subject for whom `other` is true?
 
     `vector` refuses rules that are not vectors; `auto` takes it where it says yes, and remembers its answers.
@@ -60,19 +60,19 @@ def wider(rule: Condition, other: Condition, *, method: Method = "auto", limit: 
         case "exact":
             check_requirement(rule)
             check_requirement(other)
-            return _by_search(rule, other, Frame(), limit)
+            return _by_search(rule, other, ConditionFrame(), limit)
 
 
 def covers(
     a: Condition, b: Condition, kinds: Mapping[str, Kind], *, state: State | None = None, limit: float = WIDER_SECONDS
-) -> Answer:
+) -> WiderAnswer:
     """Does one filter cover another: is it true for every event, of a type with these attributes, for which `b` is?
 
     Groups and relations are those of a state; without one, whatever they hold it must be so.
     """
     if a == TRUE or repr(a) == repr(b):
-        return Answer("wider", method="same")
-    return _by_search(a, b, Frame(kinds, state), limit)
+        return WiderAnswer("wider", method="same")
+    return _by_search(a, b, ConditionFrame(kinds, state), limit)
 
 
 class _Exactly:
@@ -92,18 +92,18 @@ class _Exactly:
 
 
 @lru_cache(maxsize=_MOST_ANSWERS)
-def _auto(rule: _Exactly, other: _Exactly, limit: float) -> Answer:
+def _auto(rule: _Exactly, other: _Exactly, limit: float) -> WiderAnswer:
     check_requirement(rule.condition)
     check_requirement(other.condition)
     if rule.condition == TRUE or rule == other:
-        return Answer("wider", method="same")
+        return WiderAnswer("wider", method="same")
     wide, narrow = vectors.vector(rule.condition), vectors.vector(other.condition)
     if wide is not None and narrow is not None and vectors.wider(wide, narrow):
-        return Answer("wider", method="vector")
-    return _by_search(rule.condition, other.condition, Frame(), limit)
+        return WiderAnswer("wider", method="vector")
+    return _by_search(rule.condition, other.condition, ConditionFrame(), limit)
 
 
-def _by_vector(rule: Condition, other: Condition) -> Answer:
+def _by_vector(rule: Condition, other: Condition) -> WiderAnswer:
     wide, narrow = vectors.vector(rule), vectors.vector(other)
     for which, found, condition in (("first", wide, rule), ("second", narrow, other)):
         if found is None:
@@ -115,21 +115,21 @@ def _by_vector(rule: Condition, other: Condition) -> Answer:
     assert wide is not None
     assert narrow is not None
     if vectors.wider(wide, narrow):
-        return Answer("wider", method="vector")
-    return Answer("not wider", vectors.example(wide, narrow), "vector")
+        return WiderAnswer("wider", method="vector")
+    return WiderAnswer("not wider", vectors.example(wide, narrow), "vector")
 
 
-def _by_search(a: Condition, b: Condition, frame: Frame, limit: float) -> Answer:
+def _by_search(a: Condition, b: Condition, frame: ConditionFrame, limit: float) -> WiderAnswer:
     """Look for values that make `b` true and `a` not."""
     found = find(Every((Want(b), Want(a, met=False))), frame, limit)
     match found.exists:
         case None:
-            return Answer("cannot tell")
+            return WiderAnswer("cannot tell")
         case False:
-            return Answer("wider")
+            return WiderAnswer("wider")
         case True:
             values = found.values or {}
-            return Answer("not wider", {name_of(t): v for t, v in values.items() if v is not None})
+            return WiderAnswer("not wider", {name_of(t): v for t, v in values.items() if v is not None})
 
 
 def name_of(term: Term) -> str:

@@ -22,9 +22,9 @@ from headgate.decide.wider.letters import Letters
 from headgate.decide.wider.moments import moment_showing
 from headgate.decide.wider.order import Family, as_kind
 from headgate.decide.wider.terms import (
-    Frame,
-    Table,
+    ConditionFrame,
     Term,
+    TermTable,
     can_be_null,
     domain,
     may_be,
@@ -77,7 +77,7 @@ _Truths: TypeAlias = tuple[_Formula, _Formula]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Solution:
     """Values that reach a goal; without them, whether it is proven that there are none."""
 
     values: Mapping[Term, Value] | None = None
@@ -89,12 +89,12 @@ class Found:
         return True if self.values is not None else False if self.proven else None
 
 
-def find(goal: Goal, frame: Frame, seconds: float) -> Found:
+def find(goal: Goal, frame: ConditionFrame, seconds: float) -> Solution:
     """Values that reach a goal, or the proof that there are none, within a time."""
     every = list(atoms_of(goal))
     found = tables(every, frame) if len(every) <= MOST_ATOMS else None
     if found is None:
-        return Found()
+        return Solution()
     encoded = _Encoded(every, found, frame)
     encoded.add(encoded.goal(goal))
     end = time.monotonic() + seconds  # from here: loading z3 and setting the question are not the search
@@ -102,16 +102,16 @@ def find(goal: Goal, frame: Frame, seconds: float) -> Found:
         left = end - time.monotonic()
         answer = encoded.ask(left) if left > 0 else None
         if answer is not True:
-            return Found(proven=answer is False and tried == 0)  # that there is no other answer proves nothing
+            return Solution(proven=answer is False and tried == 0)  # that there is no other answer proves nothing
         values = encoded.values()
         if values is not None and met(goal, values, frame):
             few = len(values) * len(every) <= _MOST_TRIMMED
-            return Found(_fewest(goal, values, frame) if few else values)
+            return Solution(_fewest(goal, values, frame) if few else values)
         encoded.refuse()
-    return Found()
+    return Solution()
 
 
-def _fewest(goal: Goal, values: Mapping[Term, Value], frame: Frame) -> dict[Term, Value]:
+def _fewest(goal: Goal, values: Mapping[Term, Value], frame: ConditionFrame) -> dict[Term, Value]:
     """The same values without those that do not matter."""
     kept = dict(values)
     for term in values:
@@ -124,7 +124,7 @@ def _fewest(goal: Goal, values: Mapping[Term, Value], frame: Frame) -> dict[Term
 class _Encoded:
     """A question as z3 has it."""
 
-    def __init__(self, every: Sequence[Atom], found: Mapping[Term, Table], frame: Frame) -> None:
+    def __init__(self, every: Sequence[Atom], found: Mapping[Term, TermTable], frame: ConditionFrame) -> None:
         import z3
 
         # A context of its own: none may serve two threads, and in one that was used before z3 may choose otherwise.
@@ -232,7 +232,7 @@ class _Encoded:
             yes, no = self.any((yes, more[0])), self.any((no, more[1]))
         return yes, no
 
-    def _places(self, atom: Atom, term: Term, table: Table) -> tuple[list[range], list[range]]:
+    def _places(self, atom: Atom, term: Term, table: TermTable) -> tuple[list[range], list[range]]:
         match atom:
             case Compare(op, left, Constant(value)) if left == term:
                 return table.compared(op, value)
@@ -425,7 +425,7 @@ class _Encoded:
         self.solver.add(self.z3.Or(*(part != model.eval(part, model_completion=True) for part in parts)))
 
 
-def _letters(every: Sequence[Atom], found: Mapping[Term, Table]) -> Letters:
+def _letters(every: Sequence[Atom], found: Mapping[Term, TermTable]) -> Letters:
     """The characters of the constants that loose texts meet."""
     constants = [v for table in found.values() if table.loose for _, v in table.constants if isinstance(v, str)]
     constants += [

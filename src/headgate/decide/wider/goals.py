@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from headgate.decide.truth import World, truth
-from headgate.decide.wider.terms import Frame, Term
+from headgate.decide.wider.terms import ConditionFrame, Term
 from headgate.model.conditions import Atom, Attribute, Condition, Meta, Subject, atoms
 from headgate.model.events import Event
 from headgate.model.state import State
@@ -70,7 +70,7 @@ def event_of(values: Mapping[Term, Value], type_name: str = "") -> Event:
     )
 
 
-def met(goal: Goal, values: Mapping[Term, Value], frame: Frame) -> bool:
+def met(goal: Goal, values: Mapping[Term, Value], frame: ConditionFrame) -> bool:
     """Do these values reach the goal?"""
     event = event_of(values)
     subject = {term.name: value for term, value in values.items() if isinstance(term, Subject)}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from headgate.decide.wider.texts import BLANKS, Question, characters
+from headgate.decide.wider.texts import BLANKS, TextQuestion, characters
 
 _ESCAPED: Final = re.compile(r"\\u\{([0-9a-fA-F]+)\}")
 
@@ -19,8 +19,8 @@ class Letters:
     """Characters by number: those of some constants, and between them `count` for all others."""
 
     def __init__(self, constants: Iterable[str], count: int, *, words: bool) -> None:
-        questions = [Question("order", one) for one in sorted(set(constants))] or [Question("order", "")]
-        questions += [Question("has token", "")] if words else []
+        questions = [TextQuestion("order", one) for one in sorted(set(constants))] or [TextQuestion("order", "")]
+        questions += [TextQuestion("has token", "")] if words else []
         self._known = characters(questions, count)
         self._number = {letter: chr(number) for number, letter in enumerate(self._known)}
         self.blanks = BLANKS if words else ""

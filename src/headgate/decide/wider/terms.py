@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from headgate.decide.truth import PredicateFunction, clock_part
 from headgate.decide.wider.order import Family, candidates, family, family_of, fits
-from headgate.decide.wider.texts import BLANKS, Asks, Question, representatives
+from headgate.decide.wider.texts import BLANKS, Asks, TextQuestion, representatives
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     NEGATED,
@@ -62,7 +62,7 @@ Term: TypeAlias = Attribute | Meta | Subject | ClockPart
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ConditionFrame:
     """What conditions are over: the kinds of event attributes, and a state for groups, relations and publishers."""
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TermTable:
     """The values that matter to some terms, by place; `constants` are those that the conditions name."""
 
     values: tuple[Value, ...]
@@ -175,7 +175,7 @@ def can_be_null(term: Term) -> bool:
     return not (isinstance(bare, Meta) and bare.name in _ALWAYS)
 
 
-def tables(atoms: Sequence[Atom], frame: Frame) -> dict[Term, Table] | None:
+def tables(atoms: Sequence[Atom], frame: ConditionFrame) -> dict[Term, TermTable] | None:
     """A table for each term of some atoms, one for all that are compared with each other; None if one is too large."""
     parts = [part for atom in atoms for part in single(atom)]
     clocks = {t: None for part in parts for t in terms_of(part) if isinstance(t, ClockPart)}
@@ -187,7 +187,7 @@ def tables(atoms: Sequence[Atom], frame: Frame) -> dict[Term, Table] | None:
     for clock in clocks:
         asked[clock].values += _CLOCKS[clock.part]
     ordered = sorted(groups, key=lambda group: any(isinstance(term, ClockPart) for term in group))
-    found: dict[Term, Table] = {}
+    found: dict[Term, TermTable] = {}
     for group in ordered:  # times first: at those that are named, clocks show something
         for term in group:
             if isinstance(term, ClockPart):
@@ -204,7 +204,7 @@ class _Asked:
     """What is asked of one term: the values it is compared with, and questions about it as a text."""
 
     values: list[Value] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[TextQuestion] = field(default_factory=list)
     loose: bool = False
 
     @property
@@ -225,7 +225,7 @@ def _together(terms: list[Term], parts: Iterable[Atom]) -> list[list[Term]]:
     return list({id(one): one for one in group.values()}.values())
 
 
-def _ask(part: Atom, asked: Mapping[Term, _Asked], frame: Frame) -> None:
+def _ask(part: Atom, asked: Mapping[Term, _Asked], frame: ConditionFrame) -> None:
     """Note what an atom asks of its terms."""
     match part:
         case Compare(op, left, right):
@@ -269,10 +269,10 @@ def _ask_text(op: Asks, left: Operand, right: Operand, asked: Mapping[Term, _Ask
                 _name(asked[right], piece, "equals")
             asked[right].loose |= len(left.value) > _MOST_PIECES and op == "contains"
     elif isinstance(right, Constant):
-        asked[left].questions += [Question(op, right.value)] if isinstance(right.value, str) else []
+        asked[left].questions += [TextQuestion(op, right.value)] if isinstance(right.value, str) else []
     elif left == right:
-        blanks = (Question("contains", blank) for blank in BLANKS)
-        asked[left].questions += [Question("equals", ""), *blanks] if op == "has token" else []
+        blanks = (TextQuestion("contains", blank) for blank in BLANKS)
+        asked[left].questions += [TextQuestion("equals", ""), *blanks] if op == "has token" else []
     else:
         asked[left].loose = asked[right].loose = True
 
@@ -290,10 +290,10 @@ def _pieces(op: Asks, text: str) -> Iterator[str]:
 def _name(asked: _Asked, value: Value, asks: Asks) -> None:
     asked.values.append(value)
     if isinstance(value, str):
-        asked.questions.append(Question(asks, value))
+        asked.questions.append(TextQuestion(asks, value))
 
 
-def _table(group: list[Term], asked: list[_Asked], frame: Frame) -> Table:
+def _table(group: list[Term], asked: list[_Asked], frame: ConditionFrame) -> TermTable:
     """The values that matter to terms which are compared with each other."""
     kinds = [frame.kind(term) for term in group]
     wanted = [of for of in Family if any(may_be(term, kind, of) for term, kind in zip(group, kinds, strict=True))]
@@ -311,7 +311,7 @@ def _table(group: list[Term], asked: list[_Asked], frame: Frame) -> Table:
         spans[of] = range(len(values), len(values) + len(found))
         values += found
     constants = frozenset((of, value) for value in named for of in Family if family(value) is of)
-    return Table(tuple(values), spans, constants, loose)
+    return TermTable(tuple(values), spans, constants, loose)
 
 
 def may_be(term: Term, kind: Kind | None, of: Family) -> bool:
@@ -319,7 +319,7 @@ def may_be(term: Term, kind: Kind | None, of: Family) -> bool:
     return family_of(kind) is of if kind is not None else isinstance(term, Subject)
 
 
-def domain(term: Term, table: Table, frame: Frame) -> list[range]:
+def domain(term: Term, table: TermTable, frame: ConditionFrame) -> list[range]:
     """The places of the values that a term can have, without those of loose texts."""
     kind, publishers = frame.kind(term), frame.publishers() if term == Meta("publisher") else None
     shown = _CLOCKS[term.part] if isinstance(term, ClockPart) else None

@@ -36,14 +36,14 @@ _OTHER, _FOUND = -1, -2  # a word that is another; what was asked for has come
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TextQuestion:
     """What is asked of a text: an operation with a constant. Equality and order are one question, `order`."""
 
     asks: Asks
     constant: str
 
 
-def representatives(questions: Iterable[Question]) -> list[str] | None:
+def representatives(questions: Iterable[TextQuestion]) -> list[str] | None:
     """Texts that stand for all texts, sorted; None if there are too many to look at."""
     every = list(dict.fromkeys(questions))
     letters = characters(every)
@@ -69,7 +69,7 @@ def representatives(questions: Iterable[Question]) -> list[str] | None:
     return sorted(found.values())
 
 
-def characters(questions: Sequence[Question], count: int = 1) -> list[str]:
+def characters(questions: Sequence[TextQuestion], count: int = 1) -> list[str]:
     """The characters of the constants, blanks if words matter, and `count` others: in each gap, if order matters."""
     known = {letter for one in questions for letter in one.constant}
     if any(one.asks == "has token" for one in questions):
@@ -100,7 +100,7 @@ def fillers(low: int, high: int, count: int) -> list[str]:
     return found
 
 
-def _automaton(question: Question) -> Callable[[_State, str], _State]:
+def _automaton(question: TextQuestion) -> Callable[[_State, str], _State]:
     constant = question.constant
     match question.asks:
         case "contains":
@@ -111,7 +111,7 @@ def _automaton(question: Question) -> Callable[[_State, str], _State]:
             return lambda at, letter: _beside(constant, at, letter)
 
 
-def _answer(question: Question) -> Callable[[_State], object]:
+def _answer(question: TextQuestion) -> Callable[[_State], object]:
     size = len(question.constant)
     match question.asks:
         case "contains":

@@ -21,7 +21,7 @@ from typing import Final
 from headgate.decide.apply import apply
 from headgate.decide.statement_state import began
 from headgate.gateway.authority.expiry import alike
-from headgate.gateway.authority.revocation_intake import Pace, is_chosen, is_news, rests_on, takes_away
+from headgate.gateway.authority.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
 from headgate.gateway.authority.statement_opening import opened
 from headgate.gateway.http.sessions import CAME, lets_in
 from headgate.gateway.http.worker_pool import Workers
@@ -48,7 +48,7 @@ from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
-from headgate.node.statement_register import Register
+from headgate.node.statement_register import StatementRegister
 from headgate.trust.bags import Bag, open_bag
 from headgate.trust.statements import Verifier
 
@@ -59,7 +59,7 @@ _TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IntakePlan:
     """What becomes of a bag: whose it is, the changes, and the state after them."""
 
     principal: str
@@ -74,7 +74,7 @@ class Authority:
         self,
         domain: Domain,
         follower: Follower,
-        register: Register,
+        register: StatementRegister,
         *,
         own: str,
         audience: str,
@@ -95,7 +95,7 @@ class Authority:
         self._guests = guests
         self._clock = clock
         self._followed = frozenset({own, *issuers})
-        self._pace = Pace()
+        self._pace = IntakePace()
         self._refused = refused
         self._paced = paced
         self._spent = spent
@@ -140,7 +140,7 @@ class Authority:
                     return self._follower.state
         raise _busy()
 
-    def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> Plan:
+    def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> IntakePlan:
         changes: list[Change] = list(self._successions(state, bag, now))
         changes += self._lists(_applied(state, changes), bag, now)
         between = _applied(state, changes)
@@ -154,9 +154,9 @@ class Authority:
         if bag.certificates:
             changes.append(Present(principal, bag.certificates, now))
         changes += [Identify(principal, one, now) for one in _last_words(between, principal, bag.identities)]
-        return Plan(principal, tuple(changes), _applied(state, changes))
+        return IntakePlan(principal, tuple(changes), _applied(state, changes))
 
-    def _welcome(self, plan: Plan) -> None:
+    def _welcome(self, plan: IntakePlan) -> None:
         """Refuse if the principal may not connect then, or is new and comes without anybody's word."""
         after, who = plan.after, plan.principal
         if any(isinstance(change, DeclarePrincipal) for change in plan.changes):

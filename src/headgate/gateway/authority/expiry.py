@@ -34,7 +34,7 @@ _TRIES: Final = 20
 """How often the clock is put to the ledger while others keep changing it."""
 
 
-class Ledger(Protocol):
+class ChangeableLedger(Protocol):
     """The newest state, and how to change it."""
 
     def commit(self, batch: Batch, *, expect: int | None = None) -> int:
@@ -44,7 +44,7 @@ class Ledger(Protocol):
         """The functions of role services."""
 
 
-class Known(Protocol):
+class KnownState(Protocol):
     """The ledger as it is known here."""
 
     @property
@@ -60,8 +60,8 @@ class StandingClock:
 
     def __init__(
         self,
-        domain: Ledger,
-        follower: Known,
+        domain: ChangeableLedger,
+        follower: KnownState,
         clock: Callable[[], datetime],
         heard: Callable[[], Mapping[Identity, datetime]] = dict,
     ) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.authority import Authority
 from headgate.model.authority import RevocationList
 from headgate.model.errors import AlreadyRunning, BadStatement, StaleList
@@ -30,7 +30,7 @@ from headgate.node.ledger_follower import Follower
 from headgate.node.logs import Fields, Log, fault
 from headgate.node.processes import Lock
 from headgate.node.settings import IssuerSettings
-from headgate.node.statement_register import Register
+from headgate.node.statement_register import StatementRegister
 from headgate.protocol import messages as wire
 from headgate.trust.revocations import verify_revocations
 from headgate.trust.tls import client_context
@@ -70,7 +70,7 @@ class Issuers:
         data: Path,
         authority: Authority,
         follower: Follower,
-        register: Register,
+        register: StatementRegister,
         run_blocking: Callable[..., Awaitable[Any]],
         *,
         heartbeat: float,
@@ -157,7 +157,7 @@ class Issuers:
 
     def _take(self, issuer: IssuerSettings, text: str) -> bool:
         found = verify_revocations(text, now=self._clock())
-        if not Standing(self._follower.state).same(found.issuer, issuer.key):
+        if not StatementState(self._follower.state).same(found.issuer, issuer.key):
             raise BadStatement(f"the list is of `{found.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
         self._check_later(found)
         self._register.hear(found, text, self._clock())
@@ -170,7 +170,7 @@ class Issuers:
 
 
 def silences(
-    issuers: Sequence[IssuerSettings], register: Register, now: datetime, same: Callable[[str, str], bool] = eq
+    issuers: Sequence[IssuerSettings], register: StatementRegister, now: datetime, same: Callable[[str, str], bool] = eq
 ) -> list[Silence]:
     """How long each issuer that is followed has been silent; `same` tells which keys are one issuer's."""
     heard = register.heard_at() if issuers else {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.authority import Authority, holder
 from headgate.model.authority import Issuing, Provider, Validity
 from headgate.model.changes import Change, Revoke, SetProvider
@@ -25,7 +25,7 @@ from headgate.model.state import State
 from headgate.model.values import Value, brief
 from headgate.node.logs import Log
 from headgate.node.settings import AuthoritySettings
-from headgate.node.statement_register import Issued, Register
+from headgate.node.statement_register import IssuedStatement, StatementRegister
 from headgate.trust.certificates import issue_certificate, new_id
 from headgate.trust.guests import guest
 from headgate.trust.identities import issue_identity, verify_identity
@@ -40,11 +40,11 @@ log = Log("authority")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class RecordedStatement:
     """A statement of the service, and what it is recorded as."""
 
     text: str
-    record: Issued
+    record: IssuedStatement
 
 
 class Service:
@@ -53,7 +53,7 @@ class Service:
     def __init__(
         self,
         authority: Authority,
-        register: Register,
+        register: StatementRegister,
         key: PrivateKey,
         settings: AuthoritySettings,
         *,
@@ -81,7 +81,7 @@ class Service:
 
     def certificates(
         self, state: State, principal: str, did: str, rule: str | None, seconds: int | None, audience: Sequence[str]
-    ) -> list[Statement]:
+    ) -> list[RecordedStatement]:
         """A certificate by each rule that is for the principal, or by the one that it names."""
         found = [one for one in self._rules(state, principal) if rule is None or one.id == rule]
         if not found:
@@ -97,7 +97,7 @@ class Service:
 
     def _certificate(
         self, rule: Issuing, principal: str, did: str, now: datetime, seconds: int | None, audience: Sequence[str]
-    ) -> Statement:
+    ) -> RecordedStatement:
         begins = now.replace(microsecond=0)
         until = begins + timedelta(seconds=rule.seconds if seconds is None else min(seconds, rule.seconds))
         id = new_id()
@@ -112,11 +112,11 @@ class Service:
             now=now,
             id=id,
         )
-        return Statement(text, Issued(id, "certificate", principal, did, rule.id, now, until))
+        return RecordedStatement(text, IssuedStatement(id, "certificate", principal, did, rule.id, now, until))
 
     # -- identities -------------------------------------------------------------------------------------------
 
-    def identity(self, state: State, principal: str, did: str, audience: Sequence[str]) -> Statement:
+    def identity(self, state: State, principal: str, did: str, audience: Sequence[str]) -> RecordedStatement:
         """What the domain says of a member, for a short time."""
         now = self._provide()
         begins = now.replace(microsecond=0)
@@ -132,13 +132,13 @@ class Service:
             now=now,
             id=id,
         )
-        made = Statement(text, Issued(id, "identity", principal, did, "", now, until))
+        made = RecordedStatement(text, IssuedStatement(id, "identity", principal, did, "", now, until))
         self._record([made.record], now)
         return made
 
     def home(self, state: State, did: str, statement: str) -> Provider:
         """The provider that vouches for a key at home, if its members are guests here."""
-        now, stands = self._clock(), Standing(state)
+        now, stands = self._clock(), StatementState(state)
         said = verify_identity(statement, audience=self._authority.audience, now=now, verifier=self._authority.verifier)
         if said.subject != did:
             raise ChainInvalid(f"the statement `{brief(said.id)}` is about another than `{did}`")
@@ -156,7 +156,7 @@ class Service:
             raise Revoked(f"the identity statement `{brief(said.id)}` was revoked")
         return found
 
-    def guest(self, state: State, did: str, statement: str) -> Statement:
+    def guest(self, state: State, did: str, statement: str) -> RecordedStatement:
         """A statement about a member of another community, by the mapping that was agreed on (Guard IV.C)."""
         home, now = self.home(state, did, statement), self._provide()
         text = guest(
@@ -170,7 +170,9 @@ class Service:
         )
         issued = verify_identity(text, audience=None)
         assert issued.validity.until is not None
-        made = Statement(text, Issued(issued.id, "guest", did, did, home.name, now, issued.validity.until))
+        made = RecordedStatement(
+            text, IssuedStatement(issued.id, "guest", did, did, home.name, now, issued.validity.until)
+        )
         self._record([made.record], now)
         return made
 
@@ -189,7 +191,7 @@ class Service:
         self._authority.commit(make, "the domain's own identity provider")
         return self._clock()
 
-    def _record(self, made: Sequence[Issued], now: datetime) -> None:
+    def _record(self, made: Sequence[IssuedStatement], now: datetime) -> None:
         self._register.issue(made, self._settings.issued_per_principal, now)
         for one in made:
             log.info("issued", kind=one.kind, statement=one.id, seconds=(one.until - now).total_seconds())

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.errors import StaleList, TooBusy
 from headgate.model.state import State
@@ -49,7 +49,7 @@ def _is_one_of(state: State, issuer: str, keys: Collection[str]) -> bool:
     """Is it one of these keys, or another key of the same principal?"""
     if issuer in keys or not state.successions:
         return issuer in keys
-    stands = Standing(state)
+    stands = StatementState(state)
     return stands.newest(issuer) in {stands.newest(key) for key in keys}
 
 
@@ -68,7 +68,7 @@ def is_news(state: State, found: RevocationList, now: datetime, shown: Iterable[
 
 def takes_away(state: State, found: RevocationList) -> bool:
     """Is anything that stands on the list?"""
-    same = Standing(state).same
+    same = StatementState(state).same
     every: list[Certificate | Identity] = [*state.certificates.values()]
     every += [one.identity for one in state.identities.values()]
     return any(one.id in found.revoked and same(one.issuer, found.issuer) for one in every)
@@ -76,7 +76,7 @@ def takes_away(state: State, found: RevocationList) -> bool:
 
 def _runs_out(state: State, known: RevocationList, now: datetime, shown: Iterable[Certificate]) -> bool:
     """Is a certificate more than half way to being unknown, for want of a sign of life of its issuer?"""
-    same = Standing(state).same
+    same = StatementState(state).same
     return any(
         one.freshness is not None
         and same(one.issuer, known.issuer)
@@ -85,7 +85,7 @@ def _runs_out(state: State, known: RevocationList, now: datetime, shown: Iterabl
     )
 
 
-class Pace:
+class IntakePace:
     """How many versions lists have made of late. May be used from any thread."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.gateway.authority.issuing import Statement
+from headgate.gateway.authority.issuing import RecordedStatement
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.origin import origin_of
@@ -22,7 +22,7 @@ from headgate.model.authority import RevocationList
 from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.state import State
-from headgate.node.statement_register import Issued
+from headgate.node.statement_register import IssuedStatement
 from headgate.protocol import messages as wire
 from headgate.trust.bags import said_kind
 from headgate.trust.identities import TYPE as IDENTITY
@@ -54,7 +54,7 @@ async def show(request: Request, caller: Caller, body: wire.StatementsRequest) -
 async def certify(request: Request, caller: Caller, body: wire.CertificateRequest) -> Response:
     """Issue certificates to a member, by the domain's own policy."""
     gateway = gateway_of(request)
-    made: list[Statement] = await gateway.run_blocking(
+    made: list[RecordedStatement] = await gateway.run_blocking(
         gateway.service.certificates,
         gateway.follower.state,
         caller.principal,
@@ -81,7 +81,7 @@ async def issued(request: Request, caller: Caller, body: None) -> Response:  # n
     )
 
 
-def _issued(one: Issued, text: str | None, told: bool = False, revoked: bool = False) -> wire.IssuedAnswer:
+def _issued(one: IssuedStatement, text: str | None, told: bool = False, revoked: bool = False) -> wire.IssuedAnswer:
     rule, whose = one.rule or None, one.principal if told else None
     return wire.IssuedAnswer(one.id, one.kind, one.until, rule, text, whose, revoked)
 
@@ -144,7 +144,7 @@ async def status(request: Request, body: None) -> Response:  # noqa: ARG001
 async def identify(request: Request, caller: Caller, body: wire.IdentityRequest) -> Response:
     """What the domain says of a member."""
     gateway = gateway_of(request)
-    made: Statement = await gateway.run_blocking(
+    made: RecordedStatement = await gateway.run_blocking(
         gateway.service.identity, gateway.follower.state, caller.principal, caller.did, body.audience
     )
     return answer(_issued(made.record, made.text), 201)
@@ -154,11 +154,11 @@ async def guest(request: Request, body: wire.GuestRequest) -> Response:
     """A statement about a member of another community, who has proven its key."""
     gateway = gateway_of(request)
     async with gateway.presenting:
-        made: Statement = await gateway.run_blocking(_guest, gateway, body)
+        made: RecordedStatement = await gateway.run_blocking(_guest, gateway, body)
     return answer(_issued(made.record, made.text), 201)
 
 
-def _guest(gateway: Gateway, body: wire.GuestRequest) -> Statement:
+def _guest(gateway: Gateway, body: wire.GuestRequest) -> RecordedStatement:
     state, service = gateway.follower.state, gateway.service
 
     def known(key: PublicKey) -> bool:  # what is not good is refused before it takes any room

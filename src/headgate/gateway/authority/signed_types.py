@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from headgate.decide.statement_state import Standing
+from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.authority import Authority
 from headgate.model.authority import ANY, Certificate
 from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
@@ -29,7 +29,7 @@ from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
 from headgate.node.gateway_identity import coordinator_of
-from headgate.node.statement_register import Register
+from headgate.node.statement_register import StatementRegister
 from headgate.trust.statements import Read, read_through
 from headgate.trust.typedefs import Definition, SignedType, read_type, verify_type
 
@@ -37,7 +37,7 @@ from headgate.trust.typedefs import Definition, SignedType, read_type, verify_ty
 class SignedTypes:
     """The signed types of one domain. May be used from any thread."""
 
-    def __init__(self, authority: Authority, register: Register) -> None:
+    def __init__(self, authority: Authority, register: StatementRegister) -> None:
         self._authority = authority
         self._register = register
 
@@ -64,7 +64,7 @@ class SignedTypes:
             return None
         found = state.types[name]
         parent = None if said.parent is None else said.parent.value.name
-        owner = Standing(state).principal_of(said.owner)
+        owner = StatementState(state).principal_of(said.owner)
         alike = (found.owner, dict(found.attributes), found.parent, found.key)
         return text if alike == (owner, dict(said.attributes), parent, said.key) else None
 
@@ -72,7 +72,7 @@ class SignedTypes:
         root = coordinator_of(state)
         if root is None:
             raise NotFound("nobody coordinates the network of this domain", remedy="give the administrator a key")
-        stands = Standing(state)
+        stands = StatementState(state)
         found = verify_type(
             text,
             coordinator=root,
@@ -94,7 +94,7 @@ class SignedTypes:
     ) -> Iterator[Change]:
         declared: set[str] = set()
         for one in _from_the_root(found):
-            owner = Standing(state).principal_of(one.owner)
+            owner = StatementState(state).principal_of(one.owner)
             if owner not in state.principals and owner != state.administrator and owner not in declared:
                 declared.add(owner)
                 self._authority.check_room(state, len(declared))
@@ -126,7 +126,7 @@ def _signed(read: Read[Definition]) -> Iterator[tuple[str, datetime]]:
         line = line.value.parent
 
 
-def _check_stands(stands: Standing, one: Certificate, now: datetime) -> None:
+def _check_stands(stands: StatementState, one: Certificate, now: datetime) -> None:
     """Refuse a certificate that was revoked, or whose issuer has been silent for longer than it said."""
     if stands.is_revoked(one):
         raise Revoked(f"the certificate `{brief(one.id)}` was revoked", remedy=f"ask `{brief(one.issuer)}` for another")

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Final
 
-from headgate.gateway.delivery.delivery_batch import Delivery, Known, portion_of
+from headgate.gateway.delivery.delivery_batch import KnownLedger, OutgoingDelivery, portion_of
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.trust.positions import Positions
 
@@ -39,7 +39,7 @@ class Ask:
 class Slice:
     """What was found, the place now reached, and where to look on if the search is not over."""
 
-    found: list[Delivery] = field(default_factory=list)
+    found: list[OutgoingDelivery] = field(default_factory=list)
     at: int = 0
     resume: tuple[int, int] | None = None
     gap: bool = False
@@ -48,7 +48,7 @@ class Slice:
 class Archive:
     """Reads the delivery store for feeds that are behind. May be used from any thread."""
 
-    def __init__(self, path: Path, known: Known, positions: Positions) -> None:
+    def __init__(self, path: Path, known: KnownLedger, positions: Positions) -> None:
         self._path = path
         self._known = known
         self._positions = positions

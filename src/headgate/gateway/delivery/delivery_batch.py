@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from headgate.model.state import State
 from headgate.model.values import Kind
 from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.index.layout import Place
+from headgate.pipeline.index.layout import AttributeSlot
 from headgate.pipeline.log.codec import from_blob
 from headgate.trust.positions import Positions
 
 Ints = npt.NDArray[np.int64]
-Layouts = Mapping[str, Mapping[str, Place]]
+Layouts = Mapping[str, Mapping[str, AttributeSlot]]
 
 DELIVERY_BYTES: Final = 200
 """What a delivery counts for beside its view: its entries in the index and its position."""
@@ -34,7 +34,7 @@ _OPEN, _SHUT = b',"hgposition":"', b'"}'
 _JSON = msgspec.json.Encoder()
 
 
-class Known(Protocol):
+class KnownLedger(Protocol):
     """What the gateway knows of the ledger (`follow.Follower`)."""
 
     @property
@@ -55,7 +55,9 @@ class Known(Protocol):
         """The number of a stream in positions."""
 
 
-def portion_of(blobs: Sequence[DeliveryBlob], known: Known, positions: Positions, only: int | None = None) -> Portion:
+def portion_of(
+    blobs: Sequence[DeliveryBlob], known: KnownLedger, positions: Positions, only: int | None = None
+) -> Portion:
     """Blobs as a portion, with the newest of their types known; of one subscription if `only` says so."""
     if max((b.version for b in blobs), default=0) > known.state.version:
         known.refresh()
@@ -63,7 +65,7 @@ def portion_of(blobs: Sequence[DeliveryBlob], known: Known, positions: Positions
     return Portion(blobs, known.places, numbers, positions, only)
 
 
-class Delivery(NamedTuple):
+class OutgoingDelivery(NamedTuple):
     """One event as one reader gets it: the CloudEvent with its position, and its place."""
 
     event: bytes
@@ -145,7 +147,7 @@ class Portion:
 
     def read(
         self, number: int, after: Mapping[str, int], *, not_before: int = 0, limit: int, room: int
-    ) -> tuple[list[Delivery], bool]:
+    ) -> tuple[list[OutgoingDelivery], bool]:
         """What a subscription has here past some places, at most so many and about so many bytes; is that all?
 
         Events of versions before `not_before` are passed over.
@@ -154,7 +156,7 @@ class Portion:
             return [], True
         begin, end = self.slices[number]
         floors = [after.get(name, 0) for name in self.names]
-        found: list[Delivery] = []
+        found: list[OutgoingDelivery] = []
         for at in range(begin, end):
             row, seq, stream = self.rows[at], self.seqs[at], self.streams[at]
             if seq <= floors[stream] or self._row_versions[row] < not_before:
@@ -168,7 +170,7 @@ class Portion:
             assert text is not None
             event = b"".join((fragment, _OPEN, text.encode(), _SHUT))
             room -= len(event)
-            found.append(Delivery(event, text, self.names[stream], seq, self._row_versions[row]))
+            found.append(OutgoingDelivery(event, text, self.names[stream], seq, self._row_versions[row]))
         return found, True
 
     # -- encoding ---------------------------------------------------------------------------------------------
@@ -201,7 +203,9 @@ class Portion:
                     self._fragments[int(rows[one])] = _JSON.encode(event)[:-1]
 
 
-def _by_version(layout: Mapping[str, Place], versions: Ints) -> Iterator[tuple[Ints, Mapping[str, Place]]]:
+def _by_version(
+    layout: Mapping[str, AttributeSlot], versions: Ints
+) -> Iterator[tuple[Ints, Mapping[str, AttributeSlot]]]:
     """The rows that have the same attributes, and these."""
     gained = sorted({place.since for place in layout.values()} - {0})
     era = np.searchsorted(np.array(gained, np.int64), versions, "right")
@@ -210,7 +214,7 @@ def _by_version(layout: Mapping[str, Place], versions: Ints) -> Iterator[tuple[I
         yield np.flatnonzero(era == number), {name: p for name, p in layout.items() if p.since <= since}
 
 
-def _column(table: pa.Table, place: Place, at: Ints) -> list[Any]:
+def _column(table: pa.Table, place: AttributeSlot, at: Ints) -> list[Any]:
     """One attribute of some rows, as JSON has it."""
     if place.slot.column not in table.column_names:
         return [None] * len(at)

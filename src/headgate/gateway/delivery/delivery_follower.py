@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from headgate.gateway.delivery.delivery_batch import Known, Portion, portion_of
+from headgate.gateway.delivery.delivery_batch import KnownLedger, Portion, portion_of
 from headgate.model.errors import HeadgateError
 from headgate.node.logs import Log, fault
 from headgate.pipeline.deliveries.blobs import DeliveryBlob
@@ -47,12 +47,12 @@ class Listener(Protocol):
     def fall_back(self, at: Mapping[str, int]) -> None:
         """What comes after these places may not have passed through memory. Called in the event loop."""
 
-    def wake(self, portion: Kept | None) -> None:
+    def wake(self, portion: KeptBatch | None) -> None:
         """There may be something: in this portion, or in general. Called in the event loop."""
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class KeptBatch:
     """A portion, the places before it, and its own number."""
 
     serial: int
@@ -61,7 +61,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class FollowedTo:
     """How far deliveries were taken in: decided through which version, and which event of each stream.
 
     It is not `whole` if some were gone before they could be.
@@ -72,21 +72,21 @@ class Reached:
     whole: bool = True
 
 
-class Tail:
+class DeliveryFollower:
     """Follows the deliveries of a domain. It begins at the present."""
 
-    def __init__(self, path: Path, known: Known, positions: Positions, max_bytes: int = MAX_TAIL_BYTES) -> None:
+    def __init__(self, path: Path, known: KnownLedger, positions: Positions, max_bytes: int = MAX_TAIL_BYTES) -> None:
         self._path = path
         self._known = known
         self._positions = positions
         self._max_bytes = max_bytes
         self._store: DeliveryStore | None = None
         self._seen: int | None = None
-        self._fetched = Reached()  # the thread's own; what the event loop knows comes after
+        self._fetched = FollowedTo()  # the thread's own; what the event loop knows comes after
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self.reached = Reached()
-        self._kept: deque[Kept] = deque()
+        self.reached = FollowedTo()
+        self._kept: deque[KeptBatch] = deque()
         self._bytes = 0
         self._serial = 0
         self._listeners: dict[int, set[Listener]] = {}
@@ -98,7 +98,7 @@ class Tail:
         """Begin to follow, on a thread of its own."""
         self.open()
 
-        def hand_over(reached: Reached, portion: Portion | None) -> None:
+        def hand_over(reached: FollowedTo, portion: Portion | None) -> None:
             loop.call_soon_threadsafe(self.take, reached, portion)
 
         self._thread = threading.Thread(target=self._follow, args=(hand_over,), name="tail", daemon=True)
@@ -109,7 +109,7 @@ class Tail:
         self._store = DeliveryStore.open(self._path, read_only=True)
         self._seen = self._store.changed()
         now = self._store.reached()
-        self._fetched = self.reached = Reached(now.version, now.streams)
+        self._fetched = self.reached = FollowedTo(now.version, now.streams)
 
     def stop(self) -> None:
         """Stop following."""
@@ -119,7 +119,7 @@ class Tail:
         if self._store is not None:
             self._store.close()
 
-    def _follow(self, hand_over: Callable[[Reached, Portion | None], None]) -> None:
+    def _follow(self, hand_over: Callable[[FollowedTo, Portion | None], None]) -> None:
         while not self._stopping.wait(POLL_SECONDS):
             try:
                 for reached, portion in self.poll():
@@ -131,7 +131,7 @@ class Tail:
             except RuntimeError:  # the event loop is gone
                 return
 
-    def poll(self) -> Iterator[tuple[Reached, Portion | None]]:
+    def poll(self) -> Iterator[tuple[FollowedTo, Portion | None]]:
         """What is new in the store, in bounded portions."""
         assert self._store is not None
         seen = self._store.changed()
@@ -142,11 +142,13 @@ class Tail:
             version = self._store.reached().version  # before the deliveries, so that they are at least as far
             new = self._store.after(self._fetched.streams, MAX_FETCH_BYTES)
             streams = {s: max(last, self._fetched.streams.get(s, 0)) for s, last in new.positions.items()}
-            reached = Reached(max(version, self._fetched.version) if not new.more else self._fetched.version, streams)
+            reached = FollowedTo(
+                max(version, self._fetched.version) if not new.more else self._fetched.version, streams
+            )
             portion = self._decode(new.blobs) if new.blobs else None
             if any(last > self._fetched.streams.get(s, 0) for s, last in self._store.trimmed().items()):
                 portion = None  # retention was here first
-                reached = Reached(reached.version, reached.streams, whole=False)
+                reached = FollowedTo(reached.version, reached.streams, whole=False)
             self._fetched, more = reached, new.more
             yield reached, portion
         self._seen = seen
@@ -158,7 +160,7 @@ class Tail:
 
     # -- the event loop ---------------------------------------------------------------------------------------
 
-    def take(self, reached: Reached, portion: Portion | None) -> None:
+    def take(self, reached: FollowedTo, portion: Portion | None) -> None:
         """Keep what is new, and wake those it is for."""
         before, self.reached = self.reached.streams, reached
         if not reached.whole:
@@ -169,7 +171,7 @@ class Tail:
                 listener.wake(None)
         if portion is not None and len(portion):
             self._serial += 1
-            kept = Kept(self._serial, before, portion)
+            kept = KeptBatch(self._serial, before, portion)
             self._kept.append(kept)
             self._bytes += portion.bytes
             while len(self._kept) > 1 and (self._bytes > self._max_bytes or len(self._kept) > MAX_PORTIONS):
@@ -209,7 +211,7 @@ class Tail:
         base = self._kept[0].before if self._kept else self.reached.streams
         return all(at.get(stream, 0) >= last for stream, last in base.items())
 
-    def since(self, serial: int) -> Iterator[Kept]:
+    def since(self, serial: int) -> Iterator[KeptBatch]:
         """The portions in memory from a number on."""
         if self._kept and serial > self._kept[0].serial:
             # Numbers have no gaps, so the place of one in the queue is known.

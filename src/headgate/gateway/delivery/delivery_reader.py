@@ -1,11 +1,11 @@
 """What one reader of a subscription gets: its deliveries in order, from the store or from memory.
 
 Guarantees (D12): in each stream, everything that the pipeline decided for the subscription past the reader's place, in
-order, with no gap and no duplicate; where retention took something first, a `Gap` says so once. Nothing is read before
-the pipeline has passed the version that made the subscription, as its history may not be whole until then. What was
-withdrawn from the principal is passed over. After the subscription has ended, what was decided before still comes, then
-`Closed` (D13). A feed that is behind holds nothing but its places, and reads the store in bounded slices on another
-thread.
+order, with no gap and no duplicate; where retention took something first, a `DeliveryGap` says so once. Nothing is read
+before the pipeline has passed the version that made the subscription, as its history may not be whole until then. What
+was withdrawn from the principal is passed over. After the subscription has ended, what was decided before still comes,
+then `Closed` (D13). A feed that is behind holds nothing but its places, and reads the store in bounded slices on
+another thread.
 Leaves out: acknowledging (`cursors`), and sending.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from headgate.gateway.delivery.archive import MAX_SLICE_BYTES, Archive, Ask, Slice
-from headgate.gateway.delivery.delivery_batch import Delivery, Known
-from headgate.gateway.delivery.delivery_follower import Kept, Reached, Tail
+from headgate.gateway.delivery.delivery_batch import KnownLedger, OutgoingDelivery
+from headgate.gateway.delivery.delivery_follower import DeliveryFollower, FollowedTo, KeptBatch
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 
@@ -28,7 +28,7 @@ Run: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class DeliveryGap:
     """Retention took what the reader had not acknowledged. Reading goes on after these places."""
 
     places: Mapping[str, int]
@@ -42,7 +42,7 @@ class Closed:
     code: str = ENDED
 
 
-Step: TypeAlias = list[Delivery] | Gap | Closed
+Step: TypeAlias = list[OutgoingDelivery] | DeliveryGap | Closed
 
 
 class Feed:
@@ -54,9 +54,9 @@ class Feed:
         number: int,
         acked: Mapping[str, int],
         *,
-        tail: Tail,
+        tail: DeliveryFollower,
         archive: Archive,
-        known: Known,
+        known: KnownLedger,
         run: Run,
         after: Mapping[str, int] | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class Feed:
         self._from = 0
         self._starts: dict[str, int] = {}
         self._search: Ask | None = None
-        self._settled: Reached | None = None
+        self._settled: FollowedTo | None = None
         self._given: dict[str, int] = {}
         self._acked: dict[str, int] = dict(acked)
         self._skips = self._at != self._acked
@@ -90,7 +90,7 @@ class Feed:
         """Wait for nothing any more."""
         self._tail.forget(self.number, self)
 
-    def wake(self, kept: Kept | None) -> None:
+    def wake(self, kept: KeptBatch | None) -> None:
         """There may be something new."""
         if kept is not None and self._current:
             self._from = kept.serial
@@ -173,7 +173,7 @@ class Feed:
         return self._from_memory(limit, room)
 
     def _from_memory(self, limit: int, room: int) -> Step | None:
-        found: list[Delivery] = []
+        found: list[OutgoingDelivery] = []
         at = dict(self._at)
         for kept in self._tail.since(self._from):
             more, whole = kept.portion.read(
@@ -210,7 +210,7 @@ class Feed:
         self._at = {**self._at, ask.stream: max(found.at, self._at[ask.stream])}
         self._search = None
         if found.gap:
-            return Gap({ask.stream: found.at})
+            return DeliveryGap({ask.stream: found.at})
         if found.resume is not None:
             self._search = Ask(ask.number, ask.stream, ask.after, ask.through, self._not_before, found.resume)
         for one in found.found:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from headgate.decide.apply import apply
 from headgate.gateway.delivery.archive import MAX_SLICE_BYTES, Ask
-from headgate.gateway.delivery.delivery_batch import Delivery
+from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
 from headgate.gateway.http.handlers import commit, gateway_of, make_subscription
 from headgate.gateway.http.operations import Operation, answer, nothing
 from headgate.gateway.http.origin import origin_of
@@ -45,7 +45,7 @@ MAX_LOOKUP_SECONDS: Final = 60.0
 MAX_READ: Final = 5_000
 """Deliveries read at a time."""
 
-Entries = dict[object, tuple[tuple[str, str, int], Delivery]]
+Entries = dict[object, tuple[tuple[str, str, int], OutgoingDelivery]]
 """The newest delivery of each key, with what makes it the newest."""
 
 
@@ -148,7 +148,7 @@ async def _entries(gateway: Gateway, found: Subscription, key: tuple[str, ...], 
     return entries
 
 
-def _take_in(entries: Entries, deliveries: list[Delivery], key: tuple[str, ...], last: int) -> None:
+def _take_in(entries: Entries, deliveries: list[OutgoingDelivery], key: tuple[str, ...], last: int) -> None:
     for one in deliveries:
         if one.seq > last:
             continue

@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from headgate.gateway.delivery.archive import MAX_SLICE_BYTES
-from headgate.gateway.delivery.delivery_batch import Delivery
-from headgate.gateway.delivery.delivery_reader import Closed, Feed, Gap, Step
+from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
+from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.http.handlers import check_place, gateway_of, own_subscription
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.send_queue import Streamed
@@ -96,7 +96,7 @@ async def _once(said: bytes) -> AsyncIterator[bytes]:
     yield said
 
 
-def _answer(given: list[Delivery], gap: Gap | None, closed: Closed | None) -> bytes:
+def _answer(given: list[OutgoingDelivery], gap: DeliveryGap | None, closed: Closed | None) -> bytes:
     """A `wire.EventsAnswer`, of events that are JSON already."""
     rest = (
         wire.encode({"gap": gap.detail} if gap else {})[1:-1],
@@ -108,18 +108,18 @@ def _answer(given: list[Delivery], gap: Gap | None, closed: Closed | None) -> by
 
 async def _gather(
     gateway: Gateway, feed: Feed, limit: int, wait: float
-) -> tuple[list[Delivery], Gap | None, Closed | None]:
+) -> tuple[list[OutgoingDelivery], DeliveryGap | None, Closed | None]:
     """As much as there is, up to the limit, waiting for the first of it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
-    given: list[Delivery] = []
-    gap: Gap | None = None
+    given: list[OutgoingDelivery] = []
+    gap: DeliveryGap | None = None
     room = MAX_POLL_BYTES
     while len(given) < limit and room > 0:
         left = 0.0 if given or gap else max(0.0, deadline - loop.time())
         step = await feed.next(limit - len(given), left, room=min(room, MAX_SLICE_BYTES))
         match step:
-            case Gap():
+            case DeliveryGap():
                 gap = step
                 await gateway.readers.set_places(feed.subscription, step.places)
             case Closed():
@@ -191,7 +191,7 @@ async def _written(gateway: Gateway, feed: Feed, ended: asyncio.Event) -> AsyncI
 
 async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
     match step:
-        case Gap(places, detail):
+        case DeliveryGap(places, detail):
             await gateway.readers.set_places(feed.subscription, places)
             return b"event: gap\ndata: " + wire.encode({"detail": detail}) + b"\n\n"
         case Closed(code):

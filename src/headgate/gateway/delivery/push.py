@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.gateway.delivery import lookup, poll
-from headgate.gateway.delivery.delivery_reader import Closed, Feed, Gap, Step
+from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE
@@ -62,7 +62,7 @@ async def socket(websocket: WebSocket) -> None:
     gateway: Gateway = websocket.app.state.gateway
     try:
         caller = await authenticated(websocket)
-        served = Socket(websocket, gateway, caller)
+        served = PushSocket(websocket, gateway, caller)
         connection = gateway.readers.enter(caller, served.end)
     except HeadgateError as error:
         gateway.metrics.denied(error.code)
@@ -84,7 +84,7 @@ async def _deny(websocket: WebSocket, error: HeadgateError) -> None:
 
 
 @dataclass(eq=False, slots=True)
-class Opened:
+class PushedSubscription:
     """A subscription that is being pushed."""
 
     id: str
@@ -96,17 +96,17 @@ class Opened:
     dropped: bool = False
 
 
-class Socket:
+class PushSocket:
     """One WebSocket of a principal."""
 
     def __init__(self, websocket: WebSocket, gateway: Gateway, caller: Caller) -> None:
         self._ws = websocket
         self._gateway = gateway
         self._caller = caller
-        self._opened: dict[str, Opened] = {}
-        self._ready: deque[Opened] = deque()
-        self._behind: deque[Opened] = deque()
-        self._loaded: tuple[Opened, Step | HeadgateError] | None = None
+        self._opened: dict[str, PushedSubscription] = {}
+        self._ready: deque[PushedSubscription] = deque()
+        self._behind: deque[PushedSubscription] = deque()
+        self._loaded: tuple[PushedSubscription, Step | HeadgateError] | None = None
         self._outbox: deque[bytes] = deque()
         self._signal, self._load, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._at_work: set[asyncio.Task[None]] = set()
@@ -191,7 +191,7 @@ class Socket:
                 await self._start(self._about(id, self._ack(id, positions)))
             case frames.Publish(events=raw, ref=ref):
                 await self._start(self._publish(raw, ref))
-            case frames.Watch(types=types):
+            case frames.WatchTypes(types=types):
                 if self._watching is not None:
                     self._watching.cancel()
                 self._watching = asyncio.create_task(self._watch(types))
@@ -230,7 +230,7 @@ class Socket:
         found = await own_subscription(self._gateway, self._caller, id)
         check_place(self._gateway, found, self._ws)
         feed = await self._gateway.readers.open(found)
-        opened = Opened(id, msgspec.json.encode(id), feed, credit)
+        opened = PushedSubscription(id, msgspec.json.encode(id), feed, credit)
         self._opened[id] = opened
         feed.on_ready = lambda: self._mark(opened)
         await self._say(frames.said("opened", subscription=id))
@@ -279,12 +279,12 @@ class Socket:
         async for name, wanted in self._gateway.quench.watch(self._caller.principal, types):
             await self._say(frames.said("quench", type=name, wanted=wanted))
 
-    def _find(self, id: str) -> Opened:
+    def _find(self, id: str) -> PushedSubscription:
         if id not in self._opened:
             raise NotFound(f"`{id}` is not open on this connection", remedy="open it first")
         return self._opened[id]
 
-    def _drop(self, opened: Opened) -> None:
+    def _drop(self, opened: PushedSubscription) -> None:
         opened.dropped = True
         self._opened.pop(opened.id, None)
         self._gateway.readers.close(opened.feed)
@@ -299,7 +299,7 @@ class Socket:
         self._outbox.append(frame)
         self._signal.set()
 
-    def _mark(self, opened: Opened) -> None:
+    def _mark(self, opened: PushedSubscription) -> None:
         """There may be something to push."""
         if not (opened.queued or opened.loading or opened.dropped) and opened.credit > 0:
             opened.queued = True
@@ -328,7 +328,7 @@ class Socket:
                 await self._ws.close(CODES.get(self._over.code, 1013), self._over.code)
                 return
 
-    async def _serve(self, opened: Opened) -> None:
+    async def _serve(self, opened: PushedSubscription) -> None:
         if opened.dropped or opened.credit <= 0:
             return
         step = opened.feed.take(min(opened.credit, MAX_EVENTS), MAX_FRAME_BYTES)
@@ -339,12 +339,12 @@ class Socket:
         else:
             await self._push(opened, step)
 
-    async def _push(self, opened: Opened, step: Step | HeadgateError) -> None:
+    async def _push(self, opened: PushedSubscription, step: Step | HeadgateError) -> None:
         """Send what a feed gave."""
         if opened.dropped:
             return
         match step:
-            case Gap(places, detail):
+            case DeliveryGap(places, detail):
                 await self._ws.send_text(frames.said("gap", subscription=opened.id, detail=detail).decode())
                 self._spawn(self._pass_over(opened, places))
             case Closed(code):
@@ -365,7 +365,7 @@ class Socket:
                     return
         self._mark(opened)
 
-    async def _pass_over(self, opened: Opened, places: Any) -> None:
+    async def _pass_over(self, opened: PushedSubscription, places: Any) -> None:
         """The reader was told of a gap; it is not told again."""
         with suppress(HeadgateError):
             await self._gateway.readers.set_places(opened.feed.subscription, places)

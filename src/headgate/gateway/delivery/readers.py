@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.delivery.archive import Archive
-from headgate.gateway.delivery.delivery_follower import Tail
+from headgate.gateway.delivery.delivery_follower import DeliveryFollower
 from headgate.gateway.delivery.delivery_reader import Feed
 from headgate.gateway.http.sessions import Caller
 from headgate.model.changes import Batch, Unsubscribe
@@ -50,7 +50,7 @@ log = Log("readers")
 
 
 @dataclass(eq=False, slots=True)
-class Connection:
+class ReaderConnection:
     """Somebody who is connected, and how to end that."""
 
     caller: Caller
@@ -102,12 +102,12 @@ class Readers:
         self._gateway = gateway
         self._grace = grace
         store = gateway.domain.paths.deliveries
-        self.tail = Tail(store, gateway.follower, gateway.positions)
+        self.tail = DeliveryFollower(store, gateway.follower, gateway.positions)
         self.archive = Archive(store, gateway.follower, gateway.positions)
         self._acks = Acks(gateway)
         self._feeds: dict[tuple[str, int], set[Feed]] = {}
         self._temporary: set[tuple[str, int]] = set()
-        self._connections: set[Connection] = set()
+        self._connections: set[ReaderConnection] = set()
         self._per_principal: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -140,7 +140,7 @@ class Readers:
         for connection in tuple(self._connections):
             connection.end(_closing())
 
-    def enter(self, caller: Caller, end: Callable[[HeadgateError], None]) -> Connection:
+    def enter(self, caller: Caller, end: Callable[[HeadgateError], None]) -> ReaderConnection:
         """Let a connection in, if there is room for it."""
         limits = self._gateway.config.limits
         if self._gateway.closing.is_set():
@@ -151,12 +151,12 @@ class Readers:
             raise TooMany(
                 f"you have {limits.connections_per_principal} connections open here", remedy="close one of them"
             )
-        connection = Connection(caller, end)
+        connection = ReaderConnection(caller, end)
         self._connections.add(connection)
         self._per_principal[caller.principal] += 1
         return connection
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: ReaderConnection) -> None:
         """A connection is over."""
         if connection in self._connections:
             self._connections.discard(connection)
@@ -183,8 +183,8 @@ class Readers:
             await asyncio.sleep(REST_SECONDS)
             await follower.wait_for_change(CHECK_SECONDS, version)
 
-    def _over(self, connections: Iterable[Connection]) -> list[tuple[Connection, HeadgateError]]:
-        found: list[tuple[Connection, HeadgateError]] = []
+    def _over(self, connections: Iterable[ReaderConnection]) -> list[tuple[ReaderConnection, HeadgateError]]:
+        found: list[tuple[ReaderConnection, HeadgateError]] = []
         for one in connections:
             try:
                 self._gateway.sessions.check(one.caller)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.gateway.federation.notices import declare, of_heartbeats, of_messages
-from headgate.gateway.publishing.submissions import Outcome, Submission, of_drafts
+from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
 from headgate.gateway.roles.certificates import records_of
@@ -27,7 +27,7 @@ from headgate.model.changes import Batch, WatchRecords
 from headgate.model.errors import AlreadyRunning
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
-from headgate.model.roles import Reference, Watch
+from headgate.model.roles import RecordWatch, Reference
 from headgate.model.state import State
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
@@ -48,7 +48,7 @@ TIDY_SECONDS: Final = 60.0
 _SILENCE: Final = timedelta(seconds=MAX_WATCHER_SILENCE_SECONDS)
 log = Log("announcing")
 
-Publish = Callable[[Submission], Awaitable[Outcome]]
+Publish = Callable[[Submission], Awaitable[SubmissionOutcome]]
 
 
 class Announcer:
@@ -188,7 +188,7 @@ class Announcer:
         looked = rows, state.roles.records, state.roles.watches
         if all(map(is_, looked, self._compared)):
             return [], False
-        if any(Watch(row.pair[0], row.record) not in state.roles.watches for row in rows):
+        if any(RecordWatch(row.pair[0], row.record) not in state.roles.watches for row in rows):
             self._watchers.keep(self._watched)  # whoever followed was removed, and what it followed with it
             return [], True
         known = records_of(state)
@@ -201,7 +201,7 @@ class Announcer:
         self._compared = looked
         return [], False
 
-    def _watched(self) -> Collection[Watch]:
+    def _watched(self) -> Collection[RecordWatch]:
         self._follower.refresh()
         return self._follower.state.roles.watches
 

@@ -37,10 +37,10 @@ from headgate.model.limits import MAX_MESSAGES
 from headgate.model.roles import Peer, Reference
 from headgate.model.state import State
 from headgate.node.logs import Log, fault
-from headgate.node.peers import Question
+from headgate.node.peers import PeerQuestion
 from headgate.protocol.problems import problem
 from headgate.roles.certificates.remote_records import (
-    Known,
+    FollowState,
     Snapshot,
     hear,
     identity,
@@ -91,7 +91,7 @@ class Following:
         self._random = random
         self._one = asyncio.Lock()
         """One thing after another."""
-        self._known = Known()
+        self._known = FollowState()
         self._told: dict[Reference, bool | None] = {}
         self._settled: object = None
         self._keys: RoleKeys | None = None
@@ -296,7 +296,7 @@ class Following:
 
     # -- certificates -----------------------------------------------------------------------------------------
 
-    async def _answered(self, question: Question, abroad: Abroad) -> str:
+    async def _answered(self, question: PeerQuestion, abroad: Abroad) -> str:
         """What becomes of a certificate, for the gateway that asks."""
         try:
             await self._judge(question, abroad)
@@ -306,7 +306,7 @@ class Following:
             return json.dumps({"problem": msgspec.to_builtins(problem(error))})
         return json.dumps({"version": version, "memberships": ids})
 
-    async def _judge(self, question: Question, abroad: Abroad) -> None:
+    async def _judge(self, question: PeerQuestion, abroad: Abroad) -> None:
         """Refuse what is forged, stolen or over, by the keys of the service; fetched again if they may be old."""
         now, shown = self._home.clock(), said(question.certificate)
         if self._keys is not None:
@@ -322,7 +322,7 @@ class Following:
             self._validator.trust(self._keys)
         self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
 
-    async def _mirror(self, question: Question, told: Validated, abroad: Abroad) -> tuple[int, list[str]]:
+    async def _mirror(self, question: PeerQuestion, told: Validated, abroad: Abroad) -> tuple[int, list[str]]:
         """Let confirmed roles count here, in one batch."""
         now, read, known = self._home.clock(), told.read, self._known
         if read.epoch == known.epoch and read.number <= known.number:

@@ -15,7 +15,7 @@ from typing import Final
 from headgate.decide.apply import apply
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
-from headgate.gateway.authority.expiry import Known, Ledger
+from headgate.gateway.authority.expiry import ChangeableLedger, KnownState
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Advertise, Batch, Change, DeclareType
 from headgate.model.errors import BadDefinition, SubscribeDenied, VersionConflict
@@ -62,7 +62,7 @@ def declaring(state: State) -> tuple[Change, ...]:
     return tuple(made)
 
 
-def declare(domain: Ledger, follower: Known) -> None:
+def declare(domain: ChangeableLedger, follower: KnownState) -> None:
     """Make the types, should they not be there; another gateway may do so at the same moment."""
     for _ in range(_TRIES):
         state = follower.state

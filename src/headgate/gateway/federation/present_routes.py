@@ -24,13 +24,13 @@ from headgate.gateway.http.sessions import Caller
 from headgate.gateway.roles.certificates import Asker
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import GovernDenied, HeadgateError, RoleDenied, RoleFailure, TooBusy
-from headgate.model.role_statements import Place
+from headgate.model.role_statements import ServiceInstance
 from headgate.model.roles import Membership, Peer, RoleBook, reference_text
 from headgate.model.values import brief
-from headgate.node.peers import QUESTION_SECONDS, PeerStatus, Question
+from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, PeerStatus
 from headgate.protocol import peer_messages as pw
 from headgate.protocol import role_messages as rw
-from headgate.roles.certificates.validation import Wanted
+from headgate.roles.certificates.validation import WantedRole
 from headgate.trust import role_statements as statements
 from headgate.trust.bags import said_kind
 from headgate.trust.statements import said_payload
@@ -39,19 +39,19 @@ LOOK_SECONDS: Final = 0.02
 """How often it is looked whether the follower has answered."""
 
 
-def said(text: str) -> Wanted:
+def said(text: str) -> WantedRole:
     """What a certificate says that it is for. Nobody has vouched for it yet."""
     try:
         appointed = said_kind(text) == statements.APPOINTMENT.typ
         found = json.loads(said_payload(text, statements.APPOINTMENT if appointed else statements.ROLE))
         named = [found.get(name) for name in ("iss", "service", "instance")]
-        place = Place(*(one if isinstance(one, str) else "" for one in named))
-        return Wanted(place, str(found["roles"][0]["role"]), None, appointed)
+        place = ServiceInstance(*(one if isinstance(one, str) else "" for one in named))
+        return WantedRole(place, str(found["roles"][0]["role"]), None, appointed)
     except (ValueError, HeadgateError, RecursionError, LookupError, TypeError, AttributeError):
-        return Wanted(Place("", ""), "")
+        return WantedRole(ServiceInstance("", ""), "")
 
 
-def peer_of(book: RoleBook, place: Place) -> Peer:
+def peer_of(book: RoleBook, place: ServiceInstance) -> Peer:
     """The peer that a certificate says it is from."""
     for peer in book.peers.values():
         if (peer.key, peer.service) == (place.issuer, place.service):
@@ -70,7 +70,7 @@ async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> 
     asker = Asker(caller.principal, caller.did, origin_of(request, gateway.config.gateway.proxies))
     gateway.roles.pace(asker)
     peer = peer_of(gateway.follower.state.roles, said(body.certificate).place)
-    question = Question(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)
+    question = PeerQuestion(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)
     await gateway.run_blocking(gateway.peers.ask, question, gateway.clock())
     told = await _answered(gateway, question)
     await gateway.catch_up()
@@ -81,7 +81,7 @@ async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> 
     return answer(pw.PresentedAnswer(int(told["version"]), found), 201)
 
 
-async def _answered(gateway: Gateway, question: Question) -> dict[str, Any]:
+async def _answered(gateway: Gateway, question: PeerQuestion) -> dict[str, Any]:
     try:
         async with asyncio.timeout(QUESTION_SECONDS):
             while True:

@@ -120,7 +120,7 @@ class _HeadTooLarge(Exception):
     """Stops the parser."""
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """One HTTP connection, with a limit on how long and how large a request may be on its way."""
 
     def __init__(
@@ -262,7 +262,7 @@ class Connection(HttpToolsProtocol):
 
 
 @dataclass(slots=True)
-class Turned:
+class TurnedAway:
     """How many connections were closed at the door, by reason."""
 
     full: int = 0
@@ -286,7 +286,7 @@ class Door:
     most: int
     most_strangers: int
     patience: float = WRITE_SECONDS
-    turned: Turned = field(default_factory=Turned)
+    turned: TurnedAway = field(default_factory=TurnedAway)
     _strangers: Strangers = field(default_factory=dict)
     _shaking: set[asyncio.Task[None]] = field(default_factory=set)
     _accepting: asyncio.Task[None] | None = None

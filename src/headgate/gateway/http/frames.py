@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from headgate.gateway.delivery.delivery_batch import Delivery
+from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
 from headgate.model.errors import HeadgateError
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem
@@ -60,13 +60,13 @@ class Publish(wire.Request, tag_field="op", tag="publish"):
     ref: Ref | None = None
 
 
-class Watch(wire.Request, tag_field="op", tag="watch"):
+class WatchTypes(wire.Request, tag_field="op", tag="watch"):
     """Tell which of these types are wanted."""
 
     types: Annotated[list[wire.Name], Meta(max_length=MAX_WATCHED)]
 
 
-Frame: TypeAlias = Open | More | Acknowledge | Close | Publish | Watch
+Frame: TypeAlias = Open | More | Acknowledge | Close | Publish | WatchTypes
 _DECODER: Final = msgspec.json.Decoder(Frame)
 
 
@@ -87,7 +87,7 @@ def refused(error: HeadgateError, **about: Any) -> bytes:
     return said("problem", **told, **about)
 
 
-def events(subscription: bytes, deliveries: Sequence[Delivery]) -> str:
+def events(subscription: bytes, deliveries: Sequence[OutgoingDelivery]) -> str:
     """Deliveries as a frame. The subscription's name comes as JSON."""
     body = b",".join([one.event for one in deliveries])
     return b"".join((b'{"op":"events","subscription":', subscription, b',"events":[', body, b"]}")).decode()

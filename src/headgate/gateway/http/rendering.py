@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import get_args
 
-from headgate.analysis.truth_trace import Part
+from headgate.analysis.truth_trace import TruthPart
 from headgate.lang.render import render_condition, render_operand
 from headgate.lang.render_roles import render_entry, render_role
 from headgate.model.conditions import AllOf, AnyOf, Atom, Not, Operand
@@ -34,7 +34,7 @@ def as_json(fact: object) -> object:
         return render_role(fact)
     if isinstance(fact, Enum):
         return fact.value
-    if isinstance(fact, Part):
+    if isinstance(fact, TruthPart):
         saw = {render_operand(operand): plain(value) for operand, value in fact.values}
         return {"condition": render_condition(fact.condition), "truth": fact.truth, "saw": saw}
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):

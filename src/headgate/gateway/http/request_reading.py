@@ -29,7 +29,7 @@ INLINE_CHARS: Final = 256
 """Characters of one request that are read at once."""
 
 
-class Reader:
+class RequestReader:
     """Reads for one gateway. Used from its event loop."""
 
     def __init__(self, workers: Workers) -> None:

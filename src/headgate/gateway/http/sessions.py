@@ -45,7 +45,7 @@ class EndedSessions(Protocol):
         """Is it over?"""
 
 
-class Shown(Protocol):
+class ShownStatements(Protocol):
     """Statements that are shown with the answer to a challenge."""
 
     def judge(self, did: str) -> None:
@@ -95,7 +95,7 @@ class Sessions:
         self._may: tuple[State | None, dict[str, bool]] = (None, {})
 
     def open(
-        self, nonce: str, client_nonce: str, did: str, signature: str, shown: Shown | None = None
+        self, nonce: str, client_nonce: str, did: str, signature: str, shown: ShownStatements | None = None
     ) -> tuple[str, Caller]:
         """A session for whoever answers a challenge with the key of a principal that may connect.
 

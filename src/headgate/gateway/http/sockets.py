@@ -28,7 +28,7 @@ _LONGEST: Final = 127
 """What stands for a length of two bytes, and of eight."""
 
 
-class Socket(WebSocketsSansIOProtocol):
+class ServerSocket(WebSocketsSansIOProtocol):
     """One WebSocket of the server."""
 
     def __init__(self, *args: Any, **more: Any) -> None:

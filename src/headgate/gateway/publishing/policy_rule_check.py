@@ -53,7 +53,7 @@ class Answers:
 NO_ANSWERS: Final = Answers()
 
 
-class Asking:
+class PolicyRuleCheck:
     """Finds answers for requests, and remembers some. Used from one event loop."""
 
     def __init__(self, workers: Workers) -> None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from headgate.analysis.dynamic import holds_now
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rates import asks_rate
-from headgate.gateway.http.request_reading import Reader, requirement
+from headgate.gateway.http.request_reading import RequestReader, requirement
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.publishing.submissions import Outcome, of_drafts, of_table
+from headgate.gateway.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.errors import BadRequest, HeadgateError, TooLarge
 from headgate.model.events import Draft
@@ -32,13 +32,13 @@ Counted = Callable[[int, int, "Counter[str]"], None]
 """Is told how many were accepted, how many were duplicates, and how many refused by code."""
 
 
-class Publisher:
+class PublishService:
     """The publishing side of a gateway."""
 
     def __init__(
         self,
         writer: Writer,
-        reader: Reader,
+        reader: RequestReader,
         max_events: int,
         counted: Counted,
         caught_up: Callable[[], Awaitable[None]],
@@ -158,7 +158,7 @@ class Publisher:
                 remedy="send them in several requests, or raise `publish.max_events`",
             )
 
-    def _count(self, outcome: Outcome, wrong: Iterable[HeadgateError]) -> None:
+    def _count(self, outcome: SubmissionOutcome, wrong: Iterable[HeadgateError]) -> None:
         codes = Counter(problem(error).code for error in outcome.refusals.values())
         codes.update(error.code for error in wrong)
         self._counted(outcome.accepted, len(outcome.duplicates), codes)

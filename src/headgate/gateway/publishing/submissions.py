@@ -37,7 +37,7 @@ Parts: TypeAlias = tuple[list[Admitted], list[Ints]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SubmissionOutcome:
     """What became of the events of a request, by their places in it; those in neither list were accepted."""
 
     size: int
@@ -190,10 +190,10 @@ class Submission:
             else:
                 self.accept |= {one}
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SubmissionOutcome:
         """What became of it, once it is stored."""
         duplicates = (self.sent_before | self.sent_twice) - self.refusals.keys()
-        return Outcome(self.size, frozenset(duplicates), self.refusals)
+        return SubmissionOutcome(self.size, frozenset(duplicates), self.refusals)
 
 
 def of_drafts(publisher: str, drafts: Sequence[Draft], barred: Mapping[int, HeadgateError] | None = None) -> Submission:

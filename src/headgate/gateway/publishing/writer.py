@@ -27,8 +27,8 @@ from typing import Final, TypeAlias
 from headgate.decide.rates import Rates
 from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.http.worker_pool import Workers
-from headgate.gateway.publishing.policy_rule_check import Asking, Unasked
-from headgate.gateway.publishing.submissions import Outcome, Submission
+from headgate.gateway.publishing.policy_rule_check import PolicyRuleCheck, Unasked
+from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome
 from headgate.model.changes import Advertise, Batch
 from headgate.model.errors import (
     Fenced,
@@ -59,7 +59,7 @@ _TRIES: Final = 100
 _ASKS: Final = 5
 """How often its publisher's policy rule is asked while that keeps changing."""
 
-Waiting: TypeAlias = tuple[Submission, asyncio.AbstractEventLoop, "asyncio.Future[Outcome]"]
+Waiting: TypeAlias = tuple[Submission, asyncio.AbstractEventLoop, "asyncio.Future[SubmissionOutcome]"]
 
 
 class Writer:
@@ -92,7 +92,7 @@ class Writer:
         self._written = 0  # the newest time of an append
         self._admission: Admission | None = None
         self._own_workers = Workers() if workers is None else None
-        self._asking = Asking(workers or self._own_workers or Workers())
+        self._asking = PolicyRuleCheck(workers or self._own_workers or Workers())
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -118,10 +118,10 @@ class Writer:
             self._log.release(self.stream, self._token)
         self._log.close()
 
-    async def publish(self, submission: Submission) -> Outcome:
+    async def publish(self, submission: Submission) -> SubmissionOutcome:
         """Store a submission; returns when it is durable."""
         if submission.size == 0:
-            return Outcome(0, frozenset(), {})
+            return SubmissionOutcome(0, frozenset(), {})
         for _ in range(_ASKS):
             with self._lock:
                 if self._stopping or (self._waiting and self._waiting + submission.size > MAX_WAITING_EVENTS):
@@ -143,10 +143,10 @@ class Writer:
         if publisher in state.policy_rules and not submission.answers.is_for(state, publisher):
             submission.answers = await self._asking.ask(state, publisher, submission.requirements())
 
-    async def _stored(self, submission: Submission) -> Outcome:
+    async def _stored(self, submission: Submission) -> SubmissionOutcome:
         self._prepare(submission)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Outcome] = loop.create_future()
+        future: asyncio.Future[SubmissionOutcome] = loop.create_future()
         # After the other requests that are there already, so that they are written together.
         loop.call_soon(self._hand_over, (submission, loop, future))
         return await future
@@ -208,9 +208,9 @@ class Writer:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_settle, future, one)
 
-    def _write(self, submissions: Sequence[Submission]) -> list[Outcome | BaseException]:
+    def _write(self, submissions: Sequence[Submission]) -> list[SubmissionOutcome | BaseException]:
         """Store each submission, or say why not."""
-        answers: dict[int, Outcome | BaseException] = {}
+        answers: dict[int, SubmissionOutcome | BaseException] = {}
         left = dict(enumerate(submissions))
         for _ in range(_TRIES):
             try:
@@ -224,7 +224,7 @@ class Writer:
                 break
         return [answers.get(at) or _late() for at in range(len(submissions))]
 
-    def _once(self, left: dict[int, Submission], answers: dict[int, Outcome | BaseException]) -> None:
+    def _once(self, left: dict[int, Submission], answers: dict[int, SubmissionOutcome | BaseException]) -> None:
         """Decide and append what is left, as one write; what has to be done again stays without an answer."""
         token = self._token if self._token is not None else self._take()
         admission = self._newest()
@@ -285,7 +285,7 @@ class Writer:
         return self._admission
 
     def _advertise(
-        self, state: State, left: Mapping[int, Submission], answers: dict[int, Outcome | BaseException]
+        self, state: State, left: Mapping[int, Submission], answers: dict[int, SubmissionOutcome | BaseException]
     ) -> bool:
         """Make the advertisements that publishers left out; true if there were any, and so a new version.
 
@@ -393,7 +393,7 @@ def _too_busy() -> TooBusy:
     return TooBusy("too many events wait to be written", remedy="send them again a little later")
 
 
-def _settle(future: asyncio.Future[Outcome], found: Outcome | BaseException) -> None:
+def _settle(future: asyncio.Future[SubmissionOutcome], found: SubmissionOutcome | BaseException) -> None:
     if future.done():
         return
     if isinstance(found, BaseException):

@@ -24,16 +24,16 @@ from headgate.model.role_statements import (
     AppointmentCertificate,
     DelegationCertificate,
     HeldRole,
-    Place,
     RevocationCertificate,
     RoleCertificate,
     RoleName,
+    ServiceInstance,
 )
 from headgate.model.rolefiles import Given, RoleRef
 from headgate.model.roles import Election, Membership, Reference, magic_of
 from headgate.model.state import State
 from headgate.node.logs import Log
-from headgate.roles.certificates.validation import Failure, States, Validator, Wanted
+from headgate.roles.certificates.validation import CertificateFailure, States, Validator, WantedRole
 from headgate.trust import role_claims
 from headgate.trust import role_statements as statements
 from headgate.trust.bags import said_kind
@@ -59,7 +59,7 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedCertificate:
     """A certificate, when it was issued and when it is over."""
 
     text: str
@@ -78,7 +78,7 @@ class RoleCertificates:
         own: str,
         audience: str,
         lasting: timedelta,
-        on_failure: Callable[[Failure], None] | None = None,
+        on_failure: Callable[[CertificateFailure], None] | None = None,
     ) -> None:
         self.own = own
         self._table = table
@@ -96,27 +96,29 @@ class RoleCertificates:
 
     # -- issuing ----------------------------------------------------------------------------------------------
 
-    def of_memberships(self, held: Sequence[Membership], did: str, now: datetime) -> Signed:
+    def of_memberships(self, held: Sequence[Membership], did: str, now: datetime) -> SignedCertificate:
         """One certificate for memberships of one holder at one place, all of them appointments or none."""
         first = held[0]
-        place = Place(self.own, first.service, first.instance)
+        place = ServiceInstance(self.own, first.service, first.instance)
         roles = tuple(dict.fromkeys(HeldRole(one.role, one.args, one.record) for one in held))[:MAX_CERTIFICATE_ROLES]
         ends = [one.until for one in held if one.until is not None]
         lasting = _LONGEST if first.appointment else self._lasting
         issued, until = _times(now, lasting, ends, first.id)
         if first.appointment:
             appointment = AppointmentCertificate(new_id(), place, did, roles, issued, until)
-            return Signed(statements.issue_appointment(self._signer("long", now), appointment), issued, until)
+            return SignedCertificate(
+                statements.issue_appointment(self._signer("long", now), appointment), issued, until
+            )
         certificate = RoleCertificate(new_id(), place, did, roles, issued, until)
-        return Signed(statements.issue_role(self._signer("short", now), certificate), issued, until)
+        return SignedCertificate(statements.issue_role(self._signer("short", now), certificate), issued, until)
 
-    def of_election(self, election: Election, elector: str, now: datetime) -> Signed:
+    def of_election(self, election: Election, elector: str, now: datetime) -> SignedCertificate:
         """The delegation certificate of an election, for whoever it is about."""
         ends = None if election.until is None else election.until.replace(microsecond=0)
         issued, until = _times(now, _LONGEST, [] if ends is None else [ends], election.id)
         certificate = DelegationCertificate(
             new_id(),
-            Place(self.own, election.service, election.instance),
+            ServiceInstance(self.own, election.service, election.instance),
             election.id,
             election.role,
             election.args,
@@ -128,15 +130,17 @@ class RoleCertificates:
             tuple(render_role(one) for one in election.required),
             election.revoke_on_exit,
         )
-        return Signed(statements.issue_delegation(self._signer("long", now), certificate), issued, until)
+        return SignedCertificate(statements.issue_delegation(self._signer("long", now), certificate), issued, until)
 
-    def of_revocation(self, election: Election, membership: Reference, did: str, state: State, now: datetime) -> Signed:
+    def of_revocation(
+        self, election: Election, membership: Reference, did: str, state: State, now: datetime
+    ) -> SignedCertificate:
         """The certificate by which someone in the elector's role takes an election back."""
         ends = [] if election.until is None else [election.until]
         issued, until = _times(now, _LONGEST, ends, election.id)
         certificate = RevocationCertificate(
             new_id(),
-            Place(self.own, election.service, election.instance),
+            ServiceInstance(self.own, election.service, election.instance),
             did,
             election.id,
             self._office(election.office, state),
@@ -145,7 +149,7 @@ class RoleCertificates:
             issued,
             until,
         )
-        return Signed(statements.issue_revocation(self._signer("long", now), certificate), issued, until)
+        return SignedCertificate(statements.issue_revocation(self._signer("long", now), certificate), issued, until)
 
     def _office(self, office: RoleRef, state: State) -> RoleName:
         """The elector's role by its full name."""
@@ -154,7 +158,7 @@ class RoleCertificates:
         service = office.service or ""
         peer = state.roles.peers.get(service)
         issuer, named = (self.own, service) if peer is None else (peer.key, peer.service)
-        return RoleName(Place(issuer, named, str(instance)), office.role, args)
+        return RoleName(ServiceInstance(issuer, named, str(instance)), office.role, args)
 
     def _signer(self, use: Use, now: datetime) -> Signer:
         with self._lock:
@@ -163,13 +167,13 @@ class RoleCertificates:
     # -- judging ----------------------------------------------------------------------------------------------
 
     def shown(
-        self, text: str, asker: Asker, place: Place, roles: Collection[str], state: State, now: datetime
+        self, text: str, asker: Asker, place: ServiceInstance, roles: Collection[str], state: State, now: datetime
     ) -> tuple[str, ...]:
         """The memberships or the election that a certificate stands for, shown to enter some roles at a place."""
         kind = _kind(text)
         if kind == statements.DELEGATION.typ:
             said = _said(text, statements.DELEGATION).get("role")
-            wanted = Wanted(place, said if isinstance(said, str) and said in roles else min(roles, default=""))
+            wanted = WantedRole(place, said if isinstance(said, str) and said in roles else min(roles, default=""))
             found = self._judge(now).validate_delegation(text, asker.did, wanted, records_of(state), now)
             return (found.election,)
         if kind == statements.REVOCATION.typ:
@@ -184,7 +188,7 @@ class RoleCertificates:
         return _said_place(_said(text, form)).service
 
     def memberships(
-        self, text: str, asker: Asker, place: Place | None, state: State, now: datetime
+        self, text: str, asker: Asker, place: ServiceInstance | None, state: State, now: datetime
     ) -> list[Membership]:
         """The memberships in force that a certificate embodies: of any place of this domain, or of this one."""
         form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
@@ -194,7 +198,7 @@ class RoleCertificates:
         standing = [one for one in listed if records(one.ref) is True] or listed[:1] or [HeldRole("", (), 0)]
         judge, appointed = self._judge(now), form is statements.APPOINTMENT
         held = [
-            judge.validate_role(text, asker.did, Wanted(where, one.role, one.args, appointed), records, now).held
+            judge.validate_role(text, asker.did, WantedRole(where, one.role, one.args, appointed), records, now).held
             for one in standing
         ]
         found = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
@@ -212,7 +216,7 @@ class RoleCertificates:
         found = self._judge(now).validate_revocation(
             text,
             asker.did,
-            place if place.issuer == self.own else Place(self.own, place.service, place.instance),
+            place if place.issuer == self.own else ServiceInstance(self.own, place.service, place.instance),
             named if isinstance(named, str) else "",
             records_of(state),
             now,
@@ -230,7 +234,7 @@ class RoleCertificates:
             return self._validator
 
 
-def _tell(failure: Failure) -> None:
+def _tell(failure: CertificateFailure) -> None:
     """Log a certificate that does not count, by its digest."""
     log.info(
         "certificate-refused",
@@ -285,9 +289,9 @@ def _said(text: str, form: Form) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _said_place(said: dict[str, Any]) -> Place:
+def _said_place(said: dict[str, Any]) -> ServiceInstance:
     named = (said.get(name) for name in ("iss", "service", "instance"))
-    return Place(*(one if isinstance(one, str) else "" for one in named))
+    return ServiceInstance(*(one if isinstance(one, str) else "" for one in named))
 
 
 def _said_roles(said: dict[str, Any]) -> list[HeldRole]:

@@ -40,7 +40,7 @@ Kind: TypeAlias = Literal["membership", "election", "record"]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A credential, or a record that some rest on; `state` of None is unknown, or not told."""
 
     id: str
@@ -64,7 +64,7 @@ class Edge:
 class Graph:
     """Credentials with what they rest on; `falls` would end with the root; not whole if there is too much to tell."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     edges: tuple[Edge, ...]
     falls: tuple[Ending, ...]
     whole: bool
@@ -132,7 +132,7 @@ class _Drawing:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, GraphNode] = {}
         self._edges: dict[Edge, None] = {}
 
     def draw(self, chosen: Iterable[Credential], falls: tuple[Ending, ...]) -> Graph:
@@ -155,7 +155,7 @@ class _Drawing:
                 whole = False
                 break
             seen.add(ref)
-            self._nodes[_name(ref)] = Node(_name(ref), "record", record.state, self._says(record), ref)
+            self._nodes[_name(ref)] = GraphNode(_name(ref), "record", record.state, self._says(record), ref)
             ahead += self._below(record)
         edges = tuple(one for one in self._edges if one.start in self._nodes and one.to in self._nodes)
         return Graph(tuple(self._nodes.values()), edges, falls, whole)
@@ -169,7 +169,7 @@ class _Drawing:
     def _add(self, one: Credential) -> None:
         kind: Kind = "membership" if isinstance(one, Membership) else "election"
         state = one.state if isinstance(one, Membership) else self._believed(one.record)
-        self._nodes[one.id] = Node(one.id, kind, state, said(one), one.record, self._holder(one))
+        self._nodes[one.id] = GraphNode(one.id, kind, state, said(one), one.record, self._holder(one))
         self._edges[Edge(_name(one.record), one.id)] = None
 
     def _holder(self, one: Credential) -> str | None:
@@ -228,7 +228,7 @@ class _OwnDrawing(_Drawing):
         return found
 
     def _rests_on(self, name: str, record: Record) -> None:
-        self._nodes[name] = Node(name, "record", None, _UNTOLD[name])
+        self._nodes[name] = GraphNode(name, "record", None, _UNTOLD[name])
         self._edges[Edge(name, _name(record.ref))] = None
 
     def _holder(self, one: Credential) -> None:  # noqa: ARG002 - it is the asker, or not told

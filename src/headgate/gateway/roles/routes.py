@@ -22,9 +22,9 @@ from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker, Signed
-from headgate.gateway.roles.graph import Graph, Node, graph
-from headgate.gateway.roles.service import Held, check_place
+from headgate.gateway.roles.certificates import Asker, SignedCertificate
+from headgate.gateway.roles.graph import Graph, GraphNode, graph
+from headgate.gateway.roles.service import HeldMemberships, check_place
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
@@ -140,14 +140,14 @@ def _election(one: Election, elector: bool = False) -> rw.ElectionAnswer:
     )
 
 
-def _held(found: Held, holder: bool = False) -> rw.CertificateAnswer:
+def _held(found: HeldMemberships, holder: bool = False) -> rw.CertificateAnswer:
     told = [_membership(one, holder=holder) for one in found.memberships]
     text, until = _signed(found.certificate)
     issued = None if found.certificate is None else found.certificate.issued
     return rw.CertificateAnswer(told, found.version, text, issued, until)
 
 
-def _signed(one: Signed | None) -> tuple[str | None, datetime | None]:
+def _signed(one: SignedCertificate | None) -> tuple[str | None, datetime | None]:
     return (None, None) if one is None else (one.text, one.until)
 
 
@@ -365,7 +365,7 @@ def _graph(found: Graph, version: int, root: str | None) -> rw.GraphAnswer:
     )
 
 
-def _node(one: Node) -> rw.NodeAnswer:
+def _node(one: GraphNode) -> rw.NodeAnswer:
     record = None if one.record is None else reference_text(one.record)
     return rw.NodeAnswer(one.id, one.kind, _STATES[one.state], one.says, record, one.holder)
 

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from headgate.decide.constraints import Budget, Scene
 from headgate.gateway.http.rate_limits import Paces, cost_of
-from headgate.gateway.roles.certificates import Asker, RoleCertificates, Signed, is_certificate
+from headgate.gateway.roles.certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.gateway.roles.trial import Asked, Holders, Trial
 from headgate.model.changes import (
     Batch,
@@ -45,7 +45,7 @@ from headgate.model.errors import (
     RoleDenied,
 )
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ENTRY_STEPS
-from headgate.model.role_statements import Place
+from headgate.model.role_statements import ServiceInstance
 from headgate.model.rolefiles import Argument, RoleRef
 from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
@@ -74,22 +74,22 @@ Wish: TypeAlias = tuple[str, tuple[Argument, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemberships:
     """Memberships, the version they are told at, and a certificate if there can be one."""
 
     memberships: tuple[Membership, ...]
     version: int
-    certificate: Signed | None = None
+    certificate: SignedCertificate | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class ElectedRole:
     """An election, with the certificate to hand on and the one to take it back with."""
 
     election: Election
     version: int
-    delegation: Signed | None = None
-    revocation: Signed | None = None
+    delegation: SignedCertificate | None = None
+    revocation: SignedCertificate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Passed:
     """The right to take an election back, for another."""
 
     version: int
-    revocation: Signed | None = None
+    revocation: SignedCertificate | None = None
 
 
 class RoleService:
@@ -128,7 +128,7 @@ class RoleService:
 
     def enter(
         self, asker: Asker, place: Service, wishes: Sequence[Wish], shown: Sequence[str] | None, request: str | None
-    ) -> Held:
+    ) -> HeldMemberships:
         """Enter roles of a service, all of them or none; one certificate embodies them."""
         state, now = self._begin(asker, len(wishes))
         ids = [self._id(asker, role, request, at) for at, (role, _) in enumerate(wishes)]
@@ -166,7 +166,7 @@ class RoleService:
         appointment: bool = False,
         until: datetime | None = None,
         request: str | None = None,
-    ) -> Held:
+    ) -> HeldMemberships:
         """Give someone a role for the service's own reasons, or appoint; that is for the administrator."""
         state, now = self._begin(asker)
         if asker.principal != state.administrator:
@@ -183,9 +183,11 @@ class RoleService:
         if (found.place, found.role, found.holder) != (place, role, to):
             raise _other_request()
         key = key_of(state, to)
-        return Held((found,), state.version) if key is None else self._held([found], key, state)
+        return HeldMemberships((found,), state.version) if key is None else self._held([found], key, state)
 
-    def renew(self, asker: Asker, service: str, *, certificate: str | None = None, id: str | None = None) -> Held:
+    def renew(
+        self, asker: Asker, service: str, *, certificate: str | None = None, id: str | None = None
+    ) -> HeldMemberships:
         """A fresh certificate for what the asker still holds at a service."""
         state, now = self._begin(asker)
         if id is not None:
@@ -209,9 +211,9 @@ class RoleService:
             )
         return self._held(held, asker.did, state)
 
-    def _held(self, held: Sequence[Membership], did: str, state: State) -> Held:
+    def _held(self, held: Sequence[Membership], did: str, state: State) -> HeldMemberships:
         made = _signed(lambda: self.certificates.of_memberships(held, did, self._clock()))
-        return Held(tuple(held), state.version, made)
+        return HeldMemberships(tuple(held), state.version, made)
 
     # -- electing ---------------------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class RoleService:
         until: datetime | None = None,
         revoke_on_exit: bool = False,
         request: str | None = None,
-    ) -> Elected:
+    ) -> ElectedRole:
         """Elect whoever holds the required roles."""
         state, now = self._begin(asker)
         role, args = wish
@@ -246,7 +248,7 @@ class RoleService:
         if (found.service, found.instance, found.role, found.elector) != (*place, role, asker.principal):
             raise _other_request()
         now, issue = self._clock(), self.certificates
-        return Elected(
+        return ElectedRole(
             found,
             state.version,
             _signed(lambda: issue.of_election(found, asker.did, now)),
@@ -395,7 +397,7 @@ class RoleService:
                 if one == ALL:
                     found |= dict.fromkeys(each.id for each in state.roles.held_by(asker.principal))
                 elif is_certificate(one):
-                    there = Place(self.certificates.own, *place)
+                    there = ServiceInstance(self.certificates.own, *place)
                     found |= dict.fromkeys(self.certificates.shown(one, asker, there, wanted, state, now))
                 else:
                     found[one] = None
@@ -453,7 +455,7 @@ def _check_plain(what: str, name: str) -> None:
         raise BadDefinition(f"`{brief(name)}` is no name of a {what}", remedy="write letters, digits and `_`")
 
 
-def _signed(issue: Callable[[], Signed]) -> Signed | None:
+def _signed(issue: Callable[[], SignedCertificate]) -> SignedCertificate | None:
     """A certificate, unless it would be too long: what it is about counts without it."""
     try:
         return issue()

@@ -24,7 +24,7 @@ from headgate.model.roles import Election, Membership, Reference, RoleBook, Serv
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
-from headgate.roles.requests.entry import Request, derive, elected_roles
+from headgate.roles.requests.entry import EntryRequest, derive, elected_roles
 from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import lifted, revocable
 from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of
@@ -121,7 +121,7 @@ class Trial:
             elections = tuple(each for each in standing if self._believed(each.record) is True)
         args = None if one.args is None else conform_arguments(rolefile, one.role, one.args, self._functions)
         office = frozenset(each.id for each in elections if self._believed(each.office_record) is True)
-        request = Request(one.role, args, shown, elections, self._book.bans, office)
+        request = EntryRequest(one.role, args, shown, elections, self._book.bans, office)
         scene = self._scene(one, rolefile, one.origin)
         found = derive(rolefile, request, scene)
         if found is None:

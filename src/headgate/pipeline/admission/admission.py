@@ -33,7 +33,7 @@ from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
-from headgate.pipeline.admission.frame import Facts, Frame, Same, Sent, Texts
+from headgate.pipeline.admission.frame import ConditionFacts, Frame, Same, Sent, Texts
 from headgate.pipeline.admission.rated import Decided, by_rate
 from headgate.pipeline.admission.vector import asks_predicate, prepared, truth
 from headgate.pipeline.index.layout import ARROW, layouts, stored
@@ -46,7 +46,7 @@ _OWN: Final = ("id", "type", "publisher", "source")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PreparedEntry:
     """A publish entry on one type: its condition for one publisher, and the attributes it forces or nulls."""
 
     effect: Effect
@@ -94,9 +94,9 @@ class Admission:
 
     def __init__(self, state: State, predicates: Mapping[str, PredicateFunction]) -> None:
         self.state = state
-        self._facts = Facts(World(state, predicates=predicates))
+        self._facts = ConditionFacts(World(state, predicates=predicates))
         self._layouts = layouts(state.types)
-        self._prepared: dict[tuple[str, str], tuple[Entry, ...]] = {}
+        self._prepared: dict[tuple[str, str], tuple[PreparedEntry, ...]] = {}
         self._order: dict[str, tuple[str, ...]] = {}
         self._check: Held = check_policy_rule
         self.asks_rate = asks_rate(state)
@@ -143,10 +143,10 @@ class Admission:
             table = table.append_column("rate", pa.array(counted + 1 + np.arange(table.num_rows), pa.int64()))
         return Admitted(accepted, refusals, table)
 
-    def _decide(self, sent: Sent, entries: Sequence[Entry], asked: Flags) -> Decided[Entry]:
+    def _decide(self, sent: Sent, entries: Sequence[PreparedEntry], asked: Flags) -> Decided[PreparedEntry]:
         """What becomes of the rows that are asked about, each at the rate that `sent` says."""
         open_, denied = asked, np.zeros(len(asked), np.bool_)
-        used: list[tuple[Entry, Flags]] = []
+        used: list[tuple[PreparedEntry, Flags]] = []
         for entry in entries:
             if not open_.any():
                 break
@@ -204,7 +204,7 @@ class Admission:
             rows.append(mine)
         return parts, rows
 
-    def entries(self, publisher: str, type_name: str) -> tuple[Entry, ...]:
+    def entries(self, publisher: str, type_name: str) -> tuple[PreparedEntry, ...]:
         """The publish entries of a principal on a type, in order, up to one that lets everything in."""
         key = publisher, type_name
         found = self._prepared.get(key)
@@ -222,7 +222,7 @@ class Admission:
             return False
         return not any(asks_predicate(entry.where) for entry in self.entries(publisher, type_name))
 
-    def _prepare(self, publisher: str, type_name: str) -> tuple[Entry, ...]:
+    def _prepare(self, publisher: str, type_name: str) -> tuple[PreparedEntry, ...]:
         attributes = self.attributes(type_name)
         subject = self.state.principals.get(publisher, {})
         found = []
@@ -230,19 +230,19 @@ class Admission:
             fixed = _fixed(rule, attributes)
             if fixed is None:
                 continue  # a forced value that does not fit the type
-            found.append(Entry(rule.effect, prepared(rule.where, {**subject, **rule.given}, attributes), fixed))
+            found.append(PreparedEntry(rule.effect, prepared(rule.where, {**subject, **rule.given}, attributes), fixed))
             if rule.where == TRUE:
                 break
         return tuple(found)
 
-    def _hit(self, entry: Entry, sent: Sent, asked: Flags) -> Flags:
+    def _hit(self, entry: PreparedEntry, sent: Sent, asked: Flags) -> Flags:
         """The rows an entry settles: those a grant lets in, or a forbid keeps out."""
         if entry.where == TRUE:
             return asked
         found = truth(entry.where, Frame(sent, self._facts, entry.fixed), asked)
         return asked & (found.true if entry.effect is Effect.GRANT else ~found.false)
 
-    def _table(self, columns: Columns, accepted: Flags, used: list[tuple[Entry, Flags]]) -> pa.Table:
+    def _table(self, columns: Columns, accepted: Flags, used: list[tuple[PreparedEntry, Flags]]) -> pa.Table:
         """The accepted events as the log stores them."""
         rows = np.flatnonzero(accepted)
         chosen = None if len(rows) == len(columns) else pa.array(rows)

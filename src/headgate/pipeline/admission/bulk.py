@@ -138,7 +138,7 @@ def _table(header: memoryview, table: int, number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """The events of one type in a table, and their rows in it."""
 
     type: str
@@ -146,7 +146,7 @@ class Part:
     rows: Ints
 
 
-def by_type(table: pa.Table, default: str | None = None) -> list[Part]:
+def by_type(table: pa.Table, default: str | None = None) -> list[TablePart]:
     """A table cut by its `type` column. Without one, or where it is null, events are of the default type.
 
     Where several types share a table, a column in which a type has nothing but nulls is not of that type.
@@ -158,14 +158,14 @@ def by_type(table: pa.Table, default: str | None = None) -> list[Part]:
     if None in names:
         raise TypeMismatch("an event has no type", remedy="send a `type` column, or name the type in the request")
     if len(set(names)) == 1:
-        return [Part(str(names[0]), table, every)]
+        return [TablePart(str(names[0]), table, every)]
     found = []
     filled = pc.fill_null(types, default) if default is not None else types
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(flags(pc.equal(filled, name)))
         mine = table.take(pa.array(rows))
         used = [n for n in mine.column_names if n in _ENVELOPE or mine.column(n).null_count < len(rows)]
-        found.append(Part(str(name), mine.select(used), rows))
+        found.append(TablePart(str(name), mine.select(used), rows))
     return found
 
 

@@ -51,7 +51,7 @@ Column: TypeAlias = Same | Numbers | Texts
 
 
 @dataclass(slots=True)
-class Facts:
+class ConditionFacts:
     """What conditions may look at besides the events, indexed once for all of them."""
 
     world: World
@@ -112,7 +112,7 @@ class Frame:
     """Events as one entry sees them: some attributes may be `fixed` to one value, or to null, on every row."""
 
     sent: Sent
-    facts: Facts
+    facts: ConditionFacts
     fixed: Mapping[str, Value] = field(default_factory=dict)
 
     def column(self, name: str) -> Column:

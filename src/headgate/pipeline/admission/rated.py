@@ -19,13 +19,13 @@ from headgate.decide import truth as reference
 from headgate.model.conditions import Compare, Condition, Constant, InSet, IsNull, Meta, atoms, operands
 from headgate.model.rights import Effect
 from headgate.model.values import Value
-from headgate.pipeline.admission.frame import Facts, Frame, Same, Sent
+from headgate.pipeline.admission.frame import ConditionFacts, Frame, Same, Sent
 from headgate.pipeline.log.codec import Flags, Ints
 
 _RATE: Final = Meta("rate")
 
 
-class Entry(Protocol):
+class RatedEntry(Protocol):
     """A publish entry, prepared."""
 
     @property
@@ -41,7 +41,7 @@ class Entry(Protocol):
         """What it makes of attributes."""
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=RatedEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def by_rate(
     narrow: Flags,
     before: int,
     decide: Callable[[Sent, Sequence[E], Flags], Decided[E]],
-    facts: Facts,
+    facts: ConditionFacts,
 ) -> Decided[E]:
     """Decide the rows that are asked about; those that are not `narrow` are refused all the same, and do not count."""
     points = _points(entries)
@@ -118,7 +118,9 @@ def _last(points: Sequence[int], rate: int) -> int | None:
     return next((point - 1 for point in points if point > rate), None)
 
 
-def _one_by_one(sent: Sent, entries: Sequence[E], asked: Flags, narrow: Flags, before: int, facts: Facts) -> Decided[E]:
+def _one_by_one(
+    sent: Sent, entries: Sequence[E], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
+) -> Decided[E]:
     rows: Ints = np.flatnonzero(asked)
     made = [Frame(sent, facts, entry.fixed).events(rows) for entry in entries]
     denied, open_ = np.zeros(len(asked), np.bool_), asked.copy()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headgate.model.values import Value, moment
 from headgate.pipeline.deliveries.members import pack
 from headgate.pipeline.index.index import Types
-from headgate.pipeline.index.layout import Place, Words
+from headgate.pipeline.index.layout import AttributeSlot, Words
 from headgate.pipeline.log.codec import EventBatch, LogBatch, from_blob, to_blob, values_of
 from headgate.pipeline.match.match import Matches
 
@@ -126,7 +126,7 @@ def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, ty
     return pa.table(arrays)
 
 
-def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, Place]]) -> Iterator[Delivered]:
+def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> Iterator[Delivered]:
     """The deliveries of a blob, in order of sequence number."""
     if blob.blob is None:
         return

@@ -19,7 +19,7 @@ from headgate.model.errors import Damaged
 from headgate.pipeline.deliveries.blobs import DeliveryBlob
 from headgate.pipeline.deliveries.members import contains
 from headgate.pipeline.log.log_file import Chunk, Size
-from headgate.pipeline.log.sqlite_files import Connection, changes, connect, failures, shrink, transaction
+from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
 
 FORMAT = 2
 _SCHEMA = """
@@ -70,7 +70,7 @@ class BatchStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BlobPage:
     """Blobs that hold a subscription, and where to look on; `resume` is None once there is no more."""
 
     blobs: tuple[DeliveryBlob, ...]
@@ -78,7 +78,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class BlobTail:
     """Blobs past some positions, and the positions they reach. `more` if there is more to fetch at once."""
 
     blobs: tuple[DeliveryBlob, ...]
@@ -89,7 +89,7 @@ class Tail:
 class DeliveryStore:
     """The deliveries of one domain."""
 
-    def __init__(self, path: Path, connection: Connection) -> None:
+    def __init__(self, path: Path, connection: LockedConnection) -> None:
         self.path = path
         self._db = connection
 
@@ -257,7 +257,7 @@ class DeliveryStore:
         limit: int,
         *,
         resume: tuple[int, int] | None = None,
-    ) -> Found:
+    ) -> BlobPage:
         """At most `limit` blobs with `last > after` and `first <= through` that hold a subscription, in order.
 
         A call looks at `MAX_SCAN` blobs at most, and reads only those it gives back. Call again with `resume` until
@@ -274,8 +274,8 @@ class DeliveryStore:
                 if last > after and self._holds(members, number, stream, first, last):
                     found.append(self._read(rowid))
                 if len(found) == limit or scanned == MAX_SCAN:
-                    return Found(tuple(found), (first, part))
-            return Found(tuple(found), None)
+                    return BlobPage(tuple(found), (first, part))
+            return BlobPage(tuple(found), None)
 
     def _before(self, stream: str, after: int) -> tuple[int, int]:
         """The place just before the append that holds, or follows, an event."""
@@ -294,7 +294,7 @@ class DeliveryStore:
         row = self._db.execute(f"SELECT {_COLUMNS} FROM deliveries WHERE rowid = ?", (rowid,)).fetchone()  # noqa: S608
         return self._checked(row)
 
-    def after(self, positions: Mapping[str, int], limit_bytes: int) -> Tail:
+    def after(self, positions: Mapping[str, int], limit_bytes: int) -> BlobTail:
         """New deliveries to live subscriptions past these positions, as far as the newest batch reached.
 
         Every stream gets its share of about `limit_bytes`, and one blob at least.
@@ -307,7 +307,7 @@ class DeliveryStore:
             held, come[stream] = self._past(stream, positions.get(stream, 0), end, limit_bytes // len(reached))
             more = more or come[stream] < end
             found += held
-        return Tail(tuple(found), come, more)
+        return BlobTail(tuple(found), come, more)
 
     def _past(self, stream: str, after: int, through: int, room: int) -> tuple[list[DeliveryBlob], int]:
         """The part 0 of a stream in `(after, through]` up to about `room` bytes, and how far that is."""

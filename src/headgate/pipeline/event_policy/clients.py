@@ -23,7 +23,7 @@ from headgate.model.limits import MAX_CHOICES
 from headgate.model.rolefiles import Argument, Constraint, Given, Holds, Negated, RoleRef, Variable
 from headgate.model.roles import Membership
 from headgate.model.state import State
-from headgate.pipeline.event_policy.compiled import Choices, Compiled, Holder, Part, Policy
+from headgate.pipeline.event_policy.compiled import Choices, Compiled, CredentialPart, Holder, Policy
 from headgate.pipeline.event_policy.terms import (
     FALSE,
     NEVER_KNOWN,
@@ -42,7 +42,7 @@ from headgate.pipeline.index.layout import mask_of
 class _Chosen:
     """The choices of every class for one part, as they come; and which conditions of its group they must meet."""
 
-    part: Part
+    part: CredentialPart
     asks: tuple[tuple[int, bool], ...]
     rights: list[dict[Any, int]]
     counts: list[int] = field(default_factory=list)
@@ -85,9 +85,9 @@ class _Group:
     chosen: list[_Chosen]
 
 
-def _groups(parts: Sequence[Part]) -> tuple[list[_Group], list[_Chosen]]:
+def _groups(parts: Sequence[CredentialPart]) -> tuple[list[_Group], list[_Chosen]]:
     """The parts by the credentials that they ask for, and all of them in order."""
-    together: dict[str, list[Part]] = {}
+    together: dict[str, list[CredentialPart]] = {}
     for part in parts:
         together.setdefault(repr(part.refs), []).append(part)
     made: dict[int, _Chosen] = {}

@@ -91,20 +91,20 @@ class Inverse:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class EveryTerm:
     """`and`."""
 
     args: tuple[Formula, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class SomeTerm:
     """`or`."""
 
     args: tuple[Formula, ...]
 
 
-Formula: TypeAlias = OfEvent | OfClient | OfBoth | Inverse | Every | Some
+Formula: TypeAlias = OfEvent | OfClient | OfBoth | Inverse | EveryTerm | SomeTerm
 
 
 # -- what a worker gets -------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """An entry: for which type, what must hold of the event, and beside which choices the mixed part is put."""
 
     type: int
@@ -146,7 +146,7 @@ class Column:
 class Policy:
     """An event policy as rows: entries in order, one bit each, and the classes of clients."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PolicyEntry, ...]
     columns: Mapping[str, Column]
     takes: npt.NDArray[np.bool_]
     """For each type and entry: is an event of the type taken in?"""
@@ -161,7 +161,7 @@ class Policy:
 
 
 @dataclass(slots=True)
-class Part:
+class CredentialPart:
     """Entries that ask for the same credentials in the same way share their choices."""
 
     refs: tuple[RoleRef, ...]
@@ -202,7 +202,7 @@ class Compiled:
 
     def __init__(self, state: State, words: int) -> None:
         self.columns: dict[str, Column] = {_NOW.name: Column(TIME, Kind.TIMESTAMP)}
-        self.parts: list[Part] = []
+        self.parts: list[CredentialPart] = []
         self._numbers: dict[str, int] = {}
         names = list(state.types.every)
         numbers = {name: at for at, name in enumerate(names)}
@@ -218,7 +218,7 @@ class Compiled:
             masks.append(mask_of([bits[name] for name in state.types.attributes(names[one.type])], words))
         self.attributes = np.array(masks, np.uint64).reshape(len(self.entries), words)
 
-    def _variants(self, state: State, entry: EventEntry, numbers: Mapping[str, int]) -> Iterator[Entry]:
+    def _variants(self, state: State, entry: EventEntry, numbers: Mapping[str, int]) -> Iterator[PolicyEntry]:
         """An entry, or entries one after another that say the same, of which more can be told by bits alone."""
         known, said = self._template(state, entry)
         refs, meaning = _credentials(entry.credentials, known, said)
@@ -227,14 +227,14 @@ class Compiled:
         for mine in _spread(parts):
             yield self._entry(refs, mine, entry.negative, numbers[entry.event.type])
 
-    def _entry(self, refs: tuple[RoleRef, ...], parts: list[Constraint], negative: bool, number: int) -> Entry:
+    def _entry(self, refs: tuple[RoleRef, ...], parts: list[Constraint], negative: bool, number: int) -> PolicyEntry:
         apart = {which: [one for one in parts if sides(one) == which] for which in map(frozenset, _SIDES)}
         clients = tuple(sorted(apart[frozenset({CLIENT})], key=repr))
         place = self._part(refs, clients, negative)
         part = self.parts[place]
         events = (*apart[frozenset()], *apart[frozenset({EVENT})])
         mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
-        return Entry(number, negative, tuple(self._formula(one, part) for one in events), place, mixed)
+        return PolicyEntry(number, negative, tuple(self._formula(one, part) for one in events), place, mixed)
 
     def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Expression], list[Constraint]]:
         """What the variables of a template are worked out of, and what it says besides."""
@@ -260,19 +260,19 @@ class Compiled:
         key = repr((refs, conditions, negative))
         if key not in self._numbers:
             self._numbers[key] = len(self.parts)
-            self.parts.append(Part(refs, conditions, negative))
+            self.parts.append(CredentialPart(refs, conditions, negative))
         return self._numbers[key]
 
-    def _formula(self, constraint: Constraint, part: Part) -> Formula:
+    def _formula(self, constraint: Constraint, part: CredentialPart) -> Formula:
         if sides(constraint) == {CLIENT}:
             return OfClient(part.truth(constraint))
         match constraint:
             case Negated(arg):
                 return Inverse(self._formula(arg, part))
             case Both(args):
-                return Every(tuple(self._formula(arg, part) for arg in args))
+                return EveryTerm(tuple(self._formula(arg, part) for arg in args))
             case Either(args):
-                return Some(tuple(self._formula(arg, part) for arg in args))
+                return SomeTerm(tuple(self._formula(arg, part) for arg in args))
             case leaf if len(sides(leaf)) < 2:
                 return OfEvent(leaf)  # type: ignore[arg-type]  # stars are settled
             case leaf:

@@ -34,9 +34,9 @@ from headgate.model.rolefiles import (
 )
 from headgate.model.state import State
 from headgate.model.values import EPOCH as BEGINNING
-from headgate.pipeline.admission.frame import Facts, Frame, Sent
+from headgate.pipeline.admission.frame import ConditionFacts, Frame, Sent
 from headgate.pipeline.admission.vector import prepared, truth
-from headgate.pipeline.event_policy.compiled import Column, Every, Formula, Inverse, OfEvent, Some
+from headgate.pipeline.event_policy.compiled import Column, EveryTerm, Formula, Inverse, OfEvent, SomeTerm
 from headgate.pipeline.event_policy.relations import NULL, Relation
 from headgate.pipeline.event_policy.terms import (
     BLANK,
@@ -62,10 +62,10 @@ MAX_REMEMBERED: Final = 200_000
 """Values of one expression that are remembered; past it, all of them are worked out anew."""
 _COLUMN: Final = Attribute("x")
 _ORDERED: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
-_NO_FACTS: Final = Facts(World(State()))
+_NO_FACTS: Final = ConditionFacts(World(State()))
 
 
-class Domain:
+class ValueDomain:
     """The values that an expression has had, numbered; number 0 is null."""
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ class Domain:
         return found
 
 
-class Table:
+class ValueTable:
     """Something worked out for each value of a domain, when it is first asked for."""
 
-    def __init__(self, domain: Domain, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
+    def __init__(self, domain: ValueDomain, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
         self._domain = domain
         self._make = make
         self._known: npt.NDArray[Any] = np.zeros(0, dtype)
@@ -110,10 +110,10 @@ class Rows:
     rows: Ints
     numbers: dict[str, Ints] = field(default_factory=dict)
     truths: dict[str, Truths] = field(default_factory=dict)
-    _looked_up: dict[int, tuple[Table, npt.NDArray[Any]]] = field(default_factory=dict)
+    _looked_up: dict[int, tuple[ValueTable, npt.NDArray[Any]]] = field(default_factory=dict)
     _distinct: dict[Column, tuple[pa.Array, Ints]] = field(default_factory=dict)
 
-    def look_up(self, table: Table, numbers: Ints) -> npt.NDArray[Any]:
+    def look_up(self, table: ValueTable, numbers: Ints) -> npt.NDArray[Any]:
         """What a table says of the values with these numbers, which are always the same for one table."""
         if id(table) not in self._looked_up:
             self._looked_up[id(table)] = table, table.all()[numbers]  # the table is kept, and so its id
@@ -150,7 +150,7 @@ class _Base:
 
     name: str
     column: Column
-    domain: Domain = field(default_factory=Domain)
+    domain: ValueDomain = field(default_factory=ValueDomain)
 
     def numbers(self, rows: Rows) -> Ints:
         if self.name not in rows.numbers:
@@ -166,7 +166,7 @@ class _Several:
 
     name: str
     children: tuple[Node, ...]
-    domain: Domain = field(default_factory=Domain)
+    domain: ValueDomain = field(default_factory=ValueDomain)
 
     def numbers(self, rows: Rows) -> Ints:
         if self.name not in rows.numbers:
@@ -189,9 +189,11 @@ class _Derived:
     """An expression of others, which are `arg 0`, `arg 1` and so on in it."""
 
     def __init__(self, name: str, expression: Expression, child: Node, evaluator: Evaluator) -> None:
-        self.name, self.child, self.domain = name, child, Domain()
+        self.name, self.child, self.domain = name, child, ValueDomain()
         number, value = self.domain.number, evaluator.value
-        self._table = Table(child.domain, lambda values: [number(value(expression, bound(child, v))) for v in values])
+        self._table = ValueTable(
+            child.domain, lambda values: [number(value(expression, bound(child, v))) for v in values]
+        )
 
     def numbers(self, rows: Rows) -> Ints:
         if self.name not in rows.numbers:
@@ -223,7 +225,7 @@ class EventSide:
         self._leaves: dict[str, Callable[[Rows], Truths]] = {}
         self._names: dict[int, tuple[Leaf, str]] = {}
         self._relations: dict[str, Relation] = {}
-        self._codes: dict[Any, tuple[Relation, Table]] = {}
+        self._codes: dict[Any, tuple[Relation, ValueTable]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -237,9 +239,9 @@ class EventSide:
                 return self._leaf(leaf, rows)
             case Inverse(arg):
                 return np.int8(TRUE) - self.truth(arg, rows)
-            case Every(args):
+            case EveryTerm(args):
                 return self._fold(np.minimum, TRUE, args, rows)
-            case Some(args):
+            case SomeTerm(args):
                 return self._fold(np.maximum, FALSE, args, rows)
             case _:
                 raise TypeError(f"not of the event alone: {formula}")
@@ -278,7 +280,7 @@ class EventSide:
             self._relations[key] = Relation(rows, given, parts)
         return self._relations[key]
 
-    def codes(self, known: Relation, part: int, node: Node, places: list[int], *, single: bool) -> Table:
+    def codes(self, known: Relation, part: int, node: Node, places: list[int], *, single: bool) -> ValueTable:
         """The number that the values of a node have as a part of a relation; `places` says which of its values."""
         key = id(known), part, node.name, tuple(places)
         if key not in self._codes:
@@ -289,7 +291,7 @@ class EventSide:
                 given = [(one,) if single else one for one in values]
                 return [NULL if one is None else known.code(part, [one[at] for at in places]) for one in given]
 
-            self._codes[key] = known, Table(node.domain, coded, np.int32)  # the relation is kept, and so its id
+            self._codes[key] = known, ValueTable(node.domain, coded, np.int32)  # the relation is kept, and so its id
         return self._codes[key][1]
 
     def _truths(self, leaf: Leaf, node: Node, values: list[Any]) -> list[int]:
@@ -326,7 +328,7 @@ class EventSide:
                 case Compares("=" | "!=" as op, Variable(), Variable()):
                     return self._equal(parts, op == "=")
         node = self.node(parts)
-        table = Table(node.domain, lambda values: self._truths(cut, node, values), np.int8)
+        table = ValueTable(node.domain, lambda values: self._truths(cut, node, values), np.int8)
 
         def look_up(rows: Rows) -> Truths:
             places = node.numbers(rows)
@@ -366,8 +368,8 @@ class EventSide:
         def numbered(values: list[Any]) -> list[int]:
             return [same.setdefault(same_key(one), len(same)) for one in values]
 
-        classes = [Table(node.domain, numbered) for node in nodes]
-        families = [Table(node.domain, lambda values: list(map(family, values)), np.int8) for node in nodes]
+        classes = [ValueTable(node.domain, numbered) for node in nodes]
+        families = [ValueTable(node.domain, lambda values: list(map(family, values)), np.int8) for node in nodes]
 
         def look_up(rows: Rows) -> Truths:
             a, b = (node.numbers(rows) for node in nodes)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headgate.model.rolefiles import Argument, Compares, Expression, Given, Holds, Leaf, Variable
 from headgate.pipeline.event_policy.compiled import OfBoth
-from headgate.pipeline.event_policy.events import EventSide, Node, Rows, Table, bound
+from headgate.pipeline.event_policy.events import EventSide, Node, Rows, ValueTable, bound
 from headgate.pipeline.event_policy.relations import NULL, Codes, Relation
 from headgate.pipeline.event_policy.terms import BLANK, FALSE, NO_FAMILY, SET, TRUE, Evaluator, code, family
 from headgate.pipeline.log.codec import Flags, Ints
@@ -81,9 +81,9 @@ class _Compared:
         self._ranks = np.array(ranks, np.int32)[column]
         self._families = np.array(kinds, np.int8)[column]
         domain = node.domain
-        self._low = Table(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
-        self._high = Table(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
-        self._kinds = Table(domain, lambda values: list(map(family, values)), np.int8)
+        self._low = ValueTable(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
+        self._high = ValueTable(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
+        self._kinds = ValueTable(domain, lambda values: list(map(family, values)), np.int8)
 
     def _span(self, value: Argument) -> tuple[int, int]:
         """The ranks that are the same as a value: from here, to before there."""
@@ -125,7 +125,7 @@ class _Compared:
 class _Related:
     """`Relation(left, right, ...)`: what the event says, and what the client does, looked up together."""
 
-    def __init__(self, known: Relation, node: Node, codes: Table, others: Codes) -> None:
+    def __init__(self, known: Relation, node: Node, codes: ValueTable, others: Codes) -> None:
         self._relation, self._node, self._codes, self._others = known, node, codes, others
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:

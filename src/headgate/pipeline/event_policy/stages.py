@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from headgate.pipeline.event_policy.compiled import (
     Choices,
-    Every,
+    EveryTerm,
     Formula,
     Inverse,
     OfBoth,
     OfClient,
     OfEvent,
     Policy,
-    Some,
+    SomeTerm,
 )
 from headgate.pipeline.event_policy.events import EventSide, Rows, Truths
 from headgate.pipeline.event_policy.mixed import Mixed, mixed_term
@@ -39,7 +39,7 @@ _ONE = np.uint64(1)
 
 
 @dataclass
-class Standing:
+class PairStanding:
     """What the entries so far make of some pairs: attributes seen and decided, events granted and stopped (D5)."""
 
     views: Words
@@ -48,17 +48,17 @@ class Standing:
     stopped: Flags
 
     @classmethod
-    def none(cls, pairs: int, words: int) -> Standing:
+    def none(cls, pairs: int, words: int) -> PairStanding:
         """Before any entry."""
         empty = np.zeros((pairs, words), np.uint64)
         return cls(empty, empty.copy(), np.zeros(pairs, np.bool_), np.zeros(pairs, np.bool_))
 
-    def at(self, places: Ints) -> Standing:
+    def at(self, places: Ints) -> PairStanding:
         """Of some pairs, each as often as it is named."""
         views, decided = np.take(self.views, places, axis=0), np.take(self.decided, places, axis=0)
-        return Standing(views, decided, self.granted[places], self.stopped[places])
+        return PairStanding(views, decided, self.granted[places], self.stopped[places])
 
-    def add(self, found: Found) -> None:
+    def add(self, found: PolicyOutcome) -> None:
         """Let what the event policy says decide: positive entries what is open, a negative one the rest."""
         self.views |= found.views & ~self.decided
         self.decided |= found.views
@@ -68,17 +68,17 @@ class Standing:
 
 
 @dataclass
-class Found:
+class PolicyOutcome:
     """What an event policy alone makes of some pairs: attributes given, whether any entry did, and a negative one."""
 
     views: Words
     granted: Flags
     negative: Flags
 
-    def alone(self) -> Standing:
+    def alone(self) -> PairStanding:
         """Where no entry comes before."""
         decided = np.where(self.negative[:, None], ALL, self.views)
-        return Standing(self.views, decided, self.granted, self.negative & ~self.granted)
+        return PairStanding(self.views, decided, self.granted, self.negative & ~self.granted)
 
 
 @dataclass
@@ -98,7 +98,7 @@ class _Seen:
     """For each class an event of it."""
 
 
-class Stages:
+class CompiledStages:
     """One event policy at one version, ready to be put to pairs."""
 
     def __init__(self, policy: Policy, facts: PolicyFacts, types: int) -> None:
@@ -187,7 +187,7 @@ class Stages:
         match formula:
             case Inverse(arg):
                 self._take_terms(seen, arg, looked, part)
-            case Every(args) | Some(args):
+            case EveryTerm(args) | SomeTerm(args):
                 for arg in args:
                     self._take_terms(seen, arg, looked, part)
             case OfEvent():
@@ -215,7 +215,7 @@ class Stages:
 
     # -- pairs ------------------------------------------------------------------------------------------------
 
-    def settle(self, batch: EventBatch, live: Flags, events: Ints, classes: Ints) -> Found:
+    def settle(self, batch: EventBatch, live: Flags, events: Ints, classes: Ints) -> PolicyOutcome:
         """Put the policy to pairs of event and class of clients. `live` are the events of its own epoch.
 
         Bits are compared once for each kind of event and kind of client, where that is less than for each pair.
@@ -236,7 +236,7 @@ class Stages:
             self._spare(hits, ends)
             waiting = (hits & self._mixed).any(axis=1)
         plain = self._found(hits)
-        found = Found(np.take(plain.views, cells, axis=0), plain.granted[cells], plain.negative[cells])
+        found = PolicyOutcome(np.take(plain.views, cells, axis=0), plain.granted[cells], plain.negative[cells])
         left = np.flatnonzero(waiting[cells]) if waiting.any() else cells[:0]
         if len(left):
             mine = np.take(hits, cells[left], axis=0)
@@ -245,7 +245,7 @@ class Stages:
             found.views[left], found.granted[left], found.negative[left] = more.views, more.granted, more.negative
         return found
 
-    def _found(self, hits: Words) -> Found:
+    def _found(self, hits: Words) -> PolicyOutcome:
         """What entries that match make of a pair: they end with the first that leaves nothing to decide."""
         views = np.zeros((len(hits), self.policy.attributes.shape[1]), np.uint64)
         granted = np.zeros(len(hits), np.bool_)
@@ -253,7 +253,7 @@ class Stages:
             here = (hits & bits).any(axis=1)
             views[here] |= attributes
             granted |= here
-        return Found(views, granted, (hits & self._negative).any(axis=1))
+        return PolicyOutcome(views, granted, (hits & self._negative).any(axis=1))
 
     def _spare(self, hits: Words, ends: Words) -> None:
         """Leave out mixed positive entries before one that gives everything, unless a negative one comes between."""
@@ -320,9 +320,9 @@ class Stages:
         match formula:
             case Inverse(arg):
                 return ~self._holds(seen, arg, events, places, choices, sure=not sure)
-            case Every(args):
+            case EveryTerm(args):
                 return self._all_hold(seen, args, events, places, choices, sure=sure)
-            case Some(args):
+            case SomeTerm(args):
                 inverse = tuple(Inverse(arg) for arg in args)
                 return ~self._all_hold(seen, inverse, events, places, choices, sure=not sure)
             case OfEvent():
@@ -374,9 +374,9 @@ class PolicyStages:
 
     def __init__(self, index: PolicyIndex) -> None:
         self._index = index
-        self._ready: dict[tuple[int, int], Stages] = {}
+        self._ready: dict[tuple[int, int], CompiledStages] = {}
 
-    def of(self, epoch: int) -> Stages | None:
+    def of(self, epoch: int) -> CompiledStages | None:
         """The event policy of an epoch, if it has one."""
         one = self._index.epochs[epoch]
         if one.policy_facts is None:
@@ -384,5 +384,5 @@ class PolicyStages:
         key = one.policy, id(one.policy_facts)
         if key not in self._ready:
             types = len(self._index.types.names)
-            self._ready[key] = Stages(self._index.policies[one.policy], one.policy_facts, types)
+            self._ready[key] = CompiledStages(self._index.policies[one.policy], one.policy_facts, types)
         return self._ready[key]

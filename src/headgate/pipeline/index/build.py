@@ -24,7 +24,7 @@ from headgate.pipeline.index.layout import layouts, words_for
 from headgate.pipeline.index.profiles import RightsBuilder
 from headgate.pipeline.index.requirements import NONE, Sets, text_of
 from headgate.pipeline.index.rows import lower
-from headgate.pipeline.index.shapes import Shape, Table, merged
+from headgate.pipeline.index.shapes import Shape, ShapeTable, merged
 
 
 class LedgerView(Protocol):
@@ -60,7 +60,7 @@ class IndexBuilder:
         self.demand_numbers: dict[str, int] = {}
         self.demands: list[Condition] = []
         self.requires: list[int] = []
-        self.filters = Table()
+        self.filters = ShapeTable()
         self.segments: list[list[Shape]] = []
         self.owner_of: list[int] = []
         self.opened: list[int] = []

@@ -20,11 +20,11 @@ from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.pipeline.event_policy.compiled import Policy
 from headgate.pipeline.event_policy.terms import PolicyFacts
-from headgate.pipeline.index.layout import Place, Slot, Words
+from headgate.pipeline.index.layout import AttributeSlot, Slot, Words
 from headgate.pipeline.index.requirements import Attributes
 from headgate.pipeline.index.shapes import Interned, Shape
 from headgate.pipeline.log.codec import Flags, Ints
-from headgate.pipeline.match.rest import Facts
+from headgate.pipeline.match.rest import RestFacts
 
 ALWAYS = -1
 """The condition number of an entry whose condition is `true`."""
@@ -39,7 +39,7 @@ class Types:
 
     names: list[str]
     numbers: dict[str, int]
-    layouts: list[Mapping[str, Place]]
+    layouts: list[Mapping[str, AttributeSlot]]
     lineage: npt.NDArray[np.int32]
     words: int
     slots: list[Slot]
@@ -88,9 +88,9 @@ class Epoch:
     clients: npt.NDArray[np.int32]
     """For each holder its class in the event policy, if there is one."""
 
-    def facts(self, functions: Mapping[str, PredicateFunction]) -> Facts:
+    def facts(self, functions: Mapping[str, PredicateFunction]) -> RestFacts:
         """What conditions may look at."""
-        return Facts(
+        return RestFacts(
             self.groups, self.relations, {n: functions[p.digest + p.target] for n, p in self.predicates.items()}
         )
 

@@ -55,7 +55,7 @@ RATE: Final = Slot("i", -2)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttributeSlot:
     """Where one attribute sits: its slot, its bit and its kind, and the version that brought it (0: with its type)."""
 
     slot: Slot
@@ -64,16 +64,16 @@ class Place:
     since: int = 0
 
 
-def places(catalog: Catalog, type_name: str) -> dict[str, Place]:
+def places(catalog: Catalog, type_name: str) -> dict[str, AttributeSlot]:
     """The places of a type's attributes."""
     bits, since = catalog.bits(type_name), catalog.since(type_name)
     return {
-        name: Place(Slot(STORE[kind], bits[name]), bits[name], kind, since.get(name, 0))
+        name: AttributeSlot(Slot(STORE[kind], bits[name]), bits[name], kind, since.get(name, 0))
         for name, kind in catalog.ever_attributes(type_name).items()
     }
 
 
-def layouts(catalog: Catalog) -> dict[str, dict[str, Place]]:
+def layouts(catalog: Catalog) -> dict[str, dict[str, AttributeSlot]]:
     """The places of every type in a catalog, retired ones included: their events are still in the log."""
     return {name: places(catalog, name) for name in catalog.every}
 

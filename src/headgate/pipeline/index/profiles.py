@@ -26,7 +26,7 @@ from headgate.pipeline.event_policy.compiled import Holder
 from headgate.pipeline.index.index import ALWAYS, Rights
 from headgate.pipeline.index.layout import mask_of, places
 from headgate.pipeline.index.rows import rows_of
-from headgate.pipeline.index.shapes import Shape, Table, merged
+from headgate.pipeline.index.shapes import Shape, ShapeTable, merged
 
 Lowered: TypeAlias = tuple[bool, bool, list[int], int]
 """An entry on a type: does it grant, does it cover the event itself, its attributes, and its condition."""
@@ -56,7 +56,7 @@ class RightsBuilder:
 
     def __init__(self, words: int) -> None:
         self.words = words
-        self.table = Table()
+        self.table = ShapeTable()
         self.condition_numbers: dict[Any, int] = {}
         self.condition_rows: list[int] = []
         self.profile_numbers: dict[Any, int] = {}

@@ -18,13 +18,13 @@ from headgate.decide.normal import EVERYTHING, Bounds, Clause, Literal, Span, Te
 from headgate.model.conditions import Attribute, ClockPart, Condition, Meta, operands
 from headgate.model.errors import BadExpression
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, micros
-from headgate.pipeline.index.layout import PUBLISHER, RATE, TIME, Place, Slot, mask_of
+from headgate.pipeline.index.layout import PUBLISHER, RATE, TIME, AttributeSlot, Slot, mask_of
 
 MAX_EXPANSION = 16
 """A clause with `in {...}` becomes at most this many rows; larger sets are looked up in the rest."""
 
 Held: TypeAlias = int | float | str | bytes
-Where: TypeAlias = tuple[tuple[str, Place], ...]
+Where: TypeAlias = tuple[tuple[str, AttributeSlot], ...]
 
 _FLOAT_MAX = math.inf
 _STAMPED: Mapping[Meta, tuple[Slot, Kind]] = {
@@ -78,7 +78,7 @@ class ClauseRow:
     rest: tuple[Rest, ...]
 
 
-def rows_of(condition: Condition, want: bool, layout: Mapping[str, Place], words: int) -> list[ClauseRow]:
+def rows_of(condition: Condition, want: bool, layout: Mapping[str, AttributeSlot], words: int) -> list[ClauseRow]:
     """The rows that hold where a condition's truth is `want`, over a type with this layout."""
     try:
         found = clauses(condition, {name: place.kind for name, place in layout.items()}, want=want)
@@ -88,7 +88,7 @@ def rows_of(condition: Condition, want: bool, layout: Mapping[str, Place], words
     return [row for clause in found for row in lower(clause, layout, words)]
 
 
-def lower(clause: Clause, layout: Mapping[str, Place], words: int) -> list[ClauseRow]:
+def lower(clause: Clause, layout: Mapping[str, AttributeSlot], words: int) -> list[ClauseRow]:
     """The rows of a clause over a type with this layout."""
     need: list[int] = []
     null: list[int] = []
@@ -135,7 +135,7 @@ def _rows(
     need: list[int],
     null: list[int],
     rest: list[Rest],
-    layout: Mapping[str, Place],
+    layout: Mapping[str, AttributeSlot],
     words: int,
 ) -> list[ClauseRow]:
     """One row for each combination of the small sets; large sets stay in the rest."""
@@ -166,7 +166,7 @@ def _rated(bounds: Bounds) -> Bounds:
     return Bounds(span=bounds.span.meet(Span(low=1)), without=bounds.without)
 
 
-def _large_set(slot: Slot, held: list[Held], layout: Mapping[str, Place]) -> TermBounds:
+def _large_set(slot: Slot, held: list[Held], layout: Mapping[str, AttributeSlot]) -> TermBounds:
     for meta, stamped in _STAMPED.items():
         if slot == stamped[0]:
             return TermBounds(meta, Bounds(only=frozenset(held)), ())
@@ -174,12 +174,12 @@ def _large_set(slot: Slot, held: list[Held], layout: Mapping[str, Place]) -> Ter
     return TermBounds(Attribute(name), Bounds(only=frozenset(held)), ((name, place),))
 
 
-def _places(term: Term, layout: Mapping[str, Place]) -> Where:
+def _places(term: Term, layout: Mapping[str, AttributeSlot]) -> Where:
     of = term.of if isinstance(term, ClockPart) else term
     return ((of.name, layout[of.name]),) if isinstance(of, Attribute) else ()
 
 
-def _slot(term: Attribute | Meta, layout: Mapping[str, Place]) -> tuple[Slot, Kind]:
+def _slot(term: Attribute | Meta, layout: Mapping[str, AttributeSlot]) -> tuple[Slot, Kind]:
     if isinstance(term, Attribute):
         return layout[term.name].slot, layout[term.name].kind
     return _STAMPED[term]

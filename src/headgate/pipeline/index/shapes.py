@@ -41,7 +41,7 @@ def mix(seed: Hashes, values: Ints) -> Hashes:
 
 
 @dataclass
-class Access:
+class HashAccess:
     """Rows found by hash: `rows[starts[b]:starts[b + 1]]` for bucket `b`, the hash's leading bits.
 
     A row that is under several nodes may be twice in a bucket; `nodes` says which of them each place stands for.
@@ -53,7 +53,7 @@ class Access:
     nodes: Ints | None = None
 
     @classmethod
-    def build(cls, hashes: Hashes, rows: npt.NDArray[np.int32], nodes: Ints | None = None) -> Access:
+    def build(cls, hashes: Hashes, rows: npt.NDArray[np.int32], nodes: Ints | None = None) -> HashAccess:
         """Index rows by their hashes."""
         bits = max(1, len(hashes).bit_length())
         buckets = (hashes >> np.uint64(64 - bits)).astype(np.int64)
@@ -100,7 +100,7 @@ class Shape:
     need: Words
     null: Words
     rest: npt.NDArray[np.int32]
-    access: Access | None = None
+    access: HashAccess | None = None
     dyadic: Dyadic | None = None
     types: frozenset[int] = field(default_factory=frozenset)
 
@@ -114,11 +114,11 @@ class Shape:
         seed = self._seed(self.type)
         if self.ranges and not self.equal:
             self.dyadic, nodes, rows = _dyadic(self.ranges[0], self.low[0], self.high[0])
-            self.access = Access.build(mix(seed[rows], nodes), rows, nodes)
+            self.access = HashAccess.build(mix(seed[rows], nodes), rows, nodes)
             return self
         for column in self.values:
             seed = mix(seed, column)
-        self.access = Access.build(seed, rows)
+        self.access = HashAccess.build(seed, rows)
         return self
 
     @staticmethod
@@ -234,7 +234,7 @@ def merged(shapes: Sequence[Shape]) -> list[Shape]:
     ]
 
 
-class Table:
+class ShapeTable:
     """Rows of any shape: collects them, and gives the shapes built so far."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headgate.model.events import Event
 from headgate.model.values import Value, moment
-from headgate.pipeline.index.layout import ARROW, PUBLISHER, RATE, TIME, Place, Slot, Words, restored, stored
+from headgate.pipeline.index.layout import ARROW, PUBLISHER, RATE, TIME, AttributeSlot, Slot, Words, restored, stored
 from headgate.pipeline.index.requirements import NONE, required, requirement_of
 
 Ints = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ def from_blob(blob: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Place]]) -> bytes:
+def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> bytes:
     """The events of one append."""
     columns: dict[Slot, list[Any]] = {}
     rows: dict[str, list[int]] = {}
@@ -92,7 +92,7 @@ def packed(table: pa.Table) -> pa.Table:
     return table
 
 
-def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, Place]]) -> list[Event]:
+def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> list[Event]:
     """The events of one append, as they were."""
     found = []
     for at, row in enumerate(from_blob(batch.blob).to_pylist()):
@@ -115,7 +115,7 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, Place]]) -> list[
     return found
 
 
-def values_of(row: Mapping[str, Any], layout: Mapping[str, Place], version: int) -> dict[str, Value]:
+def values_of(row: Mapping[str, Any], layout: Mapping[str, AttributeSlot], version: int) -> dict[str, Value]:
     """The attributes of one event from its slots: those that its type had at its version."""
     return {
         name: restored(row.get(place.slot.column), place.kind)
@@ -193,7 +193,7 @@ class EventBatch:
 def event_batch(
     batches: Sequence[LogBatch],
     types: Mapping[str, int],
-    layouts: Mapping[str, Mapping[str, Place]],
+    layouts: Mapping[str, Mapping[str, AttributeSlot]],
     words: int,
 ) -> EventBatch:
     """Appends put together as columns. `types` numbers the event types."""
@@ -213,9 +213,11 @@ def event_batch(
     return EventBatch(table, numbers[local], version, time, nulls)
 
 
-def _mark_nulls(nulls: Words, table: pa.Table, local: npt.NDArray[Any], layouts: list[Mapping[str, Place]]) -> None:
+def _mark_nulls(
+    nulls: Words, table: pa.Table, local: npt.NDArray[Any], layouts: list[Mapping[str, AttributeSlot]]
+) -> None:
     """Set the bit of every attribute that is null. Types with the same places are done together."""
-    shapes: dict[tuple[Place, ...], list[int]] = {}
+    shapes: dict[tuple[AttributeSlot, ...], list[int]] = {}
     for number, layout in enumerate(layouts):
         shapes.setdefault(tuple(layout.values()), []).append(number)
     missing: dict[Slot, Flags] = {}

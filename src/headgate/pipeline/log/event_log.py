@@ -27,7 +27,7 @@ from headgate.pipeline.log.counts import Counts
 from headgate.pipeline.log.holders import never
 from headgate.pipeline.log.log_file import BYTES, Lease, LogFile, Size, StreamTail
 from headgate.pipeline.log.recent import Keys
-from headgate.pipeline.log.sqlite_files import Connection, failures, shrink, transaction
+from headgate.pipeline.log.sqlite_files import LockedConnection, failures, shrink, transaction
 
 __all__ = ["Append", "EventLog", "Lease", "Repeat", "Repeats", "Size", "StreamTail"]
 
@@ -44,7 +44,7 @@ TRIM_APPENDS = 200
 class EventLog(LogFile):
     """The log file of one domain."""
 
-    def __init__(self, path: Path, connection: Connection) -> None:
+    def __init__(self, path: Path, connection: LockedConnection) -> None:
         super().__init__(path, connection)
         self._window = Window(path, salt=secrets.randbits(63))
         self._counts = Counts(self._checked)

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from headgate.model.errors import Damaged, NotFound
 from headgate.pipeline.log.codec import LogBatch
-from headgate.pipeline.log.sqlite_files import Connection, changes, connect, failures
+from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures
 
 FORMAT = 2
 _SCHEMA = """
@@ -71,7 +71,7 @@ class Chunk:
 class LogFile:
     """The log file of one domain, to read."""
 
-    def __init__(self, path: Path, connection: Connection) -> None:
+    def __init__(self, path: Path, connection: LockedConnection) -> None:
         self.path = path
         self._db = connection
 

@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StreamFacts:
     """What a file holds of a stream: how far it was trimmed and decided, its bytes, and its oldest chunks in order."""
 
     trimmed: int
@@ -100,7 +100,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBack:
     """A limit that is passed because somebody still needs an event. The pipeline holds what it has not decided."""
 
     where: Where
@@ -110,12 +110,12 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """What to delete, who loses by it, and who keeps a limit from being met."""
 
     trims: tuple[Trim, ...] = ()
     losses: tuple[Loss, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldBack, ...] = ()
 
 
 PIPELINE = "pipeline"
@@ -124,17 +124,17 @@ PIPELINE = "pipeline"
 
 def plan(
     now: int,
-    log: Mapping[str, Facts],
-    deliveries: Mapping[str, Facts],
+    log: Mapping[str, StreamFacts],
+    deliveries: Mapping[str, StreamFacts],
     floors: Mapping[str, Sequence[Floor]],
     limits: Limits,
-) -> Plan:
+) -> RetentionPlan:
     """What may go at a time, given what there is and who needs it."""
     made = [
         _plan(Where.LOG, now, log, floors, limits.log, limits.hold),
         _plan(Where.DELIVERIES, now, deliveries, floors, limits.deliveries, limits.hold),
     ]
-    return Plan(
+    return RetentionPlan(
         tuple(trim for one in made for trim in one.trims),
         tuple(loss for one in made for loss in one.losses),
         tuple(held for one in made for held in one.held),
@@ -142,8 +142,13 @@ def plan(
 
 
 def _plan(
-    where: Where, now: int, facts: Mapping[str, Facts], floors: Mapping[str, Sequence[Floor]], limit: Limit, hold: int
-) -> Plan:
+    where: Where,
+    now: int,
+    facts: Mapping[str, StreamFacts],
+    floors: Mapping[str, Sequence[Floor]],
+    limit: Limit,
+    hold: int,
+) -> RetentionPlan:
     mine = {stream: [floor for floor in floors.get(stream, ()) if where in floor.needs] for stream in facts}
     stops = {stream: _stop(found, mine[stream], now, hold) for stream, found in facts.items()}
     wanted = _wanted(now, facts, {stream: stop.seq for stream, stop in stops.items()}, limit)
@@ -154,18 +159,18 @@ def _plan(
             trims.append(Trim(where, stream, gone[-1].last, sum(chunk.bytes for chunk in gone)))
             losses += _losses(where, stream, gone[-1].last, facts[stream].trimmed, mine[stream])
         if blocked:
-            held.append(Held(where, stream, stops[stream].holder, stops[stream].seq))
-    return Plan(tuple(trims), tuple(losses), tuple(held))
+            held.append(HeldBack(where, stream, stops[stream].holder, stops[stream].seq))
+    return RetentionPlan(tuple(trims), tuple(losses), tuple(held))
 
 
-def _stop(facts: Facts, floors: Iterable[Floor], now: int, hold: int) -> Floor:
+def _stop(facts: StreamFacts, floors: Iterable[Floor], now: int, hold: int) -> Floor:
     """The first event that must stay, and for whom."""
     firm = [f for f in floors if f.absent is None or now - f.absent <= hold]
     return min([Floor(facts.decided + 1, PIPELINE), *firm], key=lambda floor: floor.seq)
 
 
 def _wanted(
-    now: int, facts: Mapping[str, Facts], stops: Mapping[str, int], limit: Limit
+    now: int, facts: Mapping[str, StreamFacts], stops: Mapping[str, int], limit: Limit
 ) -> dict[str, tuple[int, bool]]:
     """How many chunks of each stream go, and whether a limit still asks for the next, which must stay."""
     cuts = dict.fromkeys(facts, 0)
@@ -203,18 +208,18 @@ def _losses(where: Where, stream: str, through: int, trimmed: int, floors: Itera
     return found
 
 
-def look(log: EventLog, store: DeliveryStore) -> tuple[dict[str, Facts], dict[str, Facts]]:
+def look(log: EventLog, store: DeliveryStore) -> tuple[dict[str, StreamFacts], dict[str, StreamFacts]]:
     """What there is, for `plan`: of the log, and of the deliveries."""
     decided = store.reached().streams
     trimmed = store.trimmed()
     events = {
-        stream: Facts(
+        stream: StreamFacts(
             tail.trimmed, decided.get(stream, 0), log.size(stream).bytes, tuple(log.chunks(stream, MAX_CHUNKS))
         )
         for stream, tail in log.tails().items()
     }
     deliveries = {
-        stream: Facts(
+        stream: StreamFacts(
             through, decided.get(stream, 0), store.size(stream).bytes, tuple(store.chunks(stream, MAX_CHUNKS))
         )
         for stream, through in trimmed.items()
@@ -222,7 +227,7 @@ def look(log: EventLog, store: DeliveryStore) -> tuple[dict[str, Facts], dict[st
     return events, deliveries
 
 
-def apply(plan: Plan, log: EventLog, store: DeliveryStore) -> None:
+def apply(plan: RetentionPlan, log: EventLog, store: DeliveryStore) -> None:
     """Do what a plan says. What it says of losses is the caller's to pass on, before this."""
     for trim in plan.trims:
         if trim.where is Where.LOG:

@@ -24,7 +24,7 @@ SHRINK_PAGES = 2_000
 """How many empty pages are given back to the disk at a time."""
 
 
-class Connection(sqlite3.Connection):
+class LockedConnection(sqlite3.Connection):
     """A connection with a lock for its write transactions."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -32,13 +32,13 @@ class Connection(sqlite3.Connection):
         self.lock = threading.RLock()
 
 
-def connect(path: Path, schema: str, format: int, *, create: bool = False, read_only: bool = False) -> Connection:
+def connect(path: Path, schema: str, format: int, *, create: bool = False, read_only: bool = False) -> LockedConnection:
     """Open a file, making its tables if `create`."""
     if not create and not path.exists():
         raise NotFound(f"there is no file `{path}`")
     with failures(path):
         connection = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=Connection
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=LockedConnection
         )
         try:
             _prepare(connection, path, schema, format, create=create, read_only=read_only)
@@ -48,7 +48,9 @@ def connect(path: Path, schema: str, format: int, *, create: bool = False, read_
     return connection
 
 
-def _prepare(connection: Connection, path: Path, schema: str, format: int, *, create: bool, read_only: bool) -> None:
+def _prepare(
+    connection: LockedConnection, path: Path, schema: str, format: int, *, create: bool, read_only: bool
+) -> None:
     if read_only:
         connection.execute("PRAGMA query_only=ON")
     else:
@@ -82,7 +84,7 @@ def changes(connection: sqlite3.Connection, path: Path) -> int:
         return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
-def shrink(connection: Connection, path: Path) -> None:
+def shrink(connection: LockedConnection, path: Path) -> None:
     """Give some room back to the disk if more than half of the file is empty. The rest is for what comes next."""
     with failures(path), connection.lock:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -116,7 +118,7 @@ def failures(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def transaction(connection: Connection, path: Path) -> Iterator[Connection]:
+def transaction(connection: LockedConnection, path: Path) -> Iterator[LockedConnection]:
     """One write transaction: all of it, or nothing."""
     with failures(path), connection.lock:
         connection.execute("BEGIN IMMEDIATE")

@@ -18,21 +18,21 @@ import numpy.typing as npt
 
 from headgate.decide.truth import PredicateFunction
 from headgate.model.conditions import Predicate
-from headgate.pipeline.event_policy.stages import PolicyStages, Stages, Standing
+from headgate.pipeline.event_policy.stages import CompiledStages, PairStanding, PolicyStages
 from headgate.pipeline.index.index import ALWAYS, PolicyIndex
 from headgate.pipeline.index.layout import Words
 from headgate.pipeline.index.rows import RestLiteral, Whole
 from headgate.pipeline.index.shapes import Shape, expand
 from headgate.pipeline.log.codec import EventBatch, Flags, Ints
 from headgate.pipeline.match.agreed import Agreed
-from headgate.pipeline.match.rest import Asked, Facts, holds
+from headgate.pipeline.match.rest import RestFacts, RowsAsked, holds
 
 PAIRS_AT_ONCE = 1 << 20
 """How many pairs of event and candidate row are held at a time."""
 
 
 @dataclass
-class Window:
+class DecisionWindow:
     """Which subscriptions a batch is decided for.
 
     Live events go to the subscriptions in force, and to those that ask for history up to `through`; a `backfill` only
@@ -65,7 +65,7 @@ class Matcher:
         self._epochs: tuple[EventBatch, Ints] | None = None
         self._filter_predicates = np.array([_has_predicate(rest) for rest in index.rests], np.bool_)
 
-    def match(self, batch: EventBatch, window: Window) -> Matches:
+    def match(self, batch: EventBatch, window: DecisionWindow) -> Matches:
         """Every delivery of the batch."""
         found = [self._decide(batch, window, *pairs) for pairs in self._candidates(batch)]
         if not found:
@@ -121,7 +121,7 @@ class Matcher:
     def _decide(
         self,
         batch: EventBatch,
-        window: Window,
+        window: DecisionWindow,
         shape: Shape,
         events: Ints,
         rows: npt.NDArray[np.int32],
@@ -144,7 +144,7 @@ class Matcher:
         return Matches(events[keep], owners[keep], visible[keep], parts[keep])
 
     def _in_force(
-        self, batch: EventBatch, window: Window, events: Ints, owners: npt.NDArray[np.int32]
+        self, batch: EventBatch, window: DecisionWindow, events: Ints, owners: npt.NDArray[np.int32]
     ) -> tuple[Flags, Flags, Ints]:
         """Which subscriptions are in force for their event, and which count as so because they ask for history."""
         subscriptions, version = self.index.subscriptions, batch.version[events]
@@ -195,17 +195,17 @@ class Matcher:
             views[at], exists[at] = found.views, found.granted & ~found.stopped
         return views, exists
 
-    def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: Facts) -> Standing:
+    def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: RestFacts) -> PairStanding:
         """Views by (event, profile), each worked out once."""
         distinct, width, inverse = self._by_profile(batch, events, profiles)
         at, has = self._entries_of(batch, distinct // width, distinct % width)
-        rights, so_far = self.index.rights, Standing.none(len(distinct), self.index.types.words)
+        rights, so_far = self.index.rights, PairStanding.none(len(distinct), self.index.types.words)
         self._walk(batch, distinct // width, has, rights.starts[at], rights.starts[at + 1], facts, so_far)
         return so_far.at(inverse)
 
     def _policy_views(
-        self, batch: EventBatch, events: Ints, profiles: Ints, clients: Ints, epoch: int, policy: Stages
-    ) -> Standing:
+        self, batch: EventBatch, events: Ints, profiles: Ints, clients: Ints, epoch: int, policy: CompiledStages
+    ) -> PairStanding:
         """Rules by (event, profile); then event policy by (event, client); then what chains add to a pair."""
         found = policy.settle(batch, self._live(batch, epoch), events, clients)
         facts, rights = self.facts[epoch], self.index.rights
@@ -213,7 +213,7 @@ class Matcher:
             return found.alone()
         distinct, width, inverse = self._by_profile(batch, events, profiles)
         at, has = self._entries_of(batch, distinct // width, distinct % width)
-        so_far = Standing.none(len(distinct), self.index.types.words)
+        so_far = PairStanding.none(len(distinct), self.index.types.words)
         self._walk(batch, distinct // width, has, rights.starts[at], rights.chains[at], facts, so_far)
         so_far = so_far.at(inverse)
         so_far.add(found)
@@ -256,8 +256,8 @@ class Matcher:
         alive: Ints,
         entry: Ints,
         end: Ints,
-        facts: Facts,
-        so_far: Standing,
+        facts: RestFacts,
+        so_far: PairStanding,
     ) -> None:
         """The entries of some pairs in order: the first that matches and covers an attribute decides it (D5)."""
         rights = self.index.rights
@@ -277,7 +277,7 @@ class Matcher:
             going = (entry < end) & ~stopped[alive]
             alive, entry, end = alive[going], entry[going], end[going]
 
-    def _entry_matches(self, batch: EventBatch, events: Ints, entries: Ints, facts: Facts) -> Flags:
+    def _entry_matches(self, batch: EventBatch, events: Ints, entries: Ints, facts: RestFacts) -> Flags:
         """A grant matches where its condition is true; a forbid unless its condition is false."""
         rights = self.index.rights
         conditions = rights.conditions[entries]
@@ -288,7 +288,7 @@ class Matcher:
             matches[asked] = holding == rights.grants[entries[asked]]
         return matches
 
-    def _conditions(self, batch: EventBatch, events: Ints, conditions: Ints, facts: Facts) -> Flags:
+    def _conditions(self, batch: EventBatch, events: Ints, conditions: Ints, facts: RestFacts) -> Flags:
         """Does any row of the condition hold on the full event?"""
         rights = self.index.rights
         begin = rights.condition_starts[conditions]
@@ -349,7 +349,7 @@ class Matcher:
         rests: list[tuple[Any, ...]],
         numbers: npt.NDArray[np.int32],
         events: Ints,
-        facts: Facts,
+        facts: RestFacts,
         visible: Words | None,
     ) -> Flags:
         """Each distinct rest once, over all the rows that ask for it; cheap parts before predicates."""
@@ -359,7 +359,7 @@ class Matcher:
             for part in sorted(rests[number], key=lambda p: _has_predicate((p,))):
                 shown = None if visible is None else visible[at]
                 types = self.index.types
-                asked = Asked(batch, events[at], facts, types.layouts, types.names, shown)
+                asked = RowsAsked(batch, events[at], facts, types.layouts, types.names, shown)
                 ok = holds(part, asked)
                 keep[at[~ok]] = False
                 at = at[ok]

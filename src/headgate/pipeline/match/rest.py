@@ -37,13 +37,13 @@ from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, moment
 from headgate.pipeline.admission.compare import compare_columns, compare_number, compare_texts, flags, number
-from headgate.pipeline.index.layout import PUBLISHER, RATE, TIME, Place, Slot, Words, restored
+from headgate.pipeline.index.layout import PUBLISHER, RATE, TIME, AttributeSlot, Slot, Words, restored
 from headgate.pipeline.index.rows import Rest, RestLiteral, TermBounds, Where, Whole
 from headgate.pipeline.log.codec import EventBatch, Flags, Ints
 
 
 @dataclass
-class Facts:
+class RestFacts:
     """What the rest may look at besides the events: groups and relations of one version, and the predicates."""
 
     groups: Mapping[str, frozenset[str]]
@@ -52,18 +52,18 @@ class Facts:
 
 
 @dataclass
-class Asked:
+class RowsAsked:
     """Rows of a batch to evaluate, with what is visible of each when a filter asks (None: the full event)."""
 
     batch: EventBatch
     rows: Ints
-    facts: Facts
-    layouts: list[Mapping[str, Place]]
+    facts: RestFacts
+    layouts: list[Mapping[str, AttributeSlot]]
     type_names: list[str]
     visible: Words | None = None
 
 
-def holds(rest: Rest, asked: Asked) -> Flags:
+def holds(rest: Rest, asked: RowsAsked) -> Flags:
     """Which of the rows meet this part of a clause?"""
     match rest:
         case TermBounds(term, bounds, where):
@@ -76,7 +76,7 @@ def holds(rest: Rest, asked: Asked) -> Flags:
             assert_never(rest)
 
 
-def _bounds(term: Operand, bounds: Bounds, where: Mapping[str, Place], asked: Asked) -> Flags:
+def _bounds(term: Operand, bounds: Bounds, where: Mapping[str, AttributeSlot], asked: RowsAsked) -> Flags:
     column = _column(term, where, asked)
     if isinstance(column, pa.Array):
         return _text_bounds(column, bounds)
@@ -108,7 +108,7 @@ def _text_bounds(column: pa.Array, bounds: Bounds) -> Flags:
     return ok
 
 
-def _literal(atom: Any, want: bool, where: Where, asked: Asked) -> Flags:
+def _literal(atom: Any, want: bool, where: Where, asked: RowsAsked) -> Flags:
     places = dict(where)
     match atom:
         case Predicate(name, args):
@@ -129,7 +129,7 @@ def _literal(atom: Any, want: bool, where: Where, asked: Asked) -> Flags:
     return found if want else ~found
 
 
-def _text_match(op: str, left: Operand, right: Operand, places: Mapping[str, Place], asked: Asked) -> Flags:
+def _text_match(op: str, left: Operand, right: Operand, places: Mapping[str, AttributeSlot], asked: RowsAsked) -> Flags:
     if isinstance(right, Constant) and op != "has token":
         column = _column(left, places, asked)
         if op == "starts with":
@@ -143,7 +143,9 @@ def _text_match(op: str, left: Operand, right: Operand, places: Mapping[str, Pla
     return _distinct((left, right), places, asked, tests[op])
 
 
-def _distinct(args: tuple[Operand, ...], places: Mapping[str, Place], asked: Asked, test: Callable[..., bool]) -> Flags:
+def _distinct(
+    args: tuple[Operand, ...], places: Mapping[str, AttributeSlot], asked: RowsAsked, test: Callable[..., bool]
+) -> Flags:
     """A test once for each distinct combination of values."""
     memo: dict[tuple[Any, ...], bool] = {}
     columns = [_values(arg, places, asked) for arg in args]
@@ -156,7 +158,9 @@ def _distinct(args: tuple[Operand, ...], places: Mapping[str, Place], asked: Ask
     return found
 
 
-def _predicate(name: str, args: tuple[Operand, ...], want: bool, places: Mapping[str, Place], asked: Asked) -> Flags:
+def _predicate(
+    name: str, args: tuple[Operand, ...], want: bool, places: Mapping[str, AttributeSlot], asked: RowsAsked
+) -> Flags:
     function = asked.facts.predicates.get(name)
     return np.fromiter(
         (call(function, event, tuple(_value(arg, places, event) for arg in args)) is want for event in _events(asked)),
@@ -165,7 +169,7 @@ def _predicate(name: str, args: tuple[Operand, ...], want: bool, places: Mapping
     )
 
 
-def _whole(rest: Whole, asked: Asked) -> Flags:
+def _whole(rest: Whole, asked: RowsAsked) -> Flags:
     """A condition that is too large for rows, event by event."""
     facts = asked.facts
     state = State(groups=facts.groups, relations=facts.relations)
@@ -175,7 +179,7 @@ def _whole(rest: Whole, asked: Asked) -> Flags:
     return np.fromiter(found, np.bool_, len(asked.rows))
 
 
-def _events(asked: Asked) -> Iterator[Event]:
+def _events(asked: RowsAsked) -> Iterator[Event]:
     """The rows as events, with what is visible of each."""
     taken = asked.batch.table.take(pa.array(asked.rows)).to_pylist()
     for at, (row, held) in enumerate(zip(asked.rows.tolist(), taken, strict=True)):
@@ -190,7 +194,7 @@ def _events(asked: Asked) -> Iterator[Event]:
         yield Event("", held["publisher"], asked.type_names[number], values, time, rate=held.get("rate"))
 
 
-def _value(operand: Operand, places: Mapping[str, Place], event: Event) -> Value:
+def _value(operand: Operand, places: Mapping[str, AttributeSlot], event: Event) -> Value:
     match operand:
         case Attribute(name):
             return event.values.get(name) if name in places else None  # not of the named type: null (D3)
@@ -211,7 +215,7 @@ def _value(operand: Operand, places: Mapping[str, Place], event: Event) -> Value
             raise TypeError("subject attributes are bound before lowering")
 
 
-def _column(operand: Operand, places: Mapping[str, Place], asked: Asked) -> Any:
+def _column(operand: Operand, places: Mapping[str, AttributeSlot], asked: RowsAsked) -> Any:
     """An operand over the rows: numpy for numbers, Arrow for text."""
     match operand:
         case Attribute(name):
@@ -234,7 +238,7 @@ def _column(operand: Operand, places: Mapping[str, Place], asked: Asked) -> Any:
             raise TypeError("subject attributes are bound before lowering")
 
 
-def _slot_column(slot: Slot, asked: Asked) -> Any:
+def _slot_column(slot: Slot, asked: RowsAsked) -> Any:
     if slot.store in "sy":
         return asked.batch.texts(slot).take(pa.array(asked.rows))
     return asked.batch.numbers(slot)[asked.rows]
@@ -246,7 +250,7 @@ def _constant(value: Value, size: int) -> Any:
     return np.full(size, number(value))
 
 
-def _values(operand: Operand, places: Mapping[str, Place], asked: Asked) -> list[Any]:
+def _values(operand: Operand, places: Mapping[str, AttributeSlot], asked: RowsAsked) -> list[Any]:
     """An operand over the rows as Python values."""
     column = _column(operand, places, asked)
     if isinstance(operand, Constant):
@@ -255,7 +259,7 @@ def _values(operand: Operand, places: Mapping[str, Place], asked: Asked) -> list
     return [restored(held, kind) for held in (column.to_pylist() if isinstance(column, pa.Array) else column.tolist())]
 
 
-def _kind(operand: Operand, places: Mapping[str, Place]) -> Kind:
+def _kind(operand: Operand, places: Mapping[str, AttributeSlot]) -> Kind:
     match operand:
         case Attribute(name):
             return places[name].kind

@@ -15,7 +15,7 @@ from headgate.pipeline.deliveries.blobs import DeliveryBlob, blobs
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import load
 from headgate.pipeline.log.codec import LogBatch, event_batch
-from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.faults import strike
 
 EVENTS_AT_ONCE = 25_000
@@ -58,7 +58,7 @@ def decider(
     return run
 
 
-def decide_appends(matcher: Matcher, appends: list[LogBatch], window: Window) -> Iterator[DeliveryBlob]:
+def decide_appends(matcher: Matcher, appends: list[LogBatch], window: DecisionWindow) -> Iterator[DeliveryBlob]:
     """The deliveries of some appends."""
     index = matcher.index
     if window.through > index.version:
@@ -84,14 +84,14 @@ def _matcher(broadcast: Any, make: Callable[[PolicyIndex], Matcher]) -> Matcher:
     return _kept[0]
 
 
-def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], Window]]:
+def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], DecisionWindow]]:
     """Appends with the same window, some at a time. An empty portion stands for a marker."""
     held: list[LogBatch] = []
-    window: Window | None = None
+    window: DecisionWindow | None = None
     size = 0
     for batch in rows:
         for row in batch.to_pylist():
-            mine = Window(row["after"], row["through"], row["backfill"])
+            mine = DecisionWindow(row["after"], row["through"], row["backfill"])
             if row["stream"] == "":
                 yield [], mine
                 continue

@@ -18,7 +18,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class EngineFailure:
     """Why an engine failed."""
 
     cause: str
@@ -27,13 +27,13 @@ class Failure:
     """Everything: the traceback, and that of the JVM."""
 
 
-def describe(error: BaseException) -> Failure:
+def describe(error: BaseException) -> EngineFailure:
     """What an exception says."""
     trace = "".join(traceback.format_exception(error))
     java = str(getattr(error, "_stackTrace", None) or "")  # PySpark keeps it there, and does not always show it
     if java and java not in trace:
         trace += f"\nJVM:\n{java}"
-    return Failure(_cause(java if _CAUSED in java else trace) or _line(error), trace)
+    return EngineFailure(_cause(java if _CAUSED in java else trace) or _line(error), trace)
 
 
 def _cause(text: str) -> str:

@@ -21,18 +21,18 @@ from headgate.model.errors import BadDefinition, Damaged, HeadgateError
 from headgate.model.values import Value
 from headgate.pipeline.deliveries.blobs import DeliveryBlob
 from headgate.pipeline.deliveries.store import DeliveryStore, Reached
-from headgate.pipeline.index.layout import Place, layouts
+from headgate.pipeline.index.layout import AttributeSlot, layouts
 from headgate.pipeline.log.codec import from_blob, values_of
 from headgate.pipeline.spark.jobs import Pipeline
 
 Key: TypeAlias = tuple[str, int, int]
 """Stream, first event of the append, and part: what a blob is kept under."""
 
-Layouts: TypeAlias = Mapping[str, Mapping[str, Place]]
+Layouts: TypeAlias = Mapping[str, Mapping[str, AttributeSlot]]
 _OWN = ("id", "publisher", "seq", "source", "subscriptions", "time", "type")
 
 
-class Kind(Enum):
+class DifferenceKind(Enum):
     """How a delivery differs from what it should be."""
 
     MISSING = "missing"
@@ -56,13 +56,13 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DeliveryDifference:
     """One delivery that is not as it should be. `should` or `is_` is None where there is none.
 
     A wrong label is about the deliveries of a whole append, which begins with `seq`.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     stream: str
     seq: int
     subscription: str
@@ -79,7 +79,7 @@ class Report:
     deliveries: int
     held: int
     version: int
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[DeliveryDifference, ...] = ()
     undecided: Mapping[str, int] = field(default_factory=dict)
     trimmed: Mapping[str, int] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Report:
         """Is everything as delivered?"""
         return not self.differences
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: DifferenceKind) -> int:
         """How many differences there are of a kind."""
         return sum(one.kind is kind for one in self.differences)
 
@@ -191,9 +191,11 @@ class _Comparison:
         self.layouts = known
         self.names = names
 
-    def differences(self, should: Mapping[Key, DeliveryBlob], held: Mapping[Key, DeliveryBlob]) -> Iterator[Difference]:
+    def differences(
+        self, should: Mapping[Key, DeliveryBlob], held: Mapping[Key, DeliveryBlob]
+    ) -> Iterator[DeliveryDifference]:
         """Every difference, in order of stream and event. Only blobs that differ are looked at row by row."""
-        found: list[Difference] = []
+        found: list[DeliveryDifference] = []
         wanted: dict[tuple[str, int, int], Copy] = {}
         kept: dict[tuple[str, int, int], list[Copy]] = {}
         for key in should.keys() | held.keys():
@@ -217,33 +219,37 @@ class _Comparison:
             return True
         return bool(_plain(self._table(mine)).equals(_plain(self._table(theirs))))
 
-    def _label(self, mine: DeliveryBlob, theirs: DeliveryBlob) -> Iterator[Difference]:
+    def _label(self, mine: DeliveryBlob, theirs: DeliveryBlob) -> Iterator[DeliveryDifference]:
         if (mine.last, mine.count) != (theirs.last, theirs.count):
             words = (
                 f"{theirs.count} deliveries of events {theirs.first} to {theirs.last}, where there are {mine.count} "
                 f"of events {mine.first} to {mine.last}"
             )
-            yield Difference(Kind.LABEL, mine.stream, mine.first, "", words=words)
+            yield DeliveryDifference(DifferenceKind.LABEL, mine.stream, mine.first, "", words=words)
         if mine.members != theirs.members:
             words = f"the deliveries of events {theirs.first} to {theirs.last} are marked for other subscriptions"
-            yield Difference(Kind.LABEL, mine.stream, mine.first, "", words=words)
+            yield DeliveryDifference(DifferenceKind.LABEL, mine.stream, mine.first, "", words=words)
 
-    def _compare(self, place: tuple[str, int, int], should: Copy | None, found: list[Copy]) -> Iterator[Difference]:
+    def _compare(
+        self, place: tuple[str, int, int], should: Copy | None, found: list[Copy]
+    ) -> Iterator[DeliveryDifference]:
         stream, seq, number = place
         name = self.names[number] if 0 <= number < len(self.names) else f"#{number}"
         if should is None:
-            yield from (Difference(Kind.EXTRA, stream, seq, name, None, copy) for copy in found)
+            yield from (DeliveryDifference(DifferenceKind.EXTRA, stream, seq, name, None, copy) for copy in found)
             return
         if not found:
-            yield Difference(Kind.MISSING, stream, seq, name, should)
+            yield DeliveryDifference(DifferenceKind.MISSING, stream, seq, name, should)
             return
         # Of several copies the right one counts, if there is one; the others are extra.
         best = next((n for n, copy in enumerate(found) if copy == should), 0)
         if found[best] != should:
             version = found[best].version != should.version
-            yield Difference(Kind.VERSION if version else Kind.ALTERED, stream, seq, name, should, found[best])
+            yield DeliveryDifference(
+                DifferenceKind.VERSION if version else DifferenceKind.ALTERED, stream, seq, name, should, found[best]
+            )
         others = (copy for n, copy in enumerate(found) if n != best)
-        yield from (Difference(Kind.EXTRA, stream, seq, name, None, copy) for copy in others)
+        yield from (DeliveryDifference(DifferenceKind.EXTRA, stream, seq, name, None, copy) for copy in others)
 
     def _copies(self, blob: DeliveryBlob) -> Iterator[tuple[tuple[str, int, int], Copy]]:
         for row in self._table(blob).to_pylist():

@@ -62,7 +62,7 @@ Message: TypeAlias = Modified | Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class FollowCounts:
     """What went wrong on the way: messages that came twice, were lost, or were of an epoch that is over."""
 
     duplicated: int = 0
@@ -71,7 +71,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FollowState:
     """How far one has followed. Without an epoch nothing has been read yet."""
 
     epoch: str | None = None
@@ -81,19 +81,19 @@ class Known:
     """Epochs that are over, the last at the end."""
     doubted: str | None = None
     """The epoch of a message that led to reading everything again."""
-    counts: Counts = field(default_factory=Counts)
+    counts: FollowCounts = field(default_factory=FollowCounts)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FollowStep:
     """What follows from messages: states to take up, and whether everything has to be read before any more counts."""
 
-    known: Known
+    known: FollowState
     states: Mapping[Reference, bool | None] = field(default_factory=dict)
     read: bool = False
 
 
-def hear(known: Known, messages: Iterable[Message], now: datetime) -> Step:
+def hear(known: FollowState, messages: Iterable[Message], now: datetime) -> FollowStep:
     """Take messages in the order in which they came; those after one that leads to reading are covered by it."""
     states: dict[Reference, bool | None] = {}
     for message in messages:
@@ -103,31 +103,31 @@ def hear(known: Known, messages: Iterable[Message], now: datetime) -> Step:
             if states.get(record, True) is not False:  # false is final, whatever is said later
                 states[record] = state
         if step.read:
-            return Step(known, states, read=True)
-    return Step(known, states)
+            return FollowStep(known, states, read=True)
+    return FollowStep(known, states)
 
 
-def _hear(known: Known, message: Message, now: datetime) -> Step:
+def _hear(known: FollowState, message: Message, now: datetime) -> FollowStep:
     if known.epoch is None:
-        return Step(known, read=True)
+        return FollowStep(known, read=True)
     if message.epoch != known.epoch:
         if message.epoch in known.over:
-            return Step(_counted(known, late=1))
-        return Step(replace(known, doubted=message.epoch), read=True)
+            return FollowStep(_counted(known, late=1))
+        return FollowStep(replace(known, doubted=message.epoch), read=True)
     match message:
         case Modified(_, number) if number <= known.number:
-            return Step(_counted(known, duplicated=1))
+            return FollowStep(_counted(known, duplicated=1))
         case Modified(_, number, record, state) if number == known.number + 1:
-            return Step(replace(known, number=number), {record: state})
+            return FollowStep(replace(known, number=number), {record: state})
         case Modified(_, number):
-            return Step(_counted(known, lost=number - known.number - 1), read=True)
+            return FollowStep(_counted(known, lost=number - known.number - 1), read=True)
         case Heartbeat(_, number) if number > known.number:
-            return Step(_counted(known, lost=number - known.number), read=True)
+            return FollowStep(_counted(known, lost=number - known.number), read=True)
         case Heartbeat(_, _, at):  # an earlier number is of an earlier time, and all until then is known as well
-            return Step(replace(known, heard=_later(known.heard, min(at, now))))
+            return FollowStep(replace(known, heard=_later(known.heard, min(at, now))))
 
 
-def take(known: Known, read: Snapshot, now: datetime) -> Known:
+def take(known: FollowState, read: Snapshot, now: datetime) -> FollowState:
     """Begin anew from what was read; numbers that went back, or another epoch, are as good as any."""
     over = known.over
     for epoch in (known.epoch, known.doubted):
@@ -148,9 +148,9 @@ def _later(a: datetime | None, b: datetime) -> datetime:
     return b if a is None else max(a, b)
 
 
-def _counted(known: Known, *, duplicated: int = 0, lost: int = 0, late: int = 0) -> Known:
+def _counted(known: FollowState, *, duplicated: int = 0, lost: int = 0, late: int = 0) -> FollowState:
     was = known.counts
-    return replace(known, counts=Counts(was.duplicated + duplicated, was.lost + lost, was.late + late))
+    return replace(known, counts=FollowCounts(was.duplicated + duplicated, was.lost + lost, was.late + late))
 
 
 # -- reading what came ----------------------------------------------------------------------------------------

@@ -21,15 +21,15 @@ from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
 from headgate.model.limits import MAX_FAILURES_KEPT, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import (
     DelegationCertificate,
-    Place,
     RevocationCertificate,
     RoleStatement,
+    ServiceInstance,
     fits,
 )
 from headgate.model.rolefiles import Argument
 from headgate.model.roles import Reference, reference_text
 from headgate.model.values import brief, render_timestamp
-from headgate.roles.certificates.verified_cache import SKEW, Entry, Memory, ValidRole, World, entry_of
+from headgate.roles.certificates.verified_cache import SKEW, Memory, TrustedKeys, ValidRole, VerifiedStatement, entry_of
 from headgate.trust.role_claims import says_it_is_over
 from headgate.trust.role_keys import RoleKeys, check_newer
 from headgate.trust.statements import Form, check, digest_of
@@ -56,10 +56,10 @@ _DOTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRole:
     """The role that is asked for; None leaves one argument open, or all."""
 
-    place: Place
+    place: ServiceInstance
     role: str
     args: tuple[Argument | None, ...] | None = None
     appointment: bool = False
@@ -67,7 +67,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CertificateFailure:
     """A certificate that was refused, as administrators see it."""
 
     at: datetime
@@ -76,7 +76,7 @@ class Failure:
     presenter: str
     statement: str
     """The digest of the text, or of the beginning of one that is too long."""
-    place: Place
+    place: ServiceInstance
     role: str
     message: str
 
@@ -93,7 +93,7 @@ class Validator:
         trusted: Iterable[RoleKeys] = (),
         *,
         audience: str | None = None,
-        on_failure: Callable[[Failure], None] | None = None,
+        on_failure: Callable[[CertificateFailure], None] | None = None,
         room: int = MAX_READ_BYTES,
         kept: int = MAX_FAILURES_KEPT,
     ) -> None:
@@ -102,8 +102,8 @@ class Validator:
         self._room = room
         self._lock = threading.Lock()
         self._counts: Counter[RoleFailure] = Counter()
-        self._recent: deque[Failure] = deque(maxlen=kept)
-        self._world = World({keys.domain: keys for keys in trusted}, room)
+        self._recent: deque[CertificateFailure] = deque(maxlen=kept)
+        self._world = TrustedKeys({keys.domain: keys for keys in trusted}, room)
 
     # -- whose certificates count -----------------------------------------------------------------------------
 
@@ -113,13 +113,13 @@ class Validator:
             known = self._world.trusted.get(keys.domain)
             if known is not None:
                 check_newer(keys, known)
-            self._world = World({**self._world.trusted, keys.domain: keys}, self._room)
+            self._world = TrustedKeys({**self._world.trusted, keys.domain: keys}, self._room)
 
     def distrust(self, domain: str) -> None:
         """Let a domain's certificates count no more."""
         with self._lock:
             left = {name: keys for name, keys in self._world.trusted.items() if name != domain}
-            self._world = World(left, self._room)
+            self._world = TrustedKeys(left, self._room)
 
     # -- what failed ------------------------------------------------------------------------------------------
 
@@ -130,14 +130,14 @@ class Validator:
             return {name: self._counts[name] for name in ("fraud", "misuse", "revocation")}
 
     @property
-    def recent(self) -> tuple[Failure, ...]:
+    def recent(self) -> tuple[CertificateFailure, ...]:
         """The last failures, the newest at the end."""
         with self._lock:
             return tuple(self._recent)
 
     # -- validation -------------------------------------------------------------------------------------------
 
-    def validate_role(self, text: str, presenter: str, wanted: Wanted, state: States, now: datetime) -> ValidRole:
+    def validate_role(self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime) -> ValidRole:
         """The role that is asked for, if the presenter holds it, or is appointed to it, by this certificate."""
         # This is asked with every request, so that what was read before is compared right here, with no call but those
         # for the record and the arguments.
@@ -175,7 +175,7 @@ class Validator:
             raise
 
     def validate_delegation(
-        self, text: str, presenter: str, wanted: Wanted, state: States, now: datetime
+        self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime
     ) -> DelegationCertificate:
         """The delegation of this role, which anyone may show who then has what it requires."""
         try:
@@ -199,7 +199,7 @@ class Validator:
         return entry.value
 
     def validate_revocation(
-        self, text: str, presenter: str, place: Place, election: str, state: States, now: datetime
+        self, text: str, presenter: str, place: ServiceInstance, election: str, state: States, now: datetime
     ) -> RevocationCertificate:
         """The right to take this election back, if the presenter has it; the election may have ended already."""
         try:
@@ -227,14 +227,14 @@ class Validator:
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def _found(self, memory: Memory[T], text: str, now: datetime) -> Entry[T]:
+    def _found(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
         try:
             memory.entries.move_to_end(text)
             return memory.entries[text]
         except KeyError:
             return self._read(memory, text, now)
 
-    def _read(self, memory: Memory[T], text: str, now: datetime) -> Entry[T]:
+    def _read(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
         """What does not depend on who asks, or when; nothing that was refused is remembered."""
         try:
             read = memory.reader(text, memory.trusted)
@@ -247,11 +247,13 @@ class Validator:
         memory.put(text, entry)
         return entry
 
-    def _note(self, denied: RoleDenied, text: str, presenter: str, place: Place, role: str, now: datetime) -> None:
+    def _note(
+        self, denied: RoleDenied, text: str, presenter: str, place: ServiceInstance, role: str, now: datetime
+    ) -> None:
         """Count a failure, keep it, and tell of it."""
         digest = digest_of(text[: MAX_STATEMENT_BYTES + 1])
         reason = denied.details.get("reason", "")
-        failure = Failure(now, denied.failure, reason, presenter, digest, place, role, denied.message)
+        failure = CertificateFailure(now, denied.failure, reason, presenter, digest, place, role, denied.message)
         with self._lock:
             self._counts[denied.failure] += 1
             self._recent.append(failure)
@@ -292,7 +294,7 @@ def _stolen(subject: str) -> RoleDenied:
     return _denied("fraud", "stolen", f"the certificate is of `{subject}`", "show one of your own")
 
 
-def _misplaced(place: Place) -> RoleDenied:
+def _misplaced(place: ServiceInstance) -> RoleDenied:
     at = f"{brief(place.service)}[{brief(place.instance)}]" if place.instance else brief(place.service)
     return _denied(
         "misuse", "wrong-place", f"the certificate is for `{at}` of `{place.issuer}`", "show it to that service"
@@ -303,7 +305,7 @@ def _insufficient(message: str) -> RoleDenied:
     return _denied("misuse", "insufficient", message, "show another one")
 
 
-def _untimely(memory: Memory[T], text: str, entry: Entry[T], now: datetime) -> RoleDenied:
+def _untimely(memory: Memory[T], text: str, entry: VerifiedStatement[T], now: datetime) -> RoleDenied:
     if now < entry.start:
         begins = render_timestamp(entry.start + SKEW)
         message = f"the certificate is good only from `{begins}`"

@@ -20,10 +20,10 @@ from headgate.model.role_statements import (
     AppointmentCertificate,
     DelegationCertificate,
     HeldRole,
-    Place,
     RevocationCertificate,
     RoleCertificate,
     RoleStatement,
+    ServiceInstance,
 )
 from headgate.trust import role_statements as statement
 from headgate.trust.role_claims import Trusted
@@ -43,11 +43,11 @@ class ValidRole:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[T]):
+class VerifiedStatement(Generic[T]):
     """A statement whose cryptographic part is right, with all that is compared when it is shown."""
 
     value: T
-    place: Place
+    place: ServiceInstance
     subject: str
     start: datetime
     until: datetime
@@ -67,9 +67,9 @@ class Memory(Generic[T]):
         self.room = room
         self.size = 0
         self.lock = threading.Lock()
-        self.entries: OrderedDict[str, Entry[T]] = OrderedDict()
+        self.entries: OrderedDict[str, VerifiedStatement[T]] = OrderedDict()
 
-    def put(self, text: str, entry: Entry[T]) -> None:
+    def put(self, text: str, entry: VerifiedStatement[T]) -> None:
         """Remember one more."""
         with self.lock:
             if text not in self.entries:
@@ -85,7 +85,7 @@ class Memory(Generic[T]):
                 self.size -= len(text)
 
 
-class World:
+class TrustedKeys:
     """Those who are trusted, and what was read under their keys: other keys make another world."""
 
     __slots__ = ("appointments", "delegations", "revocations", "roles", "trusted")
@@ -98,12 +98,12 @@ class World:
         self.revocations = Memory(statement.REVOCATION, statement.read_revocation, trusted, room)
 
 
-def entry_of(value: T, read: Read[T]) -> Entry[T]:
+def entry_of(value: T, read: Read[T]) -> VerifiedStatement[T]:
     """A statement with all that is compared when it is shown; a delegation has no one subject."""
     until = read.validity.until
     assert until is not None, "every certificate has an end"
     subject, valid = _subject(value)
-    return Entry(value, value.place, subject, read.issued - SKEW, until, valid)
+    return VerifiedStatement(value, value.place, subject, read.issued - SKEW, until, valid)
 
 
 def _subject(value: RoleStatement) -> tuple[str, dict[str, tuple[ValidRole, ...]]]:

@@ -94,7 +94,7 @@ def inputs(counts: int) -> tuple[int, int, int]:
     return counts & _TRUES, (counts & _FALSES) >> _WIDTH, counts >> 2 * _WIDTH
 
 
-class Table:
+class RecordGraph:
     """Columns by place. An edge is the place of the child, shifted, with the negation in the lowest bit."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from headgate.model.errors import BadDefinition, NotFound, TooMany
 from headgate.model.limits import MAX_RECORDS
 from headgate.model.roles import Link, Op, Record, Reference, magic_of, place_of, reference, reference_text
-from headgate.roles.records.graph import AUTO, DEAD, LATCH, NEW, OPS, TRUE, VALUES, Table, restore
+from headgate.roles.records.graph import AUTO, DEAD, LATCH, NEW, OPS, TRUE, VALUES, RecordGraph, restore
 
 MAX_VERSION: Final = 0xFFFF_FFFF
 """The last version that fits a reference."""
@@ -55,7 +55,7 @@ class _Mark:
     deferred: dict[int, None] | None
 
 
-class Places(Table):
+class Places(RecordGraph):
     """Where records stand, as of a version; new ones are of the next, or of the one that `at` names."""
 
     def __init__(self, version: int) -> None:

@@ -40,7 +40,7 @@ _ATTRIBUTES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class RoleTurn:
     """Something that the ledger recorded of a membership: it began, or ended for a reason, with a version."""
 
     word: Word
@@ -101,7 +101,7 @@ def _text(value: Argument) -> str:
         return brief(value)
 
 
-def turned(before: State, after: State, reasons: Iterable[tuple[str, str]] = ()) -> list[Turned]:
+def turned(before: State, after: State, reasons: Iterable[tuple[str, str]] = ()) -> list[RoleTurn]:
     """What one version made of memberships of audited roles; `reasons` say why some ended."""
     old, new = before.roles.memberships, after.roles.memberships
     if old is new:
@@ -109,8 +109,8 @@ def turned(before: State, after: State, reasons: Iterable[tuple[str, str]] = ())
     why = dict(reasons)
     ended = [one for id, one in old.items() if id not in new or new[id].record != one.record]
     began = [one for id, one in new.items() if id not in old or old[id].record != one.record]
-    made = [Turned("ended", one, after.version, why.get(one.id, "")) for one in ended]
-    made += [Turned("entered", one, after.version) for one in began]
+    made = [RoleTurn("ended", one, after.version, why.get(one.id, "")) for one in ended]
+    made += [RoleTurn("entered", one, after.version) for one in began]
     files = {"ended": before.roles.rolefiles, "entered": after.roles.rolefiles}
     return [one for one in made if is_audited(files[one.word].get(one.membership.service), one.membership.role)]
 

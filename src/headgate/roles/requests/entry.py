@@ -24,7 +24,7 @@ from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS
 from headgate.model.rolefiles import Argument, Elector, Given, Rolefile, RoleRef, Statement, Variable
 from headgate.model.roles import Ban, Election, Membership
-from headgate.roles.requests.revocation import Revoked, office_of, on_entry, variables_in
+from headgate.roles.requests.revocation import RevokedInstances, office_of, on_entry, variables_in
 from headgate.roles.rolefiles.types import credential_readings
 
 
@@ -77,7 +77,7 @@ Candidate: TypeAlias = Membership | Derived
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EntryRequest:
     """What a client asks for, and what it shows; an argument of None is left open."""
 
     role: str
@@ -89,7 +89,7 @@ class Request:
     """The elections whose elector holds the office still; None for all of them."""
 
 
-def derive(rolefile: Rolefile, request: Request, scene: Scene) -> Derived | None:
+def derive(rolefile: Rolefile, request: EntryRequest, scene: Scene) -> Derived | None:
     """The first membership that fits the request, if the statements lead to one."""
     return Derivation(rolefile, request, scene).run()
 
@@ -101,7 +101,7 @@ class Derivation:
     give before. So what is added, and in which order, is as if it were applied to all of them each time.
     """
 
-    def __init__(self, rolefile: Rolefile, request: Request, scene: Scene) -> None:
+    def __init__(self, rolefile: Rolefile, request: EntryRequest, scene: Scene) -> None:
         self.request = request
         self.scene = scene
         self.statements = rolefile.statements
@@ -120,7 +120,7 @@ class Derivation:
         for election in request.elections:
             if (election.service, election.instance) == (scene.service, scene.instance):
                 self.elections.setdefault(election.role, []).append(election)
-        self.revoked = Revoked(rolefile, (scene.service, scene.instance), request.bans)
+        self.revoked = RevokedInstances(rolefile, (scene.service, scene.instance), request.bans)
         for number, statement in enumerate(self.statements):
             for name in {self._kind(one.ref) for one in statement.credentials}:
                 self.users.setdefault(name, []).append(number)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from headgate.model.changes import HearPeer, MirrorRole, WatchRecords
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
 from headgate.model.limits import MAX_PEER_BOUND_SECONDS, MAX_WATCHED
-from headgate.model.roles import Membership, Op, Peer, Reference, Watch
+from headgate.model.roles import Membership, Op, Peer, RecordWatch, Reference
 from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.roles.records.facts import Mirrored, text_of
@@ -112,7 +112,7 @@ class Mirroring(Settling):
     def watch(self, request: WatchRecords) -> None:
         """Note which of our records another domain follows."""
         mine = {one for one in self.watches if one.watcher == request.watcher}
-        asked = {Watch(request.watcher, ref) for ref in request.records}
+        asked = {RecordWatch(request.watcher, ref) for ref in request.records}
         if not request.watching:
             for one in asked & mine:
                 self.watches.discard(one)

@@ -23,7 +23,7 @@ from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.rolefiles import ALWAYS, Both, Constraint, Rolefile, RoleRef, Statement
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
-from headgate.roles.requests.entry import Derivation, Request, derive
+from headgate.roles.requests.entry import Derivation, EntryRequest, derive
 from headgate.roles.requests.revocation import on_entry
 
 MAX_STEPS: Final = 20_000
@@ -88,7 +88,7 @@ def _shown(what: RoleRef | Constraint | None, scene: Scene, *, full: bool) -> st
         return HIDDEN
 
 
-def not_entered(one: EnterRole, request: Request, rolefile: Rolefile, scene: Scene) -> RoleDenied:
+def not_entered(one: EnterRole, request: EntryRequest, rolefile: Rolefile, scene: Scene) -> RoleDenied:
     """Why a role is not given: revoked, not a role of this service, or not enough shown."""
     if one.role not in role_names(rolefile):
         return RoleDenied(f"`{one.service}` has no role `{brief(one.role)}`", failure="misuse")
@@ -113,7 +113,7 @@ def not_entered(one: EnterRole, request: Request, rolefile: Rolefile, scene: Sce
     return denied
 
 
-def nearest(rolefile: Rolefile, request: Request, scene: Scene) -> Nearest | None:
+def nearest(rolefile: Rolefile, request: EntryRequest, scene: Scene) -> Nearest | None:
     """The statement that came nearest to giving what was asked for; None if that takes too long to find."""
     room = MAX_STEPS if scene.budget.left is None else max(0, min(MAX_STEPS, scene.budget.left))
     bounded = replace(scene, budget=Budget(room))

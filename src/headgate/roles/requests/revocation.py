@@ -281,7 +281,7 @@ def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict
     return unify([(term, arg) for term, arg in pairs if arg is not None and not isinstance(term, Asked)], {})
 
 
-class Revoked:
+class RevokedInstances:
     """Which instances of the roles of a rolefile are revoked, so that nobody enters them by a statement with `|>`."""
 
     def __init__(self, rolefile: Rolefile, place: Service, bans: Iterable[Ban]) -> None:
@@ -305,12 +305,12 @@ class Revoked:
 
 def pending_in(book: RoleBook) -> Callable[[Ban], bool]:
     """Which revocations of a book wait for others, without which they have no effect?"""
-    known: dict[Service, Revoked] = {}
+    known: dict[Service, RevokedInstances] = {}
 
     def is_pending(ban: Ban) -> bool:
         place = ban.service, ban.instance
         if place not in known:
-            known[place] = Revoked(book.rolefiles.get(ban.service, Rolefile()), place, book.bans)
+            known[place] = RevokedInstances(book.rolefiles.get(ban.service, Rolefile()), place, book.bans)
         return (ban.role, ban.args) not in known[place]
 
     return is_pending

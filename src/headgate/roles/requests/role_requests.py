@@ -40,7 +40,7 @@ from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.roles.records.facts import NotRevoked, fact_of, revocation_key
 from headgate.roles.records.formula import membership_rule
-from headgate.roles.requests.entry import Derived, Request, derive, elected_roles, shares_office
+from headgate.roles.requests.entry import Derived, EntryRequest, derive, elected_roles, shares_office
 from headgate.roles.requests.mirroring import Mirroring
 from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import (
@@ -58,7 +58,7 @@ from headgate.roles.requests.revocation import (
 from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile, with_times
 
 
-class Asking(Mirroring):
+class RoleRequests(Mirroring):
     """What is asked of the services of this domain."""
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -136,7 +136,9 @@ class Asking(Mirroring):
             elections = self._standing(request, rolefile)
         args = self._wanted(request.service, request.role, request.args)
         scene = self.scene(place, request.principal, request.origin)
-        asked = Request(request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections))
+        asked = EntryRequest(
+            request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections)
+        )
         found = derive(rolefile, asked, scene)
         if found is None:
             raise not_entered(request, asked, rolefile, self.scene(place, request.principal, request.origin))
@@ -427,7 +429,7 @@ class Asking(Mirroring):
         elections = tuple(e for id in one.supports if (e := self.election(id)) is not None)
         office = frozenset(e.id for e in elections if not self.records.is_final(e.office_record))
         scene = self.scene(one.place, one.holder)
-        asked = Request(one.role, one.args, shown, elections, frozenset(self.bans), office)
+        asked = EntryRequest(one.role, one.args, shown, elections, frozenset(self.bans), office)
         try:
             found = None if rolefile is None else derive(rolefile, asked, scene)
             links = [] if found is None else self._links(found, scene)

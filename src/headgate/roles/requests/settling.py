@@ -29,10 +29,10 @@ from headgate.model.roles import (
     Membership,
     Peer,
     Record,
+    RecordWatch,
     Reference,
     RoleFacts,
     Service,
-    Watch,
     magic_of,
     place_of,
 )
@@ -92,7 +92,7 @@ class Settling:
         self.bans: set[Ban] = set(state.roles.bans)
         self.peers: dict[str, Peer] = dict(state.roles.peers)
         self.rolefiles: dict[str, Rolefile] = dict(state.roles.rolefiles)
-        self.watches: set[Watch] = set(state.roles.watches)
+        self.watches: set[RecordWatch] = set(state.roles.watches)
         self.made: dict[Reference, Record] = {}
         self.rested: dict[Reference, tuple[Link, ...]] = {}
         self.dropped: dict[Reference, None] = {}

@@ -38,7 +38,7 @@ from headgate.model.errors import GovernDenied
 from headgate.model.state import State
 from headgate.roles.records.book import Book
 from headgate.roles.requests.audit import with_types
-from headgate.roles.requests.role_requests import Asking
+from headgate.roles.requests.role_requests import RoleRequests
 from headgate.roles.rolefiles.arguments import settle_rolefile
 from headgate.roles.rolefiles.kinds import check_kinds, touches_kinds
 from headgate.roles.rolefiles.new_names import check_role_names
@@ -99,9 +99,9 @@ def transition(
         return Outcome(batch, after, book)
     known_functions = functions(after) if callable(functions) else functions or {}
     book = book if book is not None and book.version == state.version else Book(state)
-    settling: Asking | None = None
+    settling: RoleRequests | None = None
     try:
-        settling = Asking(book, state, after, known_functions)
+        settling = RoleRequests(book, state, after, known_functions)
         settling.at(now)
         settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
         if stirring:

@@ -16,7 +16,7 @@ from headgate.model.rolefiles import ALWAYS, EventEntry, EventPolicy, Given, Rol
 from headgate.roles.rolefiles.contradictions import contradiction
 from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, error, ordered, warning
 from headgate.roles.rolefiles.inference import said
-from headgate.roles.rolefiles.kinds import Known, entry_clashes, role_kinds
+from headgate.roles.rolefiles.kinds import KnownKind, entry_clashes, role_kinds
 from headgate.roles.rolefiles.names import Names, check_names
 from headgate.roles.rolefiles.renaming import canonical_entry, may_give
 
@@ -29,7 +29,7 @@ def check_event_policy(
     groups: Collection[str] | None = None,
     relations: Mapping[str, int | None] | None = None,
     functions: Collection[str] = (),
-    kinds: Mapping[str, tuple[Known | None, ...]] | None = None,
+    kinds: Mapping[str, tuple[KnownKind | None, ...]] | None = None,
 ) -> list[Finding]:
     """What is wrong with an event policy, errors first.
 
@@ -93,7 +93,7 @@ def _check_kinds(
     entry: EventEntry,
     types: Mapping[str, tuple[str, ...]],
     services: Mapping[str, Rolefile | None],
-    kinds: Mapping[str, tuple[Known | None, ...]],
+    kinds: Mapping[str, tuple[KnownKind | None, ...]],
 ) -> Iterator[Finding]:
     """What would be compared and never compares."""
     found = _types_of(entry, types)

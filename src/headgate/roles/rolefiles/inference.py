@@ -68,7 +68,7 @@ class Textual:
 
 
 @dataclass(frozen=True, slots=True)
-class Letters:
+class LetterSet:
     """A set of which these letters are known."""
 
     known: frozenset[str] = frozenset()
@@ -81,12 +81,12 @@ class Other:
     kind: str
 
 
-Known: TypeAlias = ArgumentType | Textual | Letters | Other
+Known: TypeAlias = ArgumentType | Textual | LetterSet | Other
 """What is known of a type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class TypeClash:
     """Two uses that do not go together, or a role with another number of arguments."""
 
     code: str
@@ -114,9 +114,9 @@ def meet(a: Known, b: Known) -> Known | None:
             Textual(literals),
         ):
             return time if literals is not None and all(_says(one, time) for one in literals) else None
-        case Letters(some), Letters(more):
-            return Letters(some | more)
-        case (Letters(some), SetType(letters) as declared) | (SetType(letters) as declared, Letters(some)):
+        case LetterSet(some), LetterSet(more):
+            return LetterSet(some | more)
+        case (LetterSet(some), SetType(letters) as declared) | (SetType(letters) as declared, LetterSet(some)):
             return declared if some <= set(letters) else None
         case SetType(some), SetType(more):
             return a if set(some) == set(more) else None
@@ -147,7 +147,7 @@ def words(known: Known) -> str:
     match known:
         case Textual():
             return "text"
-        case Letters(letters):
+        case LetterSet(letters):
             return f"a set with `{''.join(sorted(letters))}`" if letters else "a set"
         case Other(kind):
             return f"a {kind}" if kind != "bytes" else "bytes"
@@ -163,7 +163,7 @@ class Inference:
     """Cells for every variable and argument, joined as the statements join them."""
 
     def __init__(self, rolefile: Rolefile, imported: Imported, service: str | None = None) -> None:
-        self.clashes: list[Clash] = []
+        self.clashes: list[TypeClash] = []
         self._scopes: list[dict[str, int]] = []
         self.roles: dict[tuple[str | None, str], tuple[list[int], int]] = {}
         """The cells of a role's arguments, and the line that said how many there are."""
@@ -267,7 +267,7 @@ class Inference:
         return f"line {self._line} (`{what}`)"
 
     def _clash(self, code: str, message: str) -> None:
-        self.clashes.append(Clash(code, self._line, message))
+        self.clashes.append(TypeClash(code, self._line, message))
 
     # -- roles --
 
@@ -348,7 +348,7 @@ class Inference:
                 for arg in args:
                     self._constraint(arg)
             case Compares(op, left, right):
-                self._alike(c, (left, right), Letters() if op in SETS else None)
+                self._alike(c, (left, right), LetterSet() if op in SETS else None)
                 if op in ORDERS:
                     self._ordered.append((self._typed(left), self._line, said(c)))
             case Among(of, _):
@@ -391,7 +391,7 @@ class Inference:
                 return self._cell(TimestampType() if name == "time" else Textual(), self._place(said(e)))
             case Apply(function, args):
                 self._calls(function, args, said(e))
-                made = self._cell(Letters() if function in SET_FUNCTIONS else None, self._place(said(e)))
+                made = self._cell(LetterSet() if function in SET_FUNCTIONS else None, self._place(said(e)))
                 self._columns.setdefault((function, len(args)), []).append((made, self._line, said(e)))
                 return made
             case Count(of):
@@ -405,7 +405,7 @@ class Inference:
                 self._sums.append((e, self._typed(left), self._typed(right), made, self._line))
                 return made
             case Combine(_, left, right):
-                return self._alike(e, (left, right), Letters())
+                return self._alike(e, (left, right), LetterSet())
             case ClockOf(part, of, _):
                 self._is(self._typed(of), TimestampType(), said(e))
                 return self._cell(ClockType(part), self._place(said(e)))
@@ -466,7 +466,7 @@ class Inference:
     def _check_orders(self) -> None:
         for cell, line, what in self._ordered:
             known = self.known(cell)
-            if isinstance(known, SetType | Letters | ObjectType) or known == Other("bool"):
+            if isinstance(known, SetType | LetterSet | ObjectType) or known == Other("bool"):
                 self._line = line
                 self._clash("types", f"`{what}` compares by order what is {words(known)}")
 
@@ -475,7 +475,7 @@ def known_of(value: Argument) -> Known | None:
     """What a constant says of its type."""
     match value:
         case frozenset():
-            return Letters(value)
+            return LetterSet(value)
         case bool():
             return Other("bool")
         case int():

@@ -82,7 +82,7 @@ Sort: TypeAlias = Kind | Literal["set"]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownKind:
     """What a value is known to be, and by what."""
 
     sort: Sort
@@ -93,14 +93,14 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class KindClash:
     """Two kinds that never compare, or one where another is needed."""
 
     message: str
     remedy: str
 
 
-RoleKinds: TypeAlias = Callable[[RoleRef], tuple[Known | None, ...]]
+RoleKinds: TypeAlias = Callable[[RoleRef], tuple[KnownKind | None, ...]]
 """What the arguments of a role are; nothing for a role that is not known."""
 
 _TOUCHING: Final = (AddRule, DeclareType, RemoveRepresentative, SetEventPolicy, SetRepresentative, SetRolefile)
@@ -137,7 +137,7 @@ def check_kinds(before: State, after: State, batch: Batch) -> None:
                     raise _refused_rule(rule, name, clash, told or rule.author == batch.author)
 
 
-def _refused_rule(rule: Rule, name: str, clash: Clash, told: bool) -> BadDefinition:
+def _refused_rule(rule: Rule, name: str, clash: KindClash, told: bool) -> BadDefinition:
     """What a rule says is its author's and the administrator's alone."""
     if told:
         return BadDefinition(f"rule `{rule.id}` on `{name}`: {clash.message}", remedy=clash.remedy)
@@ -159,7 +159,7 @@ def _check_policy(
         raise BadDefinition("the event policy does not fit the type", remedy="ask the administrator which entry")
 
 
-def _policy_clashes(state: State, roles: RoleKinds) -> Iterator[tuple[EventEntry | str, str, Clash]]:
+def _policy_clashes(state: State, roles: RoleKinds) -> Iterator[tuple[EventEntry | str, str, KindClash]]:
     """The clashes of a domain's event policy and of how it sees types, each with its place."""
     for name, one in state.roles.representatives.items():
         attributes = attribute_kinds(state, name)
@@ -175,13 +175,13 @@ def _policy_clashes(state: State, roles: RoleKinds) -> Iterator[tuple[EventEntry
 # -- where kinds come from ------------------------------------------------------------------------------------
 
 
-def attribute_kinds(state: State, type_name: str) -> dict[str, Known]:
+def attribute_kinds(state: State, type_name: str) -> dict[str, KnownKind]:
     """What the attributes of a type are."""
     kinds = state.types.ever_attributes(type_name)
-    return {name: Known(kind, f"`{name}` of `{type_name}`") for name, kind in kinds.items()}
+    return {name: KnownKind(kind, f"`{name}` of `{type_name}`") for name, kind in kinds.items()}
 
 
-def parameter_kinds(state: State, type_name: str) -> tuple[Known | None, ...]:
+def parameter_kinds(state: State, type_name: str) -> tuple[KnownKind | None, ...]:
     """What the parameters of a type are, as event policy sees it; None for one that is looked up."""
     attributes = attribute_kinds(state, type_name)
     return tuple(_known(expression, attributes) for _, expression in parameters(state, type_name))
@@ -203,7 +203,7 @@ def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
     def imported(service: str, role: str) -> Signature | None:
         return alone(service).get(role)
 
-    def kinds(ref: RoleRef) -> tuple[Known | None, ...]:
+    def kinds(ref: RoleRef) -> tuple[KnownKind | None, ...]:
         found = () if ref.service is None else whole(ref.service).get(ref.role, ())
         shown = f"`{ref.service}.{ref.role}`"
         return tuple(_of_type(type, f"argument {n + 1} of {shown}") for n, type in enumerate(found))
@@ -211,29 +211,29 @@ def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
     return kinds
 
 
-def _of_type(type: ArgumentType | None, by: str) -> Known | None:
+def _of_type(type: ArgumentType | None, by: str) -> KnownKind | None:
     match type:
         case None:
             return None
         case IntegerType() | ClockType():
-            return Known(Kind.INT, by)
+            return KnownKind(Kind.INT, by)
         case TimestampType():
-            return Known(Kind.TIMESTAMP, by)
+            return KnownKind(Kind.TIMESTAMP, by)
         case SetType():
-            return Known("set", by)
+            return KnownKind("set", by)
         case _:
-            return Known(Kind.STRING, by)
+            return KnownKind(Kind.STRING, by)
 
 
-def _of_constant(value: Argument) -> Known | None:
+def _of_constant(value: Argument) -> KnownKind | None:
     shown = f"`{said(Given(value))}`"
     if isinstance(value, frozenset):
-        return Known("set", shown)
+        return KnownKind("set", shown)
     kind = kind_of(value)
-    return None if kind is None else Known(kind, shown)
+    return None if kind is None else KnownKind(kind, shown)
 
 
-def _known(expression: Expression, bound: Mapping[str, Known]) -> Known | None:
+def _known(expression: Expression, bound: Mapping[str, KnownKind]) -> KnownKind | None:
     """What an expression is; None where nothing tells."""
     shown = f"`{said(expression)}`"
     match expression:
@@ -242,27 +242,27 @@ def _known(expression: Expression, bound: Mapping[str, Known]) -> Known | None:
         case Given(value):
             return _of_constant(value)
         case Asked(name):
-            return Known(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
+            return KnownKind(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
         case Apply(function):
-            return Known("set", shown) if function in SET_FUNCTIONS else None
+            return KnownKind("set", shown) if function in SET_FUNCTIONS else None
         case Combine(op, left, right) if op in ("+", "-"):
             sides = [_known(side, bound) for side in (left, right)]
             moments = sum(side is not None and side.sort is Kind.TIMESTAMP for side in sides)
             if not moments and None in sides:
                 return None  # an integer, or a moment if what is not known is one
-            return Known(Kind.TIMESTAMP if moments == 1 else Kind.INT, shown)
+            return KnownKind(Kind.TIMESTAMP if moments == 1 else Kind.INT, shown)
         case Combine():
-            return Known("set", shown)
+            return KnownKind("set", shown)
         case Count() | ClockOf():
-            return Known(Kind.INT, shown)
+            return KnownKind(Kind.INT, shown)
 
 
 # -- event policy ---------------------------------------------------------------------------------------------
 
 
-def entry_clashes(entry: EventEntry, given: tuple[Known | None, ...], roles: RoleKinds) -> Iterator[Clash]:
+def entry_clashes(entry: EventEntry, given: tuple[KnownKind | None, ...], roles: RoleKinds) -> Iterator[KindClash]:
     """What does not go together in an entry; `given` is what the parameters of its event type are."""
-    bound: dict[str, Known] = {}
+    bound: dict[str, KnownKind] = {}
     yield from _joined(entry.event.args, given, bound)
     for ref in entry.credentials:
         yield from _joined(ref.args, roles(ref), bound)
@@ -270,8 +270,8 @@ def entry_clashes(entry: EventEntry, given: tuple[Known | None, ...], roles: Rol
 
 
 def _joined(
-    terms: tuple[Variable | Given | Asked, ...], kinds: tuple[Known | None, ...], bound: dict[str, Known]
-) -> Iterator[Clash]:
+    terms: tuple[Variable | Given | Asked, ...], kinds: tuple[KnownKind | None, ...], bound: dict[str, KnownKind]
+) -> Iterator[KindClash]:
     """Join terms with what stands in their places; a variable is what its first place says."""
     for term, kind in zip(terms, kinds, strict=False):
         if kind is None or term == Variable("_"):
@@ -283,7 +283,7 @@ def _joined(
             bound.setdefault(term.name, kind)
 
 
-def _constraint_clashes(c: Constraint, bound: Mapping[str, Known]) -> Iterator[Clash]:
+def _constraint_clashes(c: Constraint, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
     sides: tuple[Expression, ...]
     match c:
         case Starred(arg) | Negated(arg):
@@ -318,7 +318,7 @@ def _constraint_clashes(c: Constraint, bound: Mapping[str, Known]) -> Iterator[C
             yield from _needs(shown, Kind.STRING, known)
 
 
-def _expression_clashes(e: Expression, bound: Mapping[str, Known]) -> Iterator[Clash]:
+def _expression_clashes(e: Expression, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
     """What does not go together within an expression."""
     match e:
         case Apply(_, args):
@@ -334,13 +334,13 @@ def _expression_clashes(e: Expression, bound: Mapping[str, Known]) -> Iterator[C
             yield from _needs(f"`{said(e)}`", Kind.TIMESTAMP, [_known(of, bound)])
 
 
-def _sum_clashes(e: Combine, sides: list[Known | None]) -> Iterator[Clash]:
+def _sum_clashes(e: Combine, sides: list[KnownKind | None]) -> Iterator[KindClash]:
     """A sum is of integers, or of a moment and seconds; a difference also of two moments."""
     moments = [one is not None and one.sort is Kind.TIMESTAMP for one in sides]
     if all(moments) and e.op == "+":
-        yield Clash(f"`{said(e)}` adds two timestamps", "add seconds to one of them")
+        yield KindClash(f"`{said(e)}` adds two timestamps", "add seconds to one of them")
     elif moments[1] and not moments[0] and e.op == "-" and sides[0] is not None:
-        yield Clash(f"`{said(e)}` takes a timestamp from {sides[0]}", "take it from a timestamp, or take seconds")
+        yield KindClash(f"`{said(e)}` takes a timestamp from {sides[0]}", "take it from a timestamp, or take seconds")
     else:
         yield from _needs(f"`{said(e)}`", Kind.INT, [one for one, m in zip(sides, moments, strict=True) if not m])
 
@@ -348,29 +348,29 @@ def _sum_clashes(e: Combine, sides: list[Known | None]) -> Iterator[Clash]:
 # -- rules for roles ------------------------------------------------------------------------------------------
 
 
-def rule_clashes(state: State, rule: Rule, type_name: str, roles: RoleKinds) -> Iterator[Clash]:
+def rule_clashes(state: State, rule: Rule, type_name: str, roles: RoleKinds) -> Iterator[KindClash]:
     """What does not go together in a rule for a role, on a type."""
     assert rule.role is not None
-    bound: dict[str, Known] = {}
+    bound: dict[str, KnownKind] = {}
     yield from _joined(rule.role.args, roles(rule.role), bound)
     if isinstance(rule.role.instance, Variable):
-        bound.setdefault(rule.role.instance.name, Known(Kind.STRING, f"the instance of `{rule.role.service}`"))
-    seen = {name: Known(Kind.STRING, one.by) if one.sort == "set" else one for name, one in bound.items()}
+        bound.setdefault(rule.role.instance.name, KnownKind(Kind.STRING, f"the instance of `{rule.role.service}`"))
+    seen = {name: KnownKind(Kind.STRING, one.by) if one.sort == "set" else one for name, one in bound.items()}
     attributes = state.types.ever_attributes(type_name)
 
-    def known(operand: Operand) -> Known | None:
+    def known(operand: Operand) -> KnownKind | None:
         if isinstance(operand, Subject):
             return seen.get(operand.name)
         kind = declared_kind(operand, attributes)
         of = f" of `{type_name}`" if isinstance(operand, Attribute) else ""
-        return None if kind is None else Known(kind, f"`{brief(render_operand(operand))}`{of}")
+        return None if kind is None else KnownKind(kind, f"`{brief(render_operand(operand))}`{of}")
 
     for atom in atoms(rule.where):
         if any(isinstance(one, Subject) for one in operands(atom)):
             yield from _atom_clashes(atom, [known(one) for one in operands(atom)])
 
 
-def _atom_clashes(atom: Atom, known: list[Known | None]) -> Iterator[Clash]:
+def _atom_clashes(atom: Atom, known: list[KnownKind | None]) -> Iterator[KindClash]:
     shown = f"`{brief(render_condition(atom))}`"
     match atom:
         case Compare() | InRange():
@@ -395,13 +395,13 @@ def _name(sort: Sort) -> str:
     return "set" if sort == "set" else sort.value
 
 
-def _compare(a: Known, b: Known) -> bool:
+def _compare(a: KnownKind, b: KnownKind) -> bool:
     if a.sort == "set" or b.sort == "set":
         return a.sort == b.sort
     return comparable(a.sort, b.sort)
 
 
-def _alike(what: str, known: list[Known | None]) -> Iterator[Clash]:
+def _alike(what: str, known: list[KnownKind | None]) -> Iterator[KindClash]:
     """All must compare with the first."""
     first, *others = known
     for other in others:
@@ -409,21 +409,21 @@ def _alike(what: str, known: list[Known | None]) -> Iterator[Clash]:
             yield _mixed(what, first, other)
 
 
-def _mixed(what: str, a: Known, b: Known) -> Clash:
+def _mixed(what: str, a: KnownKind, b: KnownKind) -> KindClash:
     remedy = "compare it with a value of its own kind, or change the type of the argument"
     if {a.sort, b.sort} == {Kind.STRING, Kind.TIMESTAMP}:
         remedy = "write a moment as `timestamp '2026-01-01T09:00:00Z'`"
-    return Clash(f"{what} {a} with {b}", remedy)
+    return KindClash(f"{what} {a} with {b}", remedy)
 
 
-def _needs(shown: str, wanted: Sort, known: list[Known | None]) -> Iterator[Clash]:
+def _needs(shown: str, wanted: Sort, known: list[KnownKind | None]) -> Iterator[KindClash]:
     for one in known:
         if one is not None and one.sort != wanted:
             needed = {"set": "sets", Kind.STRING: "text", Kind.INT: "integers"}.get(wanted, "a timestamp")
-            yield Clash(f"{shown} needs {needed}, and {one.by} is {_name(one.sort)}", "correct it, or leave it out")
+            yield KindClash(f"{shown} needs {needed}, and {one.by} is {_name(one.sort)}", "correct it, or leave it out")
 
 
-def _no_sets(shown: str, known: list[Known | None]) -> Iterator[Clash]:
+def _no_sets(shown: str, known: list[KnownKind | None]) -> Iterator[KindClash]:
     for one in known:
         if one is not None and one.sort == "set":
-            yield Clash(f"{shown} compares sets by order ({one.by})", "write `subseteq` or `superseteq`")
+            yield KindClash(f"{shown} compares sets by order ({one.by})", "write `subseteq` or `superseteq`")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headgate.analysis.stages import Acceptance, Clause, Literal, Said, Shows, Stages
+from headgate.analysis.stages import Acceptance, Said, Shows, StageClause, StageLiteral, Stages
 from headgate.lang.render_roles import render_constraint, render_entry, render_role
 from headgate.model.limits import MAX_POLICY_CLAUSES
 from headgate.model.rolefiles import Either
@@ -30,18 +30,18 @@ def render_acceptance(one: Acceptance) -> str:
     return " and ".join([_joined(one.terms), *(f"not ({_joined(terms)})" for _, terms in one.unless)])
 
 
-def render_client(literals: Iterable[Literal]) -> str:
+def render_client(literals: Iterable[StageLiteral]) -> str:
     """`not p in student and p in staff`; of nothing, `true`."""
     return " and ".join(map(render_literal, literals)) or "true"
 
 
-def render_clause(one: Clause) -> str:
+def render_clause(one: StageClause) -> str:
     """`C4 and not E0 and E1`."""
     events = (f"E{number}" if wanted else f"not E{number}" for number, wanted in one.events)
     return " and ".join([f"C{one.client}", *events, *map(render_literal, one.mixed)])
 
 
-def render_literal(one: Literal) -> str:
+def render_literal(one: StageLiteral) -> str:
     """`not p in student`."""
     return _text(one.atom) if one.wanted else f"not {_text(one.atom)}"
 

@@ -34,7 +34,7 @@ from headgate.model.rolefiles import (
     Variable,
 )
 from headgate.model.values import Kind, brief, conform
-from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, Letters, Textual, words
+from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, LetterSet, Textual, words
 
 Signature: TypeAlias = tuple[ArgumentType | None, ...]
 Signatures: TypeAlias = Mapping[str, Signature]
@@ -115,7 +115,7 @@ def _shown(known: object, closed: bool) -> ArgumentType | None:
     match known:
         case IntegerType() | StringType() | SetType() | ObjectType() | TimestampType() | ClockType():
             return known
-        case Letters(letters) if closed and letters:
+        case LetterSet(letters) if closed and letters:
             return SetType("".join(sorted(letters)))
         case _:
             return None
@@ -140,7 +140,7 @@ def describe(rolefile: Rolefile, imported: Imported = _unknown) -> dict[str, lis
 
 
 def _open(known: object) -> str:
-    return words(known) if isinstance(known, Letters | Textual) else "any"
+    return words(known) if isinstance(known, LetterSet | Textual) else "any"
 
 
 def _names(rolefile: Rolefile) -> dict[tuple[str, int], str]:

@@ -22,7 +22,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.node.peers import FILE, Peers
-from headgate.roles.certificates.remote_records import Counts
+from headgate.roles.certificates.remote_records import FollowCounts
 from headgate.scenario.policy import read_policy
 from headgate.trust.keys import PrivateKey
 
@@ -94,7 +94,7 @@ def test_what_rests_on_a_peer_is_shown_before_it_goes(peer: Run, place: Path) ->
     with Domain.open(Files(place).data) as domain:
         known = domain.ledger.state().roles.peers["CL"]
     heard = Peers(Files(place).data / FILE)
-    heard.hear(known, NOW - timedelta(hours=1), Counts(2, 1, 0))
+    heard.hear(known, NOW - timedelta(hours=1), FollowCounts(2, 1, 0))
     heard.fail("CL", "nobody answers")
     heard.close()
     (told,) = json.loads(peer("list", "--json").stdout)["peers"]

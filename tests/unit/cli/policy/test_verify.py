@@ -13,7 +13,7 @@ from headgate.cli.policy.verify import sentence, show_report
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import as_json
 from headgate.node.domain import Domain
-from headgate.pipeline.spark.verify import Copy, Difference, Kind, Report
+from headgate.pipeline.spark.verify import Copy, DeliveryDifference, DifferenceKind, Report
 
 COPY = Copy(2, "e1", "t.T", "pub", 0, {"a": 1, "b": None})
 
@@ -25,18 +25,29 @@ def copy(**changed: object) -> Copy:
 def test_one_sentence() -> None:
     assert str(sentence(Report(1, 1, 1, 3))) == "1 delivery of 1 event recomputed: all as delivered"
     assert str(sentence(Report(20, 1234, 1234, 3))) == "1,234 deliveries of 20 events recomputed: all as delivered"
-    found = Report(2, 2, 2, 3, (Difference(Kind.MISSING, "main", 1, "s", COPY), Difference(Kind.EXTRA, "main", 2, "s")))
+    found = Report(
+        2,
+        2,
+        2,
+        3,
+        (
+            DeliveryDifference(DifferenceKind.MISSING, "main", 1, "s", COPY),
+            DeliveryDifference(DifferenceKind.EXTRA, "main", 2, "s"),
+        ),
+    )
     assert str(sentence(found)) == "2 deliveries of 2 events recomputed: 1 missing, 1 extra"
 
 
 def test_every_kind_of_difference_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", 200)
     differences = (
-        Difference(Kind.MISSING, "main", 1, "s", COPY),
-        Difference(Kind.EXTRA, "main", 2, "s", None, copy(event="e2", view={"a": None})),
-        Difference(Kind.ALTERED, "main", 3, "s", COPY, copy(view={"a": 2, "b": "x"}, publisher="other")),
-        Difference(Kind.VERSION, "main", 4, "s", COPY, copy(version=9)),
-        Difference(Kind.LABEL, "main", 5, "", words="2 deliveries, where there is 1"),
+        DeliveryDifference(DifferenceKind.MISSING, "main", 1, "s", COPY),
+        DeliveryDifference(DifferenceKind.EXTRA, "main", 2, "s", None, copy(event="e2", view={"a": None})),
+        DeliveryDifference(
+            DifferenceKind.ALTERED, "main", 3, "s", COPY, copy(view={"a": 2, "b": "x"}, publisher="other")
+        ),
+        DeliveryDifference(DifferenceKind.VERSION, "main", 4, "s", COPY, copy(version=9)),
+        DeliveryDifference(DifferenceKind.LABEL, "main", 5, "", words="2 deliveries, where there is 1"),
     )
     with out.capture() as said:
         show_report(Report(5, 4, 4, 3, differences, {"main": 7}))
@@ -52,7 +63,7 @@ def test_every_kind_of_difference_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_json_names_what_should_be_and_what_is() -> None:
-    found = as_json(Difference(Kind.ALTERED, "main", 3, "s", COPY, copy(view={"a": 2})))
+    found = as_json(DeliveryDifference(DifferenceKind.ALTERED, "main", 3, "s", COPY, copy(view={"a": 2})))
     assert isinstance(found, dict)
     assert found["should"]["view"] == {"a": 1, "b": None}
     assert found["is"]["view"] == {"a": 2}

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.cli.roles.graph_svg import MAX_BOXES, svg
-from headgate.cli.roles.graph_tree import MAX_LINES, Box, Credential, Fall, Picture, around, of_graph, tree
-from headgate.gateway.roles.graph import Edge, Graph, Node, graph
+from headgate.cli.roles.graph_tree import MAX_LINES, Box, Fall, ListedCredential, Picture, around, of_graph, tree
+from headgate.gateway.roles.graph import Edge, Graph, GraphNode, graph
 from headgate.model.errors import TooLarge
 from headgate.model.state import ADMINISTRATOR
 from strategies.rehearsing import Rehearsal
@@ -28,14 +28,14 @@ def lines(picture: Picture, root: str | None = None) -> list[str]:
 def drawn() -> Picture:
     """Two memberships that share a record; one rests on something false being false."""
     nodes = (
-        Node("m1", "membership", True, "Conf.Member('dm')", 1, "dm"),
-        Node("m2", "membership", None, "Conf.Speaker('dm')", 2, "dm"),
-        Node("e1", "election", True, "Conf.Member(_)", 3, "jmb"),
-        Node("record 1.1", "record", True, "and"),
-        Node("record 2.1", "record", None, "nor"),
-        Node("record 3.1", "record", True, "until it is revoked"),
-        Node("record 4.1", "record", None, "'dm' in staff"),
-        Node("record 5.1", "record", True, "or"),
+        GraphNode("m1", "membership", True, "Conf.Member('dm')", 1, "dm"),
+        GraphNode("m2", "membership", None, "Conf.Speaker('dm')", 2, "dm"),
+        GraphNode("e1", "election", True, "Conf.Member(_)", 3, "jmb"),
+        GraphNode("record 1.1", "record", True, "and"),
+        GraphNode("record 2.1", "record", None, "nor"),
+        GraphNode("record 3.1", "record", True, "until it is revoked"),
+        GraphNode("record 4.1", "record", None, "'dm' in staff"),
+        GraphNode("record 5.1", "record", True, "or"),
     )
     edges = (
         *(Edge("record 1.1", "m1"), Edge("record 2.1", "m2"), Edge("record 3.1", "e1")),
@@ -77,7 +77,9 @@ def test_around_one_credential_there_is_what_it_rests_on_and_what_falls() -> Non
 
 
 def test_a_long_tree_is_cut() -> None:
-    boxes = {f"r{n}": Box(f"r{n}", True, "x", (Credential(f"m{n}", "membership", "R"),)) for n in range(MAX_LINES + 5)}
+    boxes = {
+        f"r{n}": Box(f"r{n}", True, "x", (ListedCredential(f"m{n}", "membership", "R"),)) for n in range(MAX_LINES + 5)
+    }
     found = lines(Picture(1, boxes))
     assert len(found) == MAX_LINES + 1
     assert found[-1].startswith("... past")
@@ -118,7 +120,9 @@ def pictures(draw: st.DrawFn) -> Picture:
     for n in range(count):
         parents = draw(st.lists(st.tuples(st.integers(0, max(n - 1, 0)), st.booleans()), max_size=3))
         ties = tuple((f"r{one}", negated) for one, negated in parents if one < n)
-        credentials = tuple(Credential(draw(says), "membership", draw(says)) for _ in range(draw(st.integers(0, 2))))
+        credentials = tuple(
+            ListedCredential(draw(says), "membership", draw(says)) for _ in range(draw(st.integers(0, 2)))
+        )
         boxes[f"r{n}"] = Box(f"r{n}", draw(st.sampled_from([True, False, None])), draw(says), credentials, ties)
     return Picture(1, boxes)
 
@@ -147,7 +151,7 @@ def test_what_something_rests_on_stands_to_its_left() -> None:
 
 
 def test_names_are_never_markup() -> None:
-    box = Box("r", True, "<b>&", (Credential("<script>alert(1)</script>", "membership", "\x1b[31m]]>"),))
+    box = Box("r", True, "<b>&", (ListedCredential("<script>alert(1)</script>", "membership", "\x1b[31m]]>"),))
     text = svg(Picture(1, {"r": box}), "</title><script>")
     assert "<script" not in text
     assert "\x1b" not in text

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import Result
 
-from headgate.analysis.truth_trace import Part
+from headgate.analysis.truth_trace import TruthPart
 from headgate.cli.shared.rendering import as_json, show_value
 from headgate.lang import parse_condition
 from headgate.model.conditions import Attribute
@@ -19,7 +19,7 @@ from headgate.node.domain import Domain
 
 
 def test_json_of_facts() -> None:
-    part = Part(parse_condition("a > 1"), None, ((Attribute("a"), None),))
+    part = TruthPart(parse_condition("a > 1"), None, ((Attribute("a"), None),))
     assert as_json({"x": (part, Effect.GRANT, frozenset({"b", "a"}), b"\x00", datetime(2026, 1, 1, tzinfo=UTC))}) == {
         "x": [
             {"condition": "a > 1", "truth": None, "saw": {"a": None}},

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 from headgate.decide.truth import World, truth
-from headgate.decide.wider import Answer, covers, match, wider
+from headgate.decide.wider import WiderAnswer, covers, match, wider
 from headgate.decide.wider.exact import MOST_ATOMS, find
 from headgate.decide.wider.goals import Every, Want
-from headgate.decide.wider.terms import Frame
+from headgate.decide.wider.terms import ConditionFrame
 from headgate.lang import parse_condition
 from headgate.model.conditions import (
     Attribute,
@@ -39,7 +39,7 @@ TERMS = st.sampled_from([Subject(name) for name in NAMES])
 POOLS = st.sampled_from([NUMBERS, TEXTS, OTHERS, CONSTANTS])
 
 
-def says(rule: str, other: str) -> Answer:
+def says(rule: str, other: str) -> WiderAnswer:
     return wider(parse_condition(rule), parse_condition(other), method="exact")
 
 
@@ -140,7 +140,7 @@ def over(condition: Condition, values: Mapping[str, Value]) -> bool | None:
     ],
 )
 def test_wider(rule: str, other: str) -> None:
-    assert says(rule, other) == Answer("wider")
+    assert says(rule, other) == WiderAnswer("wider")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 def test_out_of_time_it_cannot_tell_and_that_is_no() -> None:
     answer = wider(parse_condition("$x = 1"), parse_condition("$x = 1 or $x = 2"), method="exact", limit=0)
-    assert answer == Answer("cannot tell")
+    assert answer == WiderAnswer("cannot tell")
     assert not answer.holds
 
 
@@ -199,7 +199,7 @@ def test_more_than_is_looked_at_is_not_told() -> None:
 # -- events -------------------------------------------------------------------------------------------------------
 
 
-def covering(a: str, b: str, state: State | None = None) -> Answer:
+def covering(a: str, b: str, state: State | None = None) -> WiderAnswer:
     kinds = {"price": Kind.FLOAT, "amount": Kind.INT, "who": Kind.STRING, "at": Kind.TIMESTAMP}
     return covers(parse_condition(a), parse_condition(b), kinds, state=state)
 
@@ -245,7 +245,7 @@ def test_clocks() -> None:
 
 def test_a_predicate_may_answer_anything() -> None:
     odd = Predicate("odd", (Attribute("amount"),))
-    frame = Frame({"amount": Kind.INT}, predicates={"odd": lambda event, size, amount: amount % 2 == 1})
+    frame = ConditionFrame({"amount": Kind.INT}, predicates={"odd": lambda event, size, amount: amount % 2 == 1})
     here = Compare("=", Attribute("amount"), Constant(3))
     found = find(Every((Want(odd), Want(here))), frame, 5)
     assert found.exists is True

@@ -7,19 +7,21 @@ from hypothesis import given
 
 from headgate.decide.truth import has_token
 from headgate.decide.wider.letters import Letters
-from headgate.decide.wider.texts import Question, representatives
+from headgate.decide.wider.texts import TextQuestion, representatives
 from strategies.running import examples
 
 LETTERS = st.sampled_from(["a", "b", " ", "\t", "\0", "\U0010ffff"])
 CONSTANTS = st.text(LETTERS, max_size=3)
-QUESTIONS = st.builds(Question, st.sampled_from(["equals", "order", "starts with", "contains", "has token"]), CONSTANTS)
+QUESTIONS = st.builds(
+    TextQuestion, st.sampled_from(["equals", "order", "starts with", "contains", "has token"]), CONSTANTS
+)
 
 
-def answers(questions: list[Question], text: str) -> tuple[object, ...]:
+def answers(questions: list[TextQuestion], text: str) -> tuple[object, ...]:
     return tuple(answer(one, text) for one in questions)
 
 
-def answer(question: Question, text: str) -> object:
+def answer(question: TextQuestion, text: str) -> object:
     constant = question.constant
     match question.asks:
         case "equals":
@@ -36,7 +38,7 @@ def answer(question: Question, text: str) -> object:
 
 @given(st.lists(QUESTIONS, max_size=4), st.lists(st.text(st.one_of(LETTERS, st.characters()), max_size=6), max_size=20))
 @examples(300)
-def test_every_text_has_a_representative(questions: list[Question], texts: list[str]) -> None:
+def test_every_text_has_a_representative(questions: list[TextQuestion], texts: list[str]) -> None:
     found = representatives(questions)
     assert found is not None
     known = {answers(questions, one) for one in found}
@@ -45,7 +47,7 @@ def test_every_text_has_a_representative(questions: list[Question], texts: list[
 
 
 def test_too_many_are_not_sought() -> None:
-    assert representatives([Question("contains", chr(97 + n) * 30) for n in range(10)]) is None
+    assert representatives([TextQuestion("contains", chr(97 + n) * 30) for n in range(10)]) is None
 
 
 @given(st.lists(CONSTANTS, min_size=1, max_size=4))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.gateway.authority.expiry import StandingClock
-from headgate.gateway.publishing.submissions import Outcome, of_drafts, of_table
+from headgate.gateway.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.authority import (
     Certificate,
@@ -86,7 +86,9 @@ def rights(domain: Domain) -> int:
     return sum(1 for rule in domain.ledger.state().rules if rule.who == "till")
 
 
-async def send(domain: Domain, clock: Clock, times: list[datetime], *, columns: bool = False) -> list[Outcome]:
+async def send(
+    domain: Domain, clock: Clock, times: list[datetime], *, columns: bool = False
+) -> list[SubmissionOutcome]:
     """Publish one event at each time, through a writer of its own."""
     with Domain.open(domain.paths.directory) as mine:
         follower = Follower(mine)

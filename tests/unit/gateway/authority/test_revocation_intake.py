@@ -10,7 +10,7 @@ from headgate.gateway.authority.revocation_intake import (
     LIST_SECONDS,
     LISTS_OF_ALL,
     LISTS_PER_ISSUER,
-    Pace,
+    IntakePace,
     is_chosen,
     is_news,
     rests_on,
@@ -92,7 +92,7 @@ def test_a_list_takes_away_what_stands_and_is_on_it() -> None:
 
 
 def test_an_issuer_has_so_many_versions_in_a_while_and_another_has_its_own() -> None:
-    pace = Pace()
+    pace = IntakePace()
     for _ in range(LISTS_PER_ISSUER):
         pace.check("a", NOW, bites=True)
         pace.count("a", NOW, bites=True)
@@ -103,7 +103,7 @@ def test_an_issuer_has_so_many_versions_in_a_while_and_another_has_its_own() -> 
 
 
 def test_lists_that_take_nothing_away_are_bounded_together_and_hold_up_no_revocation() -> None:
-    pace = Pace()
+    pace = IntakePace()
     for n in range(LISTS_OF_ALL):
         pace.check(f"issuer {n}", NOW, bites=False)
         pace.count(f"issuer {n}", NOW, bites=False)

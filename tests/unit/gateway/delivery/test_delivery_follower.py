@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 from headgate.gateway.delivery.delivery_batch import Portion
-from headgate.gateway.delivery.delivery_follower import Kept, Tail
+from headgate.gateway.delivery.delivery_follower import DeliveryFollower, KeptBatch
 from headgate.model.changes import Batch, Change, DeclareType
 from headgate.model.events import Event
 from headgate.model.rights import Action
@@ -44,10 +44,10 @@ class Heard:
     """A listener that counts."""
 
     def __init__(self) -> None:
-        self.kept: list[Kept | None] = []
+        self.kept: list[KeptBatch | None] = []
         self.fell: list[Mapping[str, int]] = []
 
-    def wake(self, kept: Kept | None) -> None:
+    def wake(self, kept: KeptBatch | None) -> None:
         self.kept.append(kept)
 
     def fall_back(self, at: Mapping[str, int]) -> None:
@@ -67,8 +67,8 @@ class Road:
     def commit(self, *changes: Change) -> None:
         self.domain.commit(Batch(ADMINISTRATOR, changes))
 
-    def tail(self, cache: int = 2**26) -> Tail:
-        made = Tail(self.domain.paths.deliveries, self.follower, POSITIONS, cache)
+    def tail(self, cache: int = 2**26) -> DeliveryFollower:
+        made = DeliveryFollower(self.domain.paths.deliveries, self.follower, POSITIONS, cache)
         made.open()
         return made
 
@@ -90,7 +90,7 @@ def road(tmp_path: Path) -> Iterator[Road]:
     made.close()
 
 
-def poll(tail: Tail) -> None:
+def poll(tail: DeliveryFollower) -> None:
     for reached, portion in tail.poll():
         tail.take(reached, portion)
 
@@ -192,11 +192,11 @@ def test_what_retention_took_first_makes_readers_fall_back(road: Road) -> None:
 
 def test_the_thread_hands_over_to_the_event_loop(road: Road) -> None:
     async def story() -> None:
-        tail = Tail(road.domain.paths.deliveries, road.follower, POSITIONS)
+        tail = DeliveryFollower(road.domain.paths.deliveries, road.follower, POSITIONS)
         loop, come = asyncio.get_running_loop(), asyncio.Event()
 
         class Waits(Heard):
-            def wake(self, kept: Kept | None) -> None:
+            def wake(self, kept: KeptBatch | None) -> None:
                 assert asyncio.get_running_loop() is loop
                 super().wake(kept)
                 come.set()

@@ -18,9 +18,9 @@ from hypothesis import given
 
 from headgate.decide.deliver import decide
 from headgate.gateway.delivery.archive import Archive
-from headgate.gateway.delivery.delivery_batch import Delivery
-from headgate.gateway.delivery.delivery_follower import Tail
-from headgate.gateway.delivery.delivery_reader import Closed, Feed, Gap
+from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
+from headgate.gateway.delivery.delivery_follower import DeliveryFollower
+from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed
 from headgate.model.changes import Batch, Change, Unsubscribe, Withdraw
 from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
@@ -44,7 +44,7 @@ class Reader:
     id: str
     feed: Feed
     begun: dict[str, int]
-    seen: list[Delivery] = field(default_factory=list)
+    seen: list[OutgoingDelivery] = field(default_factory=list)
     gaps: dict[str, int] = field(default_factory=dict)
     closed: bool = False
 
@@ -62,7 +62,7 @@ class Node:
         self.positions = Positions(bytes(16))
         self.cursors = Cursors(directory / FILE)
         store = self.domain.paths.deliveries
-        self.tail = Tail(store, self.follower, self.positions, cache)
+        self.tail = DeliveryFollower(store, self.follower, self.positions, cache)
         self.tail.open()
         self.archive = Archive(store, self.follower, self.positions)
 
@@ -111,7 +111,7 @@ class Node:
         """Read once, without waiting."""
         step = asyncio.run(reader.feed.next(limit, 0.0, room))
         match step:
-            case Gap(places):
+            case DeliveryGap(places):
                 reader.gaps.update(places)
                 self.cursors.ack_many([Ack(reader.id, reader.feed.subscription.first, places)], NOON)
             case Closed():
@@ -357,7 +357,7 @@ def test_next_waits_for_what_comes() -> None:
     with node() as it:
         reader = it.open(it.subscribe(LIVE))
 
-        async def story() -> list[Delivery]:
+        async def story() -> list[OutgoingDelivery]:
             waiting = asyncio.create_task(reader.feed.next(10, 30.0))
             await asyncio.sleep(0)
             it.publish("a", [1])

@@ -21,7 +21,7 @@ from headgate.gateway.federation.notices import (
     declaring,
     wanted,
 )
-from headgate.gateway.publishing.submissions import Outcome, Submission
+from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import (
@@ -196,7 +196,7 @@ class Node:
     async def run(self, work: Any, *args: Any) -> Any:
         return work(*args)
 
-    async def publish(self, submission: Submission) -> Outcome:
+    async def publish(self, submission: Submission) -> SubmissionOutcome:
         if self.broken:
             raise StorageBusy("the log is held")
         return await self.writer.publish(submission)

@@ -25,7 +25,7 @@ from headgate.model.roles import Peer, Reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
-from headgate.node.peers import Peers, Question
+from headgate.node.peers import PeerQuestion, Peers
 from headgate.roles.certificates.remote_records import mirrored, record_of
 from headgate.trust.keys import PrivateKey
 from strategies.role_serving import Office, office
@@ -91,7 +91,7 @@ class Here:
         """Show a certificate, as a gateway does for a client."""
         did = (key or self.issuer.served.keys[who]).public.did
         id = f"q{time.monotonic_ns()}"
-        self.asking.ask(Question(id, LOGIN, who, did, certificate), datetime.now(UTC))
+        self.asking.ask(PeerQuestion(id, LOGIN, who, did, certificate), datetime.now(UTC))
         for _ in range(int(PATIENCE / 0.02)):
             if (text := self.asking.answered(id)) is not None:
                 found: dict[str, Any] = json.loads(text)
@@ -341,7 +341,7 @@ def test_an_answer_that_messages_have_overtaken_is_looked_at_again(here: Here, i
             told = await abroad.validate(held["certificate"], issuer.served.keys["anna"].public.did)
             issuer.leave("anna", held["id"])
             eventually(lambda: issuer.served.gateway.watchers.read(("bob", LOGIN), datetime.now(UTC)).number > 0)
-            await following._mirror(Question("q", LOGIN, "anna", "", ""), told, abroad)
+            await following._mirror(PeerQuestion("q", LOGIN, "anna", "", ""), told, abroad)
             assert here.records == {}, "it was revoked before it came to count"
             assert heard is not None
 

@@ -23,7 +23,7 @@ from headgate.gateway.http import connection_limits as doors
 from headgate.gateway.http.security_headers import HEADERS
 from headgate.gateway.serve import Server, listen, server
 from headgate.node.config import Config
-from headgate.node.logs import CALLER, Access, Log
+from headgate.node.logs import CALLER, AccessLog, Log
 from headgate.node.metrics import Metrics
 from headgate.node.settings import LimitSettings
 from headgate.trust.tls import client_context, make_certificate, server_context
@@ -68,7 +68,7 @@ def serving(test: Test, limits: LimitSettings | None = None, tls: ssl.SSLContext
 
     async def run() -> None:
         metrics = Metrics()
-        app = Access(application(), metrics.request, Log("test"))
+        app = AccessLog(application(), metrics.request, Log("test"))
         running = server(app, Config(limits=limits or LimitSettings()), tls, metrics)
         listener = listen("127.0.0.1", 0)
         port = listener.getsockname()[1]
@@ -127,7 +127,7 @@ def test_five_hundred_half_open_connections_are_closed_and_others_are_served() -
                 writer.write(b"GET /hello HTTP/1.1\r\nhost: x\r\nx-slow: ")
         assert b"hello" in await ask(port)
         assert running.door is not None
-        assert running.door.turned == doors.Turned(), "all of them were let in"
+        assert running.door.turned == doors.TurnedAway(), "all of them were let in"
         assert all(await asyncio.gather(*(closed(reader) for reader, _ in begun)))
         for _, writer in begun:
             writer.close()
@@ -236,7 +236,7 @@ def test_silent_strangers_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> No
             later[-1][1].write(HELLO)
             assert b"hello" in await later[-1][0].read(4096)
             assert await closed(reader)
-        assert door.turned == doors.Turned(silent=4)
+        assert door.turned == doors.TurnedAway(silent=4)
         for _, writer in [*silent, *later]:
             writer.close()
 

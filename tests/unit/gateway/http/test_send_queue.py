@@ -16,7 +16,7 @@ import pytest
 
 from headgate.gateway.http import send_queue as outgoing
 from headgate.gateway.http.send_queue import Outgoing, as_transport
-from headgate.gateway.http.sockets import Socket, header
+from headgate.gateway.http.sockets import ServerSocket, header
 from strategies.serving import PATIENCE, Served, eventually, serving
 
 _ESTABLISHED = 1
@@ -176,7 +176,7 @@ def test_pings_are_not_answered_to_who_does_not_read(shop: Served) -> None:
     fill(shop, "pinged")
     client = opened(shop, "pinged", shop.token("anna"))
     eventually(lambda: is_stuck(shop, client))
-    (protocol,) = [one for one in shop.server.server_state.connections if isinstance(one, Socket)]
+    (protocol,) = [one for one in shop.server.server_state.connections if isinstance(one, ServerSocket)]
     eventually(lambda: not protocol.writable.is_set())
     kept = protocol.transport.get_write_buffer_size()
     for _ in range(2_000):

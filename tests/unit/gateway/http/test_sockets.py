@@ -14,7 +14,7 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from headgate.gateway.http.sockets import MAX_HELD_BYTES, Socket
+from headgate.gateway.http.sockets import MAX_HELD_BYTES, ServerSocket
 
 WAIT = 30.0
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -33,7 +33,7 @@ def serving(talk: Callable[[Send, Any], Awaitable[None]]) -> Iterator[tuple[str,
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         port=0,
-        ws=Socket,
+        ws=ServerSocket,
         ws_per_message_deflate=False,
         lifespan="off",
         log_level="critical",

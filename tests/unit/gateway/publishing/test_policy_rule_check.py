@@ -11,7 +11,7 @@ import pytest
 
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import find
-from headgate.gateway.publishing.policy_rule_check import Answers, Asking, Unasked
+from headgate.gateway.publishing.policy_rule_check import Answers, PolicyRuleCheck, Unasked
 from headgate.lang import parse_condition
 from headgate.model.conditions import Condition
 from headgate.model.errors import PolicyRuleDenied
@@ -82,7 +82,7 @@ class Here(Workers):
 def test_what_is_known_is_not_asked_again_and_what_was_late_is() -> None:
     async def run() -> None:
         workers = Here()
-        asking = Asking(workers)
+        asking = PolicyRuleCheck(workers)
         text = text_of(NARROW)
         for _ in range(2):
             assert refused(await asking.ask(state(), "till", [text, text]), NARROW) is None

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.gateway.publishing.policy_rule_answers import find
 from headgate.gateway.publishing.policy_rule_check import Answers, Unasked
-from headgate.gateway.publishing.submissions import Outcome, Submission, of_drafts, of_table
+from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import (
@@ -84,7 +84,7 @@ def orders(*ids: str, price: float = 5.0, publisher: str = "till", source: str =
     return [Draft(id, publisher, "shop.Order", {"item": "lamp", "price": price}, source) for id in ids]
 
 
-async def send(writer: Writer, drafts: Sequence[Draft]) -> Outcome:
+async def send(writer: Writer, drafts: Sequence[Draft]) -> SubmissionOutcome:
     return await writer.publish(of_drafts(drafts[0].publisher, drafts))
 
 
@@ -93,7 +93,7 @@ def stored(domain: Domain) -> list[tuple[str, str, str]]:
 
 
 def test_every_event_of_a_mixed_batch_is_answered_on_its_own(domain: Domain) -> None:
-    async def run() -> Outcome:
+    async def run() -> SubmissionOutcome:
         async with writing(domain.paths.directory, "g1") as writer:
             return await send(
                 writer,
@@ -119,7 +119,7 @@ def test_every_event_of_a_mixed_batch_is_answered_on_its_own(domain: Domain) -> 
 
 
 def test_an_event_sent_again_is_stored_once_whichever_gateway_it_is_sent_to(domain: Domain) -> None:
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
             return [
                 await send(one, orders("a", "b")),
@@ -142,7 +142,7 @@ def test_an_event_sent_again_is_stored_once_whichever_gateway_it_is_sent_to(doma
 
 
 def test_the_window_outlives_the_gateway(domain: Domain) -> None:
-    async def run(*ids: str) -> Outcome:
+    async def run(*ids: str) -> SubmissionOutcome:
         async with writing(domain.paths.directory, "g1") as writer:
             return await send(writer, orders(*ids))
 
@@ -151,7 +151,7 @@ def test_the_window_outlives_the_gateway(domain: Domain) -> None:
 
 
 def test_a_right_lost_in_another_process_counts_for_the_next_event(domain: Domain) -> None:
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             found = [await send(writer, orders("a"))]
             domain.commit(Batch(ADMINISTRATOR, (RemoveRule("till"),)))
@@ -167,7 +167,7 @@ def test_a_right_lost_in_another_process_counts_for_the_next_event(domain: Domai
 def test_what_was_stored_before_a_right_was_lost_is_a_duplicate_when_it_is_sent_again(domain: Domain) -> None:
     table = pa.table({"id": ["t", "u"], "source": ["s", None], "item": ["x", "y"], "price": [1, 2]})
 
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
             await send(one, [*orders("a", "b"), Draft("r", "till", "shop.Return", {"item": "x"}, "s")])
             await send(one, orders("c", publisher="other"))
@@ -189,7 +189,7 @@ def test_what_was_stored_before_a_right_was_lost_is_a_duplicate_when_it_is_sent_
 
 
 def test_many_requests_at_once_are_each_answered(domain: Domain) -> None:
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             return await asyncio.gather(*(send(writer, orders(f"e{n}", f"e{n + 1}")) for n in range(0, 200, 2)))
 
@@ -202,7 +202,7 @@ def test_many_requests_at_once_are_each_answered(domain: Domain) -> None:
 def test_arrow_comes_out_as_the_same_events(domain: Domain) -> None:
     table = pa.table({"id": ["a", "b", "c"], "item": ["x", None, "z"], "price": [1, 2, 0]})
 
-    async def run() -> Outcome:
+    async def run() -> SubmissionOutcome:
         async with writing(domain.paths.directory, "g1") as writer:
             return await writer.publish(of_table("till", table, "shop.Order"))
 
@@ -220,7 +220,7 @@ def arrows(*ids: str) -> pa.Table:
 
 
 def test_what_was_decided_when_it_came_is_decided_again_if_the_policy_has_changed(domain: Domain) -> None:
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             found = [await writer.publish(of_table("till", arrows("a"), "shop.Order"))]
             early = of_table("till", arrows("b", "c"), "shop.Order")
@@ -237,7 +237,7 @@ def test_what_was_decided_when_it_came_is_decided_again_if_the_policy_has_change
 
 
 def test_what_was_decided_when_it_came_is_still_stored_once(domain: Domain) -> None:
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
             await one.publish(of_table("till", arrows("a"), "shop.Order"))
             await two.publish(of_table("till", arrows("b"), "shop.Order"))
@@ -267,7 +267,7 @@ def test_what_was_decided_before_something_later_was_written_is_decided_again(do
 
 
 def test_what_comes_while_the_writer_stops_is_answered(domain: Domain) -> None:
-    async def run() -> Outcome:
+    async def run() -> SubmissionOutcome:
         async with writing(domain.paths.directory, "g1") as writer:
             under_way = asyncio.ensure_future(writer.publish(of_table("till", arrows("a"), "shop.Order")))
             await asyncio.sleep(0)
@@ -328,7 +328,7 @@ def asking_for(requires: str | None, *ids: str) -> list[Draft]:
 def test_each_event_is_held_to_its_publishers_policy_rule(domain: Domain) -> None:
     limited(domain, "$nation = 'NO' or $nation = 'IT'")
 
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             drafts = [
                 *asking_for("$nation = 'NO'", "a"),
@@ -361,7 +361,7 @@ def test_no_question_about_a_policy_rule_is_looked_into_when_it_is_the_writers_t
 def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> None:
     limited(domain, "$nation = 'NO' or $nation = 'IT'")
 
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             before = writer.state
             one, two = (of_drafts("till", asking_for("$nation = 'IT'", id)) for id in "ab")
@@ -381,7 +381,7 @@ def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> 
 def test_what_is_barred_is_refused_whatever_it_is_unless_it_was_stored_before(domain: Domain) -> None:
     denied = PublishDenied("no")
 
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             found = [await send(writer, asking_for(None, "a"))]
             drafts = asking_for(None, "x", "a", "b", "y")
@@ -399,7 +399,7 @@ def test_what_is_barred_is_refused_whatever_it_is_unless_it_was_stored_before(do
 
 
 def test_an_event_stored_before_is_found_again_also_where_a_policy_rule_keeps_it_back_now(domain: Domain) -> None:
-    async def run() -> list[Outcome]:
+    async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             found = [await send(writer, asking_for(None, "a"))]
             limited(domain, "$nation = 'NO'")
@@ -418,7 +418,7 @@ def test_a_limit_on_the_rate_holds_for_all_gateways_together(domain: Domain) -> 
     domain.commit(Batch(ADMINISTRATOR, (AddRule(limited),)))
     directory = domain.paths.ledger.parent
 
-    async def main() -> list[Outcome]:
+    async def main() -> list[SubmissionOutcome]:
         async with writing(directory, "gateway-1") as one, writing(directory, "gateway-2") as two:
             asked = [send(writer, orders(f"{n}-1", f"{n}-2")) for n, writer in enumerate((one, two) * 8)]
             return await asyncio.gather(*asked)

@@ -32,7 +32,7 @@ from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, compare
 from headgate.pipeline.admission.compare import compare_columns, compare_number
-from headgate.pipeline.admission.frame import Facts, Frame, Sent
+from headgate.pipeline.admission.frame import ConditionFacts, Frame, Sent
 from headgate.pipeline.admission.vector import prepared, truth
 from headgate.pipeline.index.layout import ARROW, STORE, stored
 from strategies.conditions import conditions, values
@@ -90,7 +90,7 @@ def same(
 ) -> list[bool | None]:
     """The truth over columns, which must be that of `decide` row by row."""
     world = World(STATE, subject or {}, FUNCTIONS)
-    frame = Frame(sent(rows, kinds), Facts(World(STATE, {}, FUNCTIONS)), fixed or {})
+    frame = Frame(sent(rows, kinds), ConditionFacts(World(STATE, {}, FUNCTIONS)), fixed or {})
     found = truth(prepared(condition, subject or {}, kinds), frame, np.ones(len(rows), np.bool_))
     assert not (found.true & found.false).any()
     answers = [True if t else False if f else None for t, f in zip(found.true, found.false, strict=True)]
@@ -165,7 +165,7 @@ def test_by_hand(condition: Condition, rows: list[dict[str, Value]], expected: l
 
 
 def test_subjects_are_bound_first() -> None:
-    frame = Frame(sent([row(i=1)]), Facts(World(STATE)))
+    frame = Frame(sent([row(i=1)]), ConditionFacts(World(STATE)))
     with pytest.raises(TypeError, match="bound"):
         truth(Compare("=", INT, Subject("u")), frame, np.ones(1, np.bool_))
 

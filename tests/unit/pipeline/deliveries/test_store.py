@@ -12,7 +12,7 @@ from headgate.model.errors import Damaged, StorageFull, TooOld
 from headgate.pipeline.deliveries import store as store_module
 from headgate.pipeline.deliveries.blobs import DeliveryBlob
 from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import BatchStats, DeliveryStore, Found, Reached, Tail
+from headgate.pipeline.deliveries.store import BatchStats, BlobPage, BlobTail, DeliveryStore, Reached
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_rare_subscription_catches_up_in_slices_without_reading_other_blobs(
     store.write(0, 1, [held("main", n, n, [7] if n == 95 else [1]) for n in range(1, 101)])
     store._db.execute("UPDATE deliveries SET blob = x'00' WHERE first <> 95")  # reading one of these would fail
     piece = store.for_subscription(7, "main", 0, 100, 5)
-    assert piece == Found((), (10, 0))
+    assert piece == BlobPage((), (10, 0))
     assert found(store, 7, 0, 100, 5) == [(95, 0)]
     with pytest.raises(Damaged, match="events 1 to 1 of stream `main`"):
         store.for_subscription(1, "main", 0, 100, 5)
@@ -129,14 +129,14 @@ def test_damaged_members_are_named(store: DeliveryStore) -> None:
 
 
 def test_the_live_tail_goes_as_far_as_the_newest_batch(store: DeliveryStore) -> None:
-    assert store.after({}, 100) == Tail((), {})
+    assert store.after({}, 100) == BlobTail((), {})
     store.write(
         0, 1, [held("main", 1, 3, [1]), held("main", 1, 3, [2], part=3), blob("main", 4, 8, None), held("b", 1, 1, [1])]
     )
     tail = store.after({}, 1000)
     assert [(b.stream, b.first, b.part) for b in tail.blobs] == [("b", 1, 0), ("main", 1, 0)]
     assert (tail.positions, tail.more) == ({"b": 1, "main": 8}, False)
-    assert store.after(tail.positions, 1000) == Tail((), tail.positions)
+    assert store.after(tail.positions, 1000) == BlobTail((), tail.positions)
     assert [b.first for b in store.after({"b": 1, "main": 2}, 1000).blobs] == [1]  # event 3 comes after 2
     store.write(1, 1, [held("main", 9, 10, [1]), held("main", 11, 12, [1]), blob("main", 13, 13, None)])
     few = store.after(tail.positions, 1)

@@ -51,7 +51,7 @@ from headgate.pipeline.event_policy.relations import NULL, Relation
 from headgate.pipeline.index import profiles
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.running import examples
@@ -95,7 +95,7 @@ def agree_on(ledger: MemoryLedger, log: MemoryLog) -> list[tuple[int, str]]:
     matcher, places = Matcher(index, ledger.functions), layouts(ledger.now.types)
     found, expected, every = [], [], ledger.every_subscription()
     for batch in log.batches:
-        for blob in decide_appends(matcher, [batch], Window(0, ledger.version)):
+        for blob in decide_appends(matcher, [batch], DecisionWindow(0, ledger.version)):
             found += [(d.seq, every[d.subscription].id, exact(d.view)) for d in read(blob, places)]
     for event in log.events:
         for subscription in every:
@@ -500,7 +500,7 @@ def test_more_choices_than_may_be_gone_through_give_nothing_and_keep_out() -> No
         with patch.object(policy_clients, "MAX_CHOICES", 10):
             index = IndexBuilder(ledger).index(0, ledger.version)
         log = appended(ledger, *plates("zoe"))
-        blobs = list(decide_appends(Matcher(index, {}), log.batches, Window(0, ledger.version)))
+        blobs = list(decide_appends(Matcher(index, {}), log.batches, DecisionWindow(0, ledger.version)))
         assert [d.seq for blob in blobs for d in read(blob, layouts(ledger.now.types))] == []
 
 

@@ -22,7 +22,7 @@ from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.index.requirements import Sets, Truths, required, required_texts, requirement_of, text_of
 from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob
-from headgate.pipeline.match.match import Matcher, Window
+from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.conditions import conditions, values
 from strategies.running import examples
@@ -188,6 +188,6 @@ def test_requirements_are_put_to_attribute_sets_and_never_to_pairs(monkeypatch: 
     events = [replace(seen(speed=n), requires=rules[n % 2]) for n in range(50)]
     batch = LogBatch("main", 1, 50, known.version, micros(NOON), encode(events, layouts(known.now.types)))
     matcher = Matcher(IndexBuilder(known).index(0, known.version), {})
-    (found,) = decide_appends(matcher, [batch], Window(0, known.version))
+    (found,) = decide_appends(matcher, [batch], DecisionWindow(0, known.version))
     assert found.count == 50 * 2 * 2
     assert len(asked) == 2 * 2

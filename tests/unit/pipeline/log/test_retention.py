@@ -17,13 +17,13 @@ from headgate.pipeline.log.log_file import Chunk
 from headgate.pipeline.log.retention import (
     BOTH,
     PIPELINE,
-    Facts,
     Floor,
-    Held,
+    HeldBack,
     Limit,
     Limits,
     Loss,
-    Plan,
+    RetentionPlan,
+    StreamFacts,
     Trim,
     Where,
     apply,
@@ -36,14 +36,14 @@ TIMES = st.integers(0, NOW)
 
 
 @st.composite
-def facts(draw: st.DrawFn) -> Facts:
+def facts(draw: st.DrawFn) -> StreamFacts:
     trimmed = last = draw(st.integers(0, 20))
     chunks = []
     for time in draw(st.lists(TIMES, max_size=8)):
         last += draw(st.integers(1, 5))
         chunks.append(Chunk(last, time, draw(st.integers(0, 50))))
     unseen = draw(st.integers(0, 100))  # more than this round looks at
-    return Facts(trimmed, draw(st.integers(trimmed, last)), sum(c.bytes for c in chunks) + unseen, tuple(chunks))
+    return StreamFacts(trimmed, draw(st.integers(trimmed, last)), sum(c.bytes for c in chunks) + unseen, tuple(chunks))
 
 
 FLOORS = st.builds(
@@ -61,7 +61,7 @@ LIMITS = st.builds(Limits, st.builds(Limit, MAYBE, MAYBE), st.builds(Limit, MAYB
 @settings(max_examples=300, deadline=None)
 @given(STREAMS, STREAMS, st.dictionaries(st.sampled_from("ab"), st.lists(FLOORS, max_size=4)), LIMITS)
 def test_a_plan_trims_as_far_as_it_may_and_no_further(
-    log: dict[str, Facts], deliveries: dict[str, Facts], floors: dict[str, list[Floor]], limits: Limits
+    log: dict[str, StreamFacts], deliveries: dict[str, StreamFacts], floors: dict[str, list[Floor]], limits: Limits
 ) -> None:
     made = plan(NOW, log, deliveries, floors, limits)
     for where, there, limit in ((Where.LOG, log, limits.log), (Where.DELIVERIES, deliveries, limits.deliveries)):
@@ -95,13 +95,13 @@ def test_a_plan_trims_as_far_as_it_may_and_no_further(
 
 
 A_CHUNK = [Chunk(10, 100, 5), Chunk(20, 200, 5), Chunk(30, 300, 5)]
-SOME = Facts(0, 30, 15, A_CHUNK)
+SOME = StreamFacts(0, 30, 15, A_CHUNK)
 ALL_OLD = Limits(Limit(age=0), Limit(age=0), hold=50)
 
 
 def test_the_floor_of_someone_present_holds_and_is_named() -> None:
     made = plan(NOW, {"main": SOME}, {}, {"main": [Floor(15, "ann")]}, ALL_OLD)
-    assert made == Plan((Trim(Where.LOG, "main", 10, 5),), (), (Held(Where.LOG, "main", "ann", 15),))
+    assert made == RetentionPlan((Trim(Where.LOG, "main", 10, 5),), (), (HeldBack(Where.LOG, "main", "ann", 15),))
 
 
 def test_someone_away_for_too_long_loses_and_is_told_how_much() -> None:
@@ -110,7 +110,7 @@ def test_someone_away_for_too_long_loses_and_is_told_how_much() -> None:
     assert made.trims == (Trim(Where.LOG, "main", 20, 10),)
     assert made.losses == (Loss(Where.LOG, "main", "ann", NOW - 51, 15, 20),)
     assert made.losses[0].events == 6
-    assert made.held == (Held(Where.LOG, "main", "bob", 25),)
+    assert made.held == (HeldBack(Where.LOG, "main", "bob", 25),)
     later = replace(SOME, trimmed=20, bytes=5, chunks=A_CHUNK[2:])
     again = plan(NOW + 1, {"main": later}, {}, floors, ALL_OLD)
     assert [(x.holder, x.events) for x in again.losses] == [("ann", 10), ("bob", 6)]  # what is new, once
@@ -118,7 +118,7 @@ def test_someone_away_for_too_long_loses_and_is_told_how_much() -> None:
 
 def test_nothing_undecided_goes_however_large() -> None:
     made = plan(NOW, {"main": replace(SOME, decided=9)}, {}, {}, Limits(Limit(bytes=0)))
-    assert made == Plan((), (), (Held(Where.LOG, "main", PIPELINE, 10),))
+    assert made == RetentionPlan((), (), (HeldBack(Where.LOG, "main", PIPELINE, 10),))
 
 
 def test_size_takes_the_oldest_of_all_streams_first() -> None:
@@ -130,7 +130,7 @@ def test_size_takes_the_oldest_of_all_streams_first() -> None:
 def test_nobody_is_blamed_for_a_limit_that_others_met() -> None:
     both = {"a": replace(SOME, decided=0), "b": SOME}
     made = plan(NOW, both, {}, {}, Limits(Limit(bytes=20)))
-    assert made == Plan((Trim(Where.LOG, "b", 20, 10),))
+    assert made == RetentionPlan((Trim(Where.LOG, "b", 20, 10),))
 
 
 def test_a_plan_is_looked_up_made_and_applied(tmp_path: Path) -> None:

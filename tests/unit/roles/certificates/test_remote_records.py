@@ -15,8 +15,8 @@ from headgate.model.limits import MAX_EPOCHS
 from headgate.model.roles import Peer, reference, reference_text
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.certificates.remote_records import (
+    FollowState,
     Heartbeat,
-    Known,
     Message,
     Modified,
     Snapshot,
@@ -43,15 +43,15 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def following(number: int = 3, epoch: str = "a") -> Known:
-    return take(Known(), Snapshot(epoch, number, at(0), {}), at(0))
+def following(number: int = 3, epoch: str = "a") -> FollowState:
+    return take(FollowState(), Snapshot(epoch, number, at(0), {}), at(0))
 
 
 # -- one message ----------------------------------------------------------------------------------------------
 
 
 def test_nothing_counts_before_all_is_read() -> None:
-    step = hear(Known(), [Modified("a", 1, R, False)], at(1))
+    step = hear(FollowState(), [Modified("a", 1, R, False)], at(1))
     assert (step.read, dict(step.states), step.known.heard) == (True, {}, None)
 
 
@@ -102,7 +102,7 @@ def test_an_epoch_that_comes_back_is_not_over() -> None:
 
 
 def test_only_so_many_epochs_are_remembered() -> None:
-    known = Known()
+    known = FollowState()
     for number in range(3 * MAX_EPOCHS):
         known = take(known, Snapshot(f"e{number}", 0, at(number), {}), at(number))
     assert len(known.over) == MAX_EPOCHS
@@ -174,7 +174,7 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_what_is_believed_was_true_since_the_service_was_last_heard(events: list[tuple[object, ...]]) -> None:
     issuer = Issuer()
-    known, told, way = take(Known(), issuer.read(), at(0)), dict(issuer.states), list[Message]()
+    known, told, way = take(FollowState(), issuer.read(), at(0)), dict(issuer.states), list[Message]()
 
     def deliver(count: int) -> None:
         nonlocal known

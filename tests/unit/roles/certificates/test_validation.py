@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from headgate.model.errors import RoleDenied, StaleList
 from headgate.model.limits import MAX_FAILURES_KEPT
-from headgate.model.role_statements import HeldRole, Place, RoleCertificate
+from headgate.model.role_statements import HeldRole, RoleCertificate, ServiceInstance
 from headgate.model.roles import Reference, reference
-from headgate.roles.certificates.validation import Failure, Validator, Wanted
+from headgate.roles.certificates.validation import CertificateFailure, Validator, WantedRole
 from headgate.trust.keys import PublicKey
 from headgate.trust.role_keys import RoleKeys
 from headgate.trust.role_statements import issue_role
@@ -25,7 +25,7 @@ from headgate.trust.role_table import RollingTable
 from unit.trust.corpus import AT, DAY, HERE, MALLORY, MET, NOW, PITO, SMITH, did
 from unit.trust.corpus_roles import CASES, HOUR, KEYS, KINDS, OTHERS, PLACE, RoleCase, at
 
-MEMBER = Wanted(PLACE, "Member")
+MEMBER = WantedRole(PLACE, "Member")
 HELD_MEMBER, HELD_CHAIR, ELECTION = reference(17, 4), reference(18, 4), reference(20, 5)
 States = dict[Reference, bool | None]
 
@@ -40,7 +40,7 @@ def show(
     text: str,
     *,
     presenter: str = did(SMITH),
-    wanted: Wanted = MEMBER,
+    wanted: WantedRole = MEMBER,
     state: Callable[[Reference], bool | None] = all_true,
     now: datetime = NOW,
     election: str = "e1",
@@ -75,7 +75,7 @@ def validator(**more: Any) -> Validator:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_bad_falls_into_its_class(case: RoleCase) -> None:
-    heard: list[Failure] = []
+    heard: list[CertificateFailure] = []
     one = Validator([KEYS], audience=case.audience, on_failure=heard.append)
     error = denied(one, case.kind, case.text, now=case.now)
     assert error.failure == case.failure
@@ -123,13 +123,18 @@ def test_a_delegation_is_for_whoever_has_what_it_requires() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize(
-    "place", [Place(did(PITO), "Conf"), Place(did(PITO), "Golf", "Hilary"), Place(did(MET), "Conf", "Hilary")]
+    "place",
+    [
+        ServiceInstance(did(PITO), "Conf"),
+        ServiceInstance(did(PITO), "Golf", "Hilary"),
+        ServiceInstance(did(MET), "Conf", "Hilary"),
+    ],
 )
-def test_use_in_another_place_is_misuse(kind: str, warm: bool, place: Place) -> None:
+def test_use_in_another_place_is_misuse(kind: str, warm: bool, place: ServiceInstance) -> None:
     one, text = validator(), KINDS[kind].rolled()
     if warm:
         show(one, kind, text)
-    assert outcome(denied(one, kind, text, wanted=Wanted(place, "Member"))) == ("misuse", "wrong-place")
+    assert outcome(denied(one, kind, text, wanted=WantedRole(place, "Member"))) == ("misuse", "wrong-place")
 
 
 @pytest.mark.parametrize("kind", ["role", "appointment"])
@@ -153,7 +158,7 @@ def test_use_in_another_place_is_misuse(kind: str, warm: bool, place: Place) -> 
     ],
 )
 def test_only_the_roles_of_the_certificate_are_given(kind: str, role: str, args: Any, enough: bool) -> None:
-    one, wanted = validator(), Wanted(PLACE, role, args)
+    one, wanted = validator(), WantedRole(PLACE, role, args)
     if enough:
         found = show(one, kind, KINDS[kind].rolled(), wanted=wanted)
         assert found.held.role == role
@@ -165,9 +170,9 @@ def test_only_the_roles_of_the_certificate_are_given(kind: str, role: str, args:
 def test_one_is_not_true() -> None:
     one = validator()
     text = KINDS["role"].rolled({"roles": [{"role": "Level", "args": [1], "ref": "1.1"}]})
-    assert show(one, "role", text, wanted=Wanted(PLACE, "Level", (1,))).held.args == (1,)
+    assert show(one, "role", text, wanted=WantedRole(PLACE, "Level", (1,))).held.args == (1,)
     for args in ((True,), (1.0,), ("1",)):
-        assert denied(one, "role", text, wanted=Wanted(PLACE, "Level", args)).failure == "misuse"
+        assert denied(one, "role", text, wanted=WantedRole(PLACE, "Level", args)).failure == "misuse"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +187,7 @@ def test_one_is_not_true() -> None:
     ],
 )
 def test_a_delegation_is_of_its_role(role: str, args: Any, enough: bool) -> None:
-    one, text, wanted = validator(), KINDS["delegation"].rolled(), Wanted(PLACE, role, args)
+    one, text, wanted = validator(), KINDS["delegation"].rolled(), WantedRole(PLACE, role, args)
     if enough:
         assert show(one, "delegation", text, wanted=wanted).election == "e1"
     else:
@@ -216,7 +221,7 @@ def test_the_record_is_asked_each_time(kind: str) -> None:
 def test_one_role_of_a_certificate_falls_without_the_others(kind: str) -> None:
     one, text, states = validator(), KINDS[kind].rolled(), {HELD_MEMBER: False, HELD_CHAIR: True}
     assert denied(one, kind, text, state=states.get).failure == "revocation"
-    assert show(one, kind, text, state=states.get, wanted=Wanted(PLACE, "Chair")).held.ref == HELD_CHAIR
+    assert show(one, kind, text, state=states.get, wanted=WantedRole(PLACE, "Chair")).held.ref == HELD_CHAIR
 
 
 def test_of_several_roles_that_fit_one_in_force_is_enough() -> None:
@@ -224,7 +229,7 @@ def test_of_several_roles_that_fit_one_in_force_is_enough() -> None:
     text = KINDS["role"].rolled({"roles": roles})
     states: States = {reference(0, 1): False, reference(1, 1): None, reference(2, 1): True}
     assert show(validator(), "role", text, state=states.get).held.args == ("c",)
-    assert denied(validator(), "role", text, state=states.get, wanted=Wanted(PLACE, "Member", ("a",)))
+    assert denied(validator(), "role", text, state=states.get, wanted=WantedRole(PLACE, "Member", ("a",)))
 
 
 @pytest.mark.parametrize("answer", [1, "true", [True]])
@@ -255,7 +260,7 @@ def test_what_is_remembered_ends_in_its_time(kind: str) -> None:
 def test_the_graver_class_is_said_first(kind: str) -> None:
     """Shown by a thief, in another place, past its end, with a record that is false."""
     one, text = validator(), KINDS[kind].rolled({"exp": AT + 60})
-    elsewhere = Wanted(PLACE._replace(instance="Trinity"), "Owner")
+    elsewhere = WantedRole(PLACE._replace(instance="Trinity"), "Owner")
     worst = {"wanted": elsewhere, "now": at(61), "state": lambda _: False}
     if kind != "delegation":
         assert denied(one, kind, text, presenter=did(MALLORY), **worst).failure == "fraud"
@@ -287,13 +292,13 @@ def test_certificates_of_several_domains_are_kept_apart() -> None:
     tables = {domain: RollingTable(domain, MemoryStore()) for domain in (PITO, MET)}
     one = Validator(table.keys(NOW) for table in tables.values())
     for domain, table in tables.items():
-        place = Place(did(domain), "Login")
+        place = ServiceInstance(did(domain), "Login")
         held = HeldRole("LoggedOn", ("dm",), reference(1, 1))
         certificate = RoleCertificate("m1", place, did(SMITH), (held,), NOW, at(HOUR))
         text = issue_role(table.signer("short", NOW), certificate)
-        assert show(one, "role", text, wanted=Wanted(place, "LoggedOn")).certificate == certificate
+        assert show(one, "role", text, wanted=WantedRole(place, "LoggedOn")).certificate == certificate
         other = place._replace(issuer=did(MET if domain is PITO else PITO))
-        assert outcome(denied(one, "role", text, wanted=Wanted(other, "LoggedOn"))) == ("misuse", "wrong-place")
+        assert outcome(denied(one, "role", text, wanted=WantedRole(other, "LoggedOn"))) == ("misuse", "wrong-place")
 
 
 def test_rolling_does_not_disturb_those_who_hold_certificates() -> None:

@@ -44,7 +44,7 @@ from headgate.model.rolefiles import (
 from headgate.model.rolefiles import Tests as TextTests
 from headgate.model.roles import Ban, Election, Membership
 from headgate.model.state import State
-from headgate.roles.requests.entry import Candidate, Derived, Request, derive
+from headgate.roles.requests.entry import Candidate, Derived, EntryRequest, derive
 from strategies.rolestories import NOW, Story, World, equal, truth
 from strategies.running import examples
 
@@ -120,7 +120,9 @@ def said_of(refs: list[RoleRef], of: list[Key]) -> dict[str, Any]:
     return {term.name: value for term, value in pairs if isinstance(term, Variable)}
 
 
-def results(statement: Statement, listed: list[Candidate], request: Request, asked: dict[str, Any]) -> Iterator[Any]:
+def results(
+    statement: Statement, listed: list[Candidate], request: EntryRequest, asked: dict[str, Any]
+) -> Iterator[Any]:
     """What a statement gives of the list: with which credentials and elections, all arguments that come of it."""
     for credentials in product(listed, repeat=len(statement.credentials)):
         if any(said.ref.role != one.role for said, one in zip(statement.credentials, credentials, strict=True)):
@@ -150,7 +152,7 @@ def office_of(one: Election) -> Key:
     return (one.office.service, "", one.office.role, tuple(t.value for t in one.office.args))  # type: ignore[union-attr]
 
 
-def elected(e: Elector, one: Election, st: Statement, args: tuple[Any, ...], request: Request, env: Any) -> bool:
+def elected(e: Elector, one: Election, st: Statement, args: tuple[Any, ...], request: EntryRequest, env: Any) -> bool:
     open_or_same = len(one.args) in (0, len(args)) and all(
         want is None or equal(want, got) for want, got in zip(one.args, args, strict=False)
     )
@@ -164,7 +166,7 @@ def fits_alone(ref: RoleRef, of: Key) -> bool:
     return any(means(ref, of, dict(zip(names, some, strict=True))) for some in product(DOMAIN, repeat=len(names)))
 
 
-def read(rolefile: Rolefile, request: Request) -> tuple[Any | None, set[tuple[Any, ...]], bool]:
+def read(rolefile: Rolefile, request: EntryRequest) -> tuple[Any | None, set[tuple[Any, ...]], bool]:
     """What is given first, all arguments that could be given, and whether some choice had several results."""
     listed: list[Candidate] = list(request.shown)
     first, every, several = None, set(), False
@@ -354,7 +356,7 @@ def rolefiles(draw: st.DrawFn) -> Rolefile:
 
 
 @st.composite
-def requests(draw: st.DrawFn, rolefile: Rolefile) -> Request:
+def requests(draw: st.DrawFn, rolefile: Rolefile) -> EntryRequest:
     heads = [(one.head.role, OWN[one.head.role]) for one in rolefile.statements]
     electing = [(one.head.role, OWN[one.head.role]) for one in rolefile.statements if one.electors] or heads
     shown = [Membership(f"m{n}", "L", "On", (draw(values),), "p", 0) for n in range(draw(st.integers(1, 3)))]
@@ -377,7 +379,7 @@ def requests(draw: st.DrawFn, rolefile: Rolefile) -> Request:
     wanted = draw(st.none() | st.none() | st.tuples(*[st.none() | values] * size))
     bans = frozenset(Ban("S", "", "A", (draw(values),), "L.Boss") for _ in range(draw(st.integers(0, 2))))
     left = draw(st.sampled_from([None, None, frozenset({"e0"}), frozenset()]))
-    return Request(role, wanted, tuple(shown), tuple(elections), bans, left)
+    return EntryRequest(role, wanted, tuple(shown), tuple(elections), bans, left)
 
 
 @given(st.data())
