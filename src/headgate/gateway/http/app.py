@@ -167,7 +167,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 _HTTP_DETAILS: Final = {
-    404: "there is nothing here",
+    404: "not found: no such path",
     405: "not with this method",
     406: f"it is answered as a stream, to who accepts `{wire.EVENT_STREAM}`",
 }
