@@ -39,7 +39,7 @@ from headgate.model.changes import RemoveRule
 from headgate.model.errors import HeadgateError
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.domain import Domain
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.trust.certificates import read_certificate
 from headgate.trust.keys import PrivateKey
 from strategies.presenting import certificate, revocations, types

@@ -40,7 +40,7 @@ from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode
 from headgate.pipeline.log.log_file import LogFile
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

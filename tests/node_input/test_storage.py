@@ -22,7 +22,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.cursors import FILE
 from headgate.node.domain import Domain
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.protocol import messages as wire
 
 SALE = "shop.Sale"

@@ -11,11 +11,11 @@ import pytest
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
 from headgate.pipeline.spark.faults import POINTS
-from headgate.scenario.engines import SparkWorld
 from headgate.scenario.file import load
 from headgate.scenario.play import play
 from headgate.scenario.report import EngineResult, judge
 from headgate.scenario.run import ENGINES, run_all
+from headgate.scenario.spark_engine import SparkWorld
 
 pytestmark = pytest.mark.spark
 

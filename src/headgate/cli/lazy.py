@@ -16,7 +16,8 @@ import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
 from typer.main import get_group
 
-from headgate.cli.shared.common import shows_errors
+from headgate.cli.shared.common import fail, needs_extras, shows_errors
+from headgate.model.errors import BadEnvironment
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,11 @@ class Later:
     def load(self) -> Any:
         """The function of the command, or the `Typer` of a group."""
         module, _, name = self.place.partition(":")
-        return getattr(import_module(module), name)
+        try:
+            with needs_extras():
+                return getattr(import_module(module), name)
+        except BadEnvironment as error:
+            fail(error)
 
 
 class LazyGroup(TyperGroup):

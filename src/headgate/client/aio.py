@@ -18,12 +18,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
-import pyarrow as pa
 
 from headgate.client.channel import Channel
 from headgate.client.errors import Unreachable
@@ -56,6 +55,9 @@ from headgate.node.location import place_of
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey, PublicKey
 from headgate.trust.typedefs import read_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Start: TypeAlias = "str | int | datetime"
 """`"now"`, `"start"`, a version, or a time with a zone."""

@@ -17,16 +17,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 import msgspec
-import pyarrow as pa
 
 from headgate.client.errors import ClientClosed, EventsRefused, refusal, unexpected
 from headgate.client.session import ClientSession
 from headgate.model.errors import BadDefinition, HeadgateError, TooLarge, TypeMismatch
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import messages as wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BATCH: Final = 1_000
 """Events of one request, where nothing else is asked for."""
@@ -174,6 +176,8 @@ async def send_table(
     session: ClientSession, type: str, table: pa.Table, source: str, requires: str | None = None
 ) -> Bulk:
     """Publish the rows of a table. Without a column `id` each row gets one."""
+    import pyarrow as pa
+
     if "id" not in table.column_names:
         run = uuid.uuid4()
         ids = pa.array([f"{run}:{row}" for row in range(table.num_rows)], pa.string())
@@ -200,6 +204,8 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 async def _send_piece(session: ClientSession, type: str, table: pa.Table) -> Bulk:
+    import pyarrow as pa
+
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -19,9 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from headgate.client import aio
 from headgate.client import publishing as pub
@@ -37,6 +35,9 @@ from headgate.model.values import Kind
 from headgate.node.location import place_of
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 

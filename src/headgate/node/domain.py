@@ -45,7 +45,8 @@ from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode, encode
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.holders import is_dead
-from headgate.pipeline.spark.jobs import Paths, Pipeline
+from headgate.pipeline.paths import Paths
+from headgate.pipeline.spark.jobs import Pipeline
 
 _TRIES = 100
 """How often an event is admitted again while administrators keep changing the policy under it."""

@@ -22,7 +22,7 @@ from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.values import micros
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.log.log_file import LogFile
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
 
 STALL_SECONDS: Final = 30.0

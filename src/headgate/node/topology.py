@@ -21,7 +21,7 @@ from headgate.node.domain import utc_now
 from headgate.node.gateway_identity import vouch
 from headgate.node.processes import Lock, listen
 from headgate.node.supervisor import ManagedProcess
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.session import check_java
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions

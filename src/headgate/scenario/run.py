@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from headgate.model.errors import BadScenario
 from headgate.pipeline.spark.failures import describe
-from headgate.scenario.engines import run_decide, run_spark
+from headgate.scenario.decide_engine import run_decide
 from headgate.scenario.play import ScenarioOutcome
 from headgate.scenario.report import EngineResult, disagreements, judge
 from headgate.scenario.story import Scenario
@@ -93,7 +93,7 @@ def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Engi
     started = time.perf_counter()
     finished, outcome, differences = True, ScenarioOutcome(), list[str]()
     try:
-        outcome = run_spark(scenario, session, seed) if engine == SPARK else run_decide(scenario)
+        outcome = _on_spark(scenario, session, seed) if engine == SPARK else run_decide(scenario)
         differences = judge(scenario, outcome)
     except BadScenario as error:
         differences = [str(error)]
@@ -105,3 +105,9 @@ def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Engi
 def _again(result: EngineResult) -> bool:
     """Is it worth another try? The reference would fail in the same way."""
     return not result.finished and result.engine == SPARK
+
+
+def _on_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
+    from headgate.scenario.spark_engine import run_spark  # with all that a node has; the reference decision needs none
+
+    return run_spark(scenario, session, seed)

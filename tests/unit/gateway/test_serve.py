@@ -19,7 +19,7 @@ from headgate.node.config import Files
 from headgate.node.domain import utc_now
 from headgate.node.processes import kill_session
 from headgate.pipeline.log.log_file import LogFile
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.trust.tls import client_context
 
 Process = subprocess.Popen[str]

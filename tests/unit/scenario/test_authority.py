@@ -33,7 +33,7 @@ from headgate.model.errors import BadExpression, BadScenario, HeadgateError
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.values import EPOCH
-from headgate.scenario.engines import run_decide
+from headgate.scenario.decide_engine import run_decide
 from headgate.scenario.file import load
 from headgate.scenario.play import ScenarioOutcome
 from headgate.scenario.report import judge

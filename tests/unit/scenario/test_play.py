@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.scenario.engines import run_decide
+from headgate.scenario.decide_engine import run_decide
 from headgate.scenario.file import load
 from headgate.scenario.report import judge
 from headgate.scenario.run import run

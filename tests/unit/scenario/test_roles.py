@@ -21,7 +21,7 @@ from headgate.model.changes import (
 from headgate.model.errors import HeadgateError
 from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.values import EPOCH
-from headgate.scenario.engines import run_decide
+from headgate.scenario.decide_engine import run_decide
 from headgate.scenario.file import load
 from headgate.scenario.report import judge
 from headgate.scenario.story import RoleStep, Scenario

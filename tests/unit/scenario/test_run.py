@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.scenario.engines import run_decide
+from headgate.scenario.decide_engine import run_decide
 from headgate.scenario.file import load
 from headgate.scenario.play import ScenarioOutcome
 from headgate.scenario.report import EngineResult, as_json
@@ -36,7 +36,7 @@ class FakeSpark:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *fails: tuple[str, str]) -> None:
         self.fails = set(fails)
         self.ran: list[tuple[str, str]] = []
-        monkeypatch.setattr("headgate.scenario.run.run_spark", self.run)
+        monkeypatch.setattr("headgate.scenario.spark_engine.run_spark", self.run)
         monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda: "first")
         monkeypatch.setattr("headgate.cli.policy.test.renew_spark", lambda: "second")
 

@@ -10,12 +10,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate.cli.events.event_files import EventPiece, pieces, source_of
 from headgate.cli.shared.common import err
 from headgate.cli.shared.connection import (
     BrokerOption,
@@ -32,6 +31,9 @@ from headgate.cli.shared.rendering import cells, check_text, say, table
 from headgate.client import Client
 from headgate.model.errors import HeadgateError, TypeMismatch
 from headgate.model.values import Kind, brief, conform, plain
+
+if TYPE_CHECKING:
+    from headgate.cli.events.event_files import EventPiece
 
 SHOWN: Final = 20
 """Refused events that are shown; all are counted."""
@@ -180,6 +182,8 @@ def _file(
     requires: str | None,
 ) -> None:
     tally = FileTally()
+    from headgate.cli.events.event_files import pieces, source_of
+
     total, found = pieces(path, source_of(path, kinds, id_column), sys.stdin.buffer)
     try:
         for piece in _with_progress(found, total, tally):

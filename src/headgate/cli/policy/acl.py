@@ -35,7 +35,7 @@ from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
 from headgate.model.types import check_type_name
 from headgate.model.values import brief
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 
 app = typer.Typer(
     help="Turn access control lists into rules and back, and see what a list gives.",

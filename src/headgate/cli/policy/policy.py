@@ -35,7 +35,7 @@ from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.node.config import Files
 from headgate.node.domain import Domain
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.scenario.policy import Desired, plan_policy, read_policy
 
 _MOST: Final = 50

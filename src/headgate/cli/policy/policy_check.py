@@ -42,7 +42,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Value, brief, same
 from headgate.node.config import Files
 from headgate.pipeline.index.predicates import Allowed
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 from headgate.scenario.policy import plan_policy, read_policy
 
 _MOST: Final = 50

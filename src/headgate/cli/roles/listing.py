@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,15 +23,17 @@ from headgate.cli.shared.connection import (
 )
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_truth, table
 from headgate.lang.render_roles import render_role, render_rolefile
-from headgate.ledger import Ledger
 from headgate.model.errors import NotFound
 from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief, render_timestamp
-from headgate.node.domain import Domain
 from headgate.protocol import role_messages as rw
 from headgate.roles.requests.revocation import covers, pending_in
 from headgate.roles.rolefiles.types import describe
+
+if TYPE_CHECKING:
+    from headgate.ledger import Ledger
+    from headgate.node.domain import Domain
 
 _PENDING: Final = "; not in effect until others have as well"
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from headgate.model.errors import EngineFailed, HeadgateError, NotFound
+from headgate.model.errors import BadEnvironment, EngineFailed, HeadgateError, NotFound
 
 if TYPE_CHECKING:
     from headgate.node.domain import Domain
@@ -50,6 +50,31 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+EXTRAS: Final[Mapping[str, str]] = {
+    "pyarrow": "arrow",
+    "z3": "wider",
+    **dict.fromkeys(("httptools", "numpy", "pandas", "prometheus_client", "pyspark"), "node"),
+    **dict.fromkeys(("sqlalchemy", "starlette", "uvicorn", "uvloop"), "node"),
+}
+"""Which extra of the package brings a library that the client does without; `node` brings them all."""
+
+
+@contextmanager
+def needs_extras() -> Iterator[None]:
+    """What is missing because it is part of an extra is an error that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise
+        extra = EXTRAS[library]
+        raise BadEnvironment(
+            f"this needs `{library}`, which is not installed with the client alone",
+            remedy=f"pip install 'headgate[{extra}]'" + ("" if extra == "node" else " (or `headgate[node]`)"),
+        ) from error
+
+
 def fail(error: HeadgateError, status: int = 2) -> NoReturn:
     """Show an error with its code, place and remedy, and leave with that status."""
     text = Text.assemble(("error", "bold red"), f" [{error.code}] ")
@@ -68,7 +93,8 @@ def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            with needs_extras():
+                return command(*args, **kwargs)
         except EngineFailed as error:
             error.remedy = f"everything it said is in {keep_trace(error.trace)}"
             fail(error, ENGINE_FAILED)
@@ -88,7 +114,7 @@ def keep_trace(trace: str) -> str:
 def data_directory(domain: Path) -> Path:
     """Where the domain of `--domain` keeps its ledger: in `data`, if it has settings; or right there."""
     from headgate.node.config import Files
-    from headgate.pipeline.spark.jobs import Paths
+    from headgate.pipeline.paths import Paths
 
     files = Files(domain)
     if files.config.is_file() or (not Paths(domain).ledger.exists() and Paths(files.data).ledger.exists()):

@@ -15,7 +15,7 @@ from headgate.cli.shared.rendering import names
 from headgate.cli.statements.statement_files import remark
 from headgate.model.state import State
 from headgate.pipeline.index.predicates import Allowed
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 
 RunPython = Annotated[
     bool,

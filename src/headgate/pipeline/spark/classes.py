@@ -57,7 +57,8 @@ def run_once(directory: Path) -> None:
     from headgate.ledger import Ledger
     from headgate.pipeline.deliveries.store import DeliveryStore
     from headgate.pipeline.log.event_log import EventLog
-    from headgate.pipeline.spark.jobs import Paths, Pipeline
+    from headgate.pipeline.paths import Paths
+    from headgate.pipeline.spark.jobs import Pipeline
 
     paths = Paths(directory)
     ledger, log, store = Ledger.create(paths.ledger), EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -26,45 +24,9 @@ from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import Sources
 from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.decider import SCHEMA, decider, delivery_blobs
 from headgate.pipeline.spark.faults import strike
-
-
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """Where a domain keeps its files."""
-
-    directory: Path
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger."""
-        return self.directory / "ledger.db"
-
-    @property
-    def log(self) -> Path:
-        """The event log."""
-        return self.directory / "log.db"
-
-    @property
-    def deliveries(self) -> Path:
-        """The delivery store."""
-        return self.directory / "deliveries.db"
-
-    @property
-    def checkpoint(self) -> Path:
-        """What Spark remembers between runs."""
-        return self.directory / "checkpoint"
-
-    @property
-    def predicates(self) -> Path:
-        """Copies of the registered predicates' modules."""
-        return self.directory / "predicates"
-
-    @property
-    def fault(self) -> Path:
-        """The fault to strike with, if any."""
-        return self.directory / "fault"
 
 
 class Pipeline:

@@ -24,7 +24,7 @@ from headgate.model.values import Kind
 from headgate.node.config import Files
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 
 
 @pytest.fixture

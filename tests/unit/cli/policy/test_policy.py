@@ -18,7 +18,7 @@ from headgate.model.changes import Batch, DeclarePrincipal
 from headgate.model.events import Draft
 from headgate.node.config import Files
 from headgate.node.domain import Domain
-from headgate.pipeline.spark.jobs import Paths
+from headgate.pipeline.paths import Paths
 
 Run = Callable[..., Result]
 FILE = """\

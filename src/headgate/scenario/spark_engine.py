@@ -1,8 +1,8 @@
-"""The two worlds a scenario is played in: the reference decision in memory, and the real pipeline on Spark.
+"""The pipeline as the world a scenario is played in.
 
-Guarantees: `decide` starts no JVM and writes nothing. `spark` is a domain as it runs in production, in a temporary
-directory: the ledger, the log, the streaming query and its checkpoint. A crash strikes the query at a point chosen by
-the seed, in whatever it has left to do when the step comes, or else in what it does next.
+Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint. A crash
+strikes the query at a point chosen by the seed, in whatever it has left to do when the step comes, or else in what it
+does next.
 """
 
 from __future__ import annotations
@@ -11,93 +11,26 @@ import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from headgate.decide.deliver import decide
-from headgate.decide.publish import admit
-from headgate.decide.rates import Rates, asks_rate
 from headgate.ledger import Ledger
-from headgate.model.changes import Batch, Settle
+from headgate.model.changes import Batch
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.faults import POINTS
-from headgate.pipeline.spark.jobs import Paths
-from headgate.roles.records.book import Book
-from headgate.roles.requests.transition import transition
 from headgate.scenario.play import Got, ScenarioOutcome, play
 from headgate.scenario.story import ADMINISTRATOR, Scenario
 
 _STRUCK = "struck at `"
 """How the fault that was asked for shows in what Spark reports."""
-
-
-class DecideWorld:
-    """Everything in memory, decided by `decide` event by event."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.functions = scenario.functions
-        self.states = [State(administrator=ADMINISTRATOR)]
-        self.events: list[Event] = []
-        self.subscriptions: list[Subscription] = []
-        self.tails: dict[str, int] = {}
-        self.rates = Rates()
-        self.book: Book | None = None
-        self.reasons: dict[str, str] = {}
-        self.now = EPOCH
-
-    def why(self, id: str) -> str:
-        """Why a membership ended."""
-        return self.reasons.get(id, "")
-
-    def state(self) -> State:
-        """The newest state."""
-        return self.states[-1]
-
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-        self.now = at
-
-    def commit(self, batch: Batch) -> None:
-        """The next version."""
-        made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
-        now, self.book = made.after, made.book
-        self.states.append(now)
-        for change in made.batch.changes:
-            if isinstance(change, Settle):
-                self.reasons.update((one.id, one.reason) for one in change.facts.ended)
-        self.subscriptions += [s for s in now.subscriptions.values() if s.first == now.version]
-
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
-        """Admit an event at the newest version, and place it."""
-        state = self.states[-1]
-        rate = self.rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
-        event = admit(state, draft, now=at, predicates=self.functions, rate=rate)
-        self.rates.add(draft.publisher, draft.type, at)
-        self.tails[stream] = self.tails.get(stream, 0) + 1
-        self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
-        return self.events[-1]
-
-    def crash(self) -> None:
-        """A pure function does not crash."""
-
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Every delivery, subscription by subscription in the order they began."""
-        found: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
-        for subscription in self.subscriptions:
-            for event in self.events:
-                delivery = decide(event, subscription, self.states.__getitem__, self.functions)
-                if delivery is not None:
-                    found[subscription.id].append(Got(event.id, event.stream, event.seq, delivery.view))
-        return found
 
 
 class SparkWorld:
@@ -174,11 +107,6 @@ class SparkWorld:
     def close(self) -> None:
         """Let go of the files."""
         self.domain.close()
-
-
-def run_decide(scenario: Scenario) -> ScenarioOutcome:
-    """A scenario on the reference decision."""
-    return play(scenario, DecideWorld(scenario))
 
 
 def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:

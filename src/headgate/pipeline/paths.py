@@ -1,0 +1,43 @@
+"""Where a domain keeps the files of its pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where a domain keeps its files."""
+
+    directory: Path
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger."""
+        return self.directory / "ledger.db"
+
+    @property
+    def log(self) -> Path:
+        """The event log."""
+        return self.directory / "log.db"
+
+    @property
+    def deliveries(self) -> Path:
+        """The delivery store."""
+        return self.directory / "deliveries.db"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What Spark remembers between runs."""
+        return self.directory / "checkpoint"
+
+    @property
+    def predicates(self) -> Path:
+        """Copies of the registered predicates' modules."""
+        return self.directory / "predicates"
+
+    @property
+    def fault(self) -> Path:
+        """The fault to strike with, if any."""
+        return self.directory / "fault"
