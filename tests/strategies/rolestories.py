@@ -7,6 +7,7 @@ the facts themselves, and works out each version from where all stood before it,
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -490,16 +491,18 @@ class Model:
         self, service: str, rolefile: Rolefile, derived: list[tuple[EntryRequest, Scene, Derived | None]]
     ) -> None:
         kept = {render_statement(one) for one in rolefile.statements}
-        told = iter(derived)
+        told = deque(derived)
         for one in list(self.members.values()):
             if one.one.service != service or not one.statements or one.statements <= kept or one.node.over:
                 continue
-            request, scene, made = next(told) if rolefile.statements or kept else (None, None, None)
+            who = one.one.role, one.one.args, one.one.holder
+            asked = bool(told) and (told[0][0].role, told[0][0].args, told[0][1].client) == who
+            if kept and not asked:
+                assert one.node.state is False, f"{who} is not looked at, and rests on nothing that has ended"
+            _, scene, made = told.popleft() if asked else (None, None, None)
             if made is None or scene is None:
                 one.node.end()
             else:
-                assert request is not None
-                assert (request.role, request.args, scene.client) == (one.one.role, one.one.args, one.one.holder)
                 rests = self._rests_on(made, scene.now, {})
                 open_ = [node for id in made.supports() if (node := self._node_of(id)).state is None]
                 one.node.rule = _all_of([rests.rule, *(_stands(node) for node in open_)])
