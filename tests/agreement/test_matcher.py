@@ -210,7 +210,7 @@ def _all_of_it(e: Event) -> tuple[object, ...]:
 @examples(30)
 @given(st.data())
 def test_stories_with_prefixes_share_one_ledger(data: st.DataObject) -> None:
-    """Two stories told one after the other in one ledger, each delivers as it would alone; the clock is both stories'."""
+    """Two stories told one after the other in one ledger, each delivers as it would alone; they share a clock."""
     one, two = (_without_time(data.draw(worlds(prefix, steps=4))) for prefix in ("c1.", "c2."))
     alone = [play(story) for story in (one, two)]
     both = play(Story("", one.administrator, (*one.setup, *two.setup), (*one.steps, *two.steps)))
