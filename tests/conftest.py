@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-"""JVMs of tests live for seconds or minutes: compiling for hours to come and collecting in parallel only cost time."""
+from headgate.pipeline.spark.session import BRIEF
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
+"""Those of nodes, too."""
 
 
 @pytest.fixture(scope="session")

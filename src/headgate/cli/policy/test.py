@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,11 +75,13 @@ def test(
         with suppress(typer.Exit):
             fail(error)
     engines = ENGINES if engine is Engine.BOTH else (engine.value,)
-    session = start_spark() if "spark" in engines and scenarios else None
+    session = start_spark(brief=True) if "spark" in engines and scenarios else None
     failed: list[Scenario] = []
     errors = 0
     with _progress(len(scenarios), as_lines) as advance:
-        for results in run_all(scenarios, engines, session=session, seed=chosen, renew=renew_spark):
+        for results in run_all(
+            scenarios, engines, session=session, seed=chosen, renew=partial(renew_spark, brief=True)
+        ):
             _say(results, as_lines)
             advance()
             if any(result.differences for result in results):
