@@ -37,8 +37,8 @@ class FakeSpark:
         self.fails = set(fails)
         self.ran: list[tuple[str, str]] = []
         monkeypatch.setattr("headgate.scenario.spark_engine.run_spark", self.run)
-        monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda: "first")
-        monkeypatch.setattr("headgate.cli.policy.test.renew_spark", lambda: "second")
+        monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda **_: "first")
+        monkeypatch.setattr("headgate.cli.policy.test.renew_spark", lambda **_: "second")
 
     def run(self, scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
         self.ran.append((scenario.title, session))
