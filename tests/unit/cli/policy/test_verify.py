@@ -39,7 +39,7 @@ def test_one_sentence() -> None:
 
 
 def test_every_kind_of_difference_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out, "width", 200)
+    monkeypatch.setattr(out, "_width", 200)
     differences = (
         DeliveryDifference(DifferenceKind.MISSING, "main", 1, "s", COPY),
         DeliveryDifference(DifferenceKind.EXTRA, "main", 2, "s", None, copy(event="e2", view={"a": None})),
