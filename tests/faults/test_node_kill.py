@@ -45,7 +45,7 @@ from headgate.pipeline.paths import Paths
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 FIRST: Final = int(os.environ.get("HEADGATE_FIRST_SEED", "0"))
-SEEDS: Final = int(os.environ.get("HEADGATE_SEEDS", "6"))
+SEEDS: Final = int(os.environ.get("HEADGATE_SEEDS", "3"))
 SEEDS_A_NODE: Final = 120
 TOGETHER: Final = 3
 """Stories that run at a time."""

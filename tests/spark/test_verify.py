@@ -26,7 +26,7 @@ from headgate.model.errors import BadDefinition, Damaged
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.types import EventType
-from headgate.model.values import DifferenceKind as ValueKind
+from headgate.model.values import Kind as ValueKind
 from headgate.node.domain import Domain
 from headgate.pipeline.deliveries.members import pack
 from headgate.pipeline.deliveries.store import DeliveryStore

@@ -100,8 +100,8 @@ _CHILD = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from headgate.node.statement_register import Register
-register = Register(Path(sys.argv[1]))
+from headgate.node.statement_register import StatementRegister
+register = StatementRegister(Path(sys.argv[1]))
 for n in range(10_000):
     register.revoke(f"r{sys.argv[2]}-{n}", datetime.now(UTC))
     print(register.number(), flush=True)

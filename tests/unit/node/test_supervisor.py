@@ -189,7 +189,7 @@ def test_a_part_ends_with_its_supervisor(tmp_path: Path) -> None:
     program = f"""
         import os, sys
         from pathlib import Path
-        from headgate.node.supervisor import Part, Supervisor
+        from headgate.node.supervisor import ManagedProcess, Supervisor
         child = '''
         import os, sys, time
         from headgate.node.processes import announce, die_with
@@ -198,7 +198,7 @@ def test_a_part_ends_with_its_supervisor(tmp_path: Path) -> None:
         time.sleep(60)
         '''
         import textwrap
-        parts = [Part("a", (sys.executable, "-c", textwrap.dedent(child), str(os.getpid())))]
+        parts = [ManagedProcess("a", (sys.executable, "-c", textwrap.dedent(child), str(os.getpid())))]
         tell = lambda one: print(one.what.value, one.words, flush=True)
         Supervisor(parts, Path({str(tmp_path / "logs")!r}), tell).run()
     """
