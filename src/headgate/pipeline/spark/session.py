@@ -65,6 +65,7 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
     from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
 
+    from headgate.pipeline.spark import source_server
     from headgate.pipeline.spark.classes import options
 
     told = ["-Xss4m", f"-Dlog4j2.configurationFile={_LOGGING}", options(java), BRIEF if brief else ""]
@@ -83,6 +84,7 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
         **settings,
     }
     if SparkContext._gateway is None:  # the first of this process, which starts the JVM
+        source_server.start()
         first = SparkConf().setMaster(master).setAppName("headgate").setAll(list(conf.items()))
         with _standard_error() as stderr:
             launch: Any = launch_gateway  # it carries no types
