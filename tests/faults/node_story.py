@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.node import Node
-from headgate.client import Client, Unreachable, aio
+from headgate.client import Client, Patience, Unreachable, aio
 from headgate.client.subscription import Subscription
 from headgate.model.errors import HeadgateError, NotFound, PublishDenied, StorageBusy, TooBusy, UnknownName
 from headgate.node.processes import of_session
@@ -33,6 +33,8 @@ from headgate.trust.keys import PrivateKey
 TYPE: Final = "road.Sighting"
 SECONDS: Final = 300.0
 """How long anything may take on a busy machine."""
+PATIENT: Final = Patience(seconds=120.0)
+"""A gateway that is stopped for LONG_STOP while it writes keeps all others from writing, and from starting, as long."""
 MOST_EVENTS: Final = 400
 """Events of one publisher of a story."""
 MOST_LIVES: Final = 200
@@ -342,7 +344,7 @@ class Story:
         """A client that begins at one of the gateways."""
         order = list(range(self.node.gateways))
         self.dice(who).shuffle(order)
-        return self.node.client(principal, order)
+        return self.node.client(principal, order, requests=PATIENT)
 
     def subscription(self, reader: str) -> str:
         """What a reader calls its subscription."""
