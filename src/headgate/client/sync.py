@@ -15,7 +15,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -27,17 +27,15 @@ from headgate.client import subscription as sub
 from headgate.client.aio import Presented, Start
 from headgate.client.errors import ClientClosed
 from headgate.client.inbox import WINDOW, Delivery
-from headgate.client.publishing import BATCH, Bulk, Item, Result
+from headgate.client.publishing import BATCH, Result
 from headgate.client.sources import Issuer, What
 from headgate.client.subscription import Ack
-from headgate.client.sync_roles import Roles
-from headgate.model.values import Kind
+from headgate.client.sync_roles import Roles, waited
 from headgate.node.location import place_of
-from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 T = TypeVar("T")
 
@@ -322,33 +320,13 @@ class Client:
         """The addresses of the gateways."""
         return self._inner.urls
 
-    def about(self) -> wire.AboutAnswer:
-        """What the domain and the gateway are called."""
-        return self._run(self._inner.about())
-
-    def token(self) -> str:
-        """The session's token, for use with other programs; whoever has it acts as this principal."""
-        return self._run(self._inner.token())
-
-    def whoami(self) -> wire.WhoAnswer:
-        """Who this is, by the gateway's word."""
-        return self._run(self._inner.whoami())
-
-    def present(self, statements: Sequence[str | Path]) -> wire.StatementsAnswer:
-        """Show certificates and other statements, now and whenever a session is opened again."""
-        return self._run(self._inner.present(statements))
-
-    def obtain(self, *what: What) -> list[str]:
-        """Statements that the domain's service issues to this principal: `"certificates"` or `"identity"`."""
-        return self._run(self._inner.obtain(*what))
-
-    def issued(self) -> list[wire.IssuedAnswer]:
-        """Statements of the domain's service that have not ended: one's own, or all for the administrator."""
-        return self._run(self._inner.issued())
-
-    def revoke(self, id: str) -> int:
-        """Take back a statement of the domain's service, or give one's own up; the number of the list it is on."""
-        return self._run(self._inner.revoke(id))
+    about = waited(aio.Client.about)
+    token = waited(aio.Client.token)
+    whoami = waited(aio.Client.whoami)
+    present = waited(aio.Client.present)
+    obtain = waited(aio.Client.obtain)
+    issued = waited(aio.Client.issued)
+    revoke = waited(aio.Client.revoke)
 
     @property
     def trouble(self) -> BaseException | None:
@@ -360,58 +338,14 @@ class Client:
         """This client, as one that other clients show statements of; it stays on its own thread."""
         return _Elsewhere(self._runner, self._inner)
 
-    def types(self) -> list[wire.TypeAnswer]:
-        """Every event type."""
-        return self._run(self._inner.types())
-
-    def type(self, name: str) -> wire.TypeAnswer:
-        """One event type."""
-        return self._run(self._inner.type(name))
-
-    def declare_type(
-        self,
-        name: str,
-        attributes: Mapping[str, Kind | str],
-        *,
-        extends: str | None = None,
-        key: Sequence[str] = (),
-        owner: str | None = None,
-    ) -> wire.TypeAnswer:
-        """Declare an event type, or a new version of it with more attributes."""
-        return self._run(self._inner.declare_type(name, attributes, extends=extends, key=key, owner=owner))
-
-    def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
-        """Declare an event type by the definition that its owner signed."""
-        return self._run(self._inner.declare_signed_type(statement))
-
-    def retire_type(self, name: str) -> None:
-        """Remove an event type, with the rules, subscriptions and advertisements that name it."""
-        self._run(self._inner.retire_type(name))
-
-    def publish(
-        self,
-        type: str,
-        data: Mapping[str, Any],
-        *,
-        id: str | None = None,
-        source: str | None = None,
-        requires: str | None = None,
-    ) -> Result:
-        """Publish an event, once, however often it has to be sent. A refusal is raised.
-
-        `requires` is a rule over the attributes of receivers, such as `"$clearance = 'secret'"`.
-        """
-        return self._run(self._inner.publish(type, data, id=id, source=source, requires=requires))
-
-    def publish_many(self, events: Iterable[Item], *, size: int = BATCH) -> list[Result]:
-        """Publish events and tell what became of each, in order. For more than fit in memory use `batch`."""
-        return self._run(self._inner.publish_many(events, size=size))
-
-    def publish_arrow(
-        self, type: str, table: pa.Table, *, source: str | None = None, requires: str | None = None
-    ) -> Bulk:
-        """Publish the rows of a table: attributes as columns, and perhaps `id`, `source` and `requires`."""
-        return self._run(self._inner.publish_arrow(type, table, source=source, requires=requires))
+    types = waited(aio.Client.types)
+    type = waited(aio.Client.type)
+    declare_type = waited(aio.Client.declare_type)
+    declare_signed_type = waited(aio.Client.declare_signed_type)
+    retire_type = waited(aio.Client.retire_type)
+    publish = waited(aio.Client.publish)
+    publish_many = waited(aio.Client.publish_many)
+    publish_arrow = waited(aio.Client.publish_arrow)
 
     def batch(
         self, size: int = BATCH, linger: float = 0.05, *, on_refused: Callable[[Result], None] | None = None
@@ -421,21 +355,10 @@ class Client:
             self._runner, self._runner.call(lambda: self._inner.batch(size, linger, on_refused=on_refused))
         )
 
-    def advertise(self, type: str) -> wire.AdvertisementAnswer:
-        """Say that one will publish a type."""
-        return self._run(self._inner.advertise(type))
-
-    def unadvertise(self, type: str) -> None:
-        """Take that back."""
-        self._run(self._inner.unadvertise(type))
-
-    def advertisements(self) -> list[wire.AdvertisementAnswer]:
-        """What one has said that one will publish."""
-        return self._run(self._inner.advertisements())
-
-    def restriction_publish(self, type: str) -> dict[str, Any]:
-        """What publishing a type comes to under one's rights."""
-        return self._run(self._inner.restriction_publish(type))
+    advertise = waited(aio.Client.advertise)
+    unadvertise = waited(aio.Client.unadvertise)
+    advertisements = waited(aio.Client.advertisements)
+    restriction_publish = waited(aio.Client.restriction_publish)
 
     def watch(self, types: Sequence[str]) -> Watch:
         """Hear for these advertised types whether anybody may and wants to receive them, now and when it changes."""
@@ -468,21 +391,10 @@ class Client:
         """Read on in a subscription that is there."""
         return Subscription(self._runner, self._run(self._inner.resume(id, ack=_inner(ack), window=window)), ack)
 
-    def subscriptions(self) -> list[wire.SubscriptionAnswer]:
-        """One's own subscriptions."""
-        return self._run(self._inner.subscriptions())
-
-    def unsubscribe(self, id: str) -> None:
-        """End a subscription."""
-        self._run(self._inner.unsubscribe(id))
-
-    def restriction(self, id: str) -> dict[str, Any]:
-        """What a subscription loses to one's rights."""
-        return self._run(self._inner.restriction(id))
-
-    def restriction_subscribe(self, type: str) -> dict[str, Any]:
-        """What a subscription to a type would come to under one's rights."""
-        return self._run(self._inner.restriction_subscribe(type))
+    subscriptions = waited(aio.Client.subscriptions)
+    unsubscribe = waited(aio.Client.unsubscribe)
+    restriction = waited(aio.Client.restriction)
+    restriction_subscribe = waited(aio.Client.restriction_subscribe)
 
     def lookup(
         self, id: str, type: str, where: str | None = None, *, ack: Ack = "auto", window: int = WINDOW
@@ -491,21 +403,10 @@ class Client:
         entries, inner = self._run(self._inner.lookup(id, type, where, ack=_inner(ack), window=window))
         return entries, Subscription(self._runner, inner, ack)
 
-    def reserve(self, id: str, type: str, seconds: float, where: str | None = None) -> wire.ReservationAnswer:
-        """Keep what is published from now on for a subscription made later."""
-        return self._run(self._inner.reserve(id, type, seconds, where))
-
-    def release(self, id: str) -> None:
-        """End a reservation."""
-        self._run(self._inner.release(id))
-
-    def change(self, changes: Sequence[Mapping[str, Any]], *, expect: int | None = None, note: str = "") -> int:
-        """Commit changes of the policy together; the version that they made, in force in every stream."""
-        return self._run(self._inner.change(changes, expect=expect, note=note))
-
-    def versions(self, after: int | None = None) -> list[wire.VersionAnswer]:
-        """Versions, oldest first: those after one, or the newest."""
-        return self._run(self._inner.versions(after))
+    reserve = waited(aio.Client.reserve)
+    release = waited(aio.Client.release)
+    change = waited(aio.Client.change)
+    versions = waited(aio.Client.versions)
 
 
 def _inner(ack: Ack) -> Ack:
