@@ -47,6 +47,7 @@ from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.holders import is_dead
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
+from headgate.solver.policy_rule import check_policy_rule
 
 _TRIES = 100
 """How often an event is admitted again while administrators keep changing the policy under it."""
@@ -204,7 +205,17 @@ class Domain:
                 rules[who] = publish_entries(state, *who) if draft.type in state.types else ()
             rate = None if rates is None else rates.before(*who, now) + counted[who] + 1
             try:
-                answers.append(admit(state, draft, now=now, predicates=known, rules=rules[who], rate=rate))
+                answers.append(
+                    admit(
+                        state,
+                        draft,
+                        now=now,
+                        predicates=known,
+                        rules=rules[who],
+                        rate=rate,
+                        policy_rule=check_policy_rule,
+                    )
+                )
                 counted[who] += 1
             except HeadgateError as refusal:
                 answers.append(refusal)
