@@ -244,19 +244,19 @@ class Metrics:
 
     def observe_peers(self, statuses: Iterable[PeerStatus]) -> None:
         """Take in how one stands with services of other domains."""
-        for one in statuses:
+        for status in statuses:
             figures = {
-                "silence_seconds": -1 if one.seconds is None else one.seconds,
-                "bound_seconds": one.bound,
-                "records": one.records,
-                "records_unknown": one.unknown,
+                "silence_seconds": -1 if status.seconds is None else status.seconds,
+                "bound_seconds": status.bound,
+                "records": status.records,
+                "records_unknown": status.unknown,
             }
-            peer = self._peer_names.of(one.name)
+            peer = self._peer_names.of(status.name)
             for name, figure in figures.items():
                 self._peers[name].labels(peer).set(figure)
-            counts = {"lost": one.counts.lost, "duplicated": one.counts.duplicated, "late": one.counts.late}
+            counts = {"lost": status.counts.lost, "duplicated": status.counts.duplicated, "late": status.counts.late}
             for name, total in counts.items():
-                self._peer_messages[name].reach(total, one.name, peer)
+                self._peer_messages[name].reach(total, status.name, peer)
 
     def render(self) -> bytes:
         """Everything, as Prometheus reads it (`CONTENT_TYPE`)."""

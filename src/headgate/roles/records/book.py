@@ -51,14 +51,14 @@ class Book:
             if record.fact:
                 self.interest.add(record.fact)
 
-    def add(self, one: Membership) -> None:
+    def add(self, membership: Membership) -> None:
         """A membership begins."""
-        self.users.setdefault(one.record, {})[one.id] = None
-        office = (one.service, one.instance, one.role)
-        self.members.setdefault(office, {})[one.id] = None
+        self.users.setdefault(membership.record, {})[membership.id] = None
+        office = (membership.service, membership.instance, membership.role)
+        self.members.setdefault(office, {})[membership.id] = None
         for place, found in self._found.get(office, {}).items():
-            if place < len(one.args):
-                found.setdefault(same(one.args[place]), {})[one.id] = None
+            if place < len(membership.args):
+                found.setdefault(same(membership.args[place]), {})[membership.id] = None
 
     def elect(self, one: Election) -> None:
         """An election begins."""
@@ -66,36 +66,36 @@ class Book:
         self.standing.setdefault((one.service, one.instance, one.role), {})[one.id] = None
         self.electing.setdefault(one.elector, {})[one.id] = None
 
-    def remove(self, one: Membership | Election) -> None:
+    def remove(self, entry: Membership | Election) -> None:
         """A membership or an election ends."""
-        _discard(self.users, one.record, one.id)
-        office = (one.service, one.instance, one.role)
-        if isinstance(one, Election):
-            _discard(self.standing, office, one.id)
-            _discard(self.electing, one.elector, one.id)
+        _discard(self.users, entry.record, entry.id)
+        office = (entry.service, entry.instance, entry.role)
+        if isinstance(entry, Election):
+            _discard(self.standing, office, entry.id)
+            _discard(self.electing, entry.elector, entry.id)
         else:
-            _discard(self.members, office, one.id)
+            _discard(self.members, office, entry.id)
             for place, found in self._found.get(office, {}).items():
-                if place < len(one.args):
-                    _discard(found, same(one.args[place]), one.id)
+                if place < len(entry.args):
+                    _discard(found, same(entry.args[place]), entry.id)
 
     def holding(self, place: Service, role: str) -> Iterator[str]:
         """The memberships of a role, in the order in which they began."""
         yield from self.members.get((*place, role), ())
 
     def holding_with(
-        self, place: Service, role: str, at: int, argument: Argument, known: Callable[[str], Membership | None]
+        self, service: Service, role: str, at: int, argument: Argument, known: Callable[[str], Membership | None]
     ) -> Iterator[str]:
         """Those with an argument in a place; `known` says what each membership is."""
-        office = (*place, role)
+        office = (*service, role)
         places = self._found.setdefault(office, {})
         if at not in places:
-            found: Found = {}
+            holding: Found = {}
             for id in self.members.get(office, ()):
                 one = known(id)
                 if one is not None and at < len(one.args):
-                    found.setdefault(same(one.args[at]), {})[id] = None
-            places[at] = found
+                    holding.setdefault(same(one.args[at]), {})[id] = None
+            places[at] = holding
         yield from places[at].get(same(argument), ())
 
     def strata(self, rolefiles: Mapping[str, Rolefile]) -> dict[Role, int]:
@@ -106,10 +106,10 @@ class Book:
 
 
 def _discard(index: dict[K, dict[str, None]], key: K, id: str) -> None:
-    found = index.get(key)
-    if found is not None:
-        found.pop(id, None)
-        if not found:
+    members = index.get(key)
+    if members is not None:
+        members.pop(id, None)
+        if not members:
             del index[key]
 
 

@@ -155,10 +155,10 @@ def _undone(op: str, beside: Known, other: Known, *, first: bool) -> Known:
         return None
     pairs = [(c, x) for c in beside for x in other]
     if op == "+":
-        found = [combined("-", c, x) for c, x in pairs]
+        differences = [combined("-", c, x) for c, x in pairs]
     else:
-        found = [combined("+", c, x) if first else combined("-", x, c) for c, x in pairs]
-    known = [one for one in found if one is not None]
+        differences = [combined("+", c, x) if first else combined("-", x, c) for c, x in pairs]
+    known = [one for one in differences if one is not None]
     # Seconds between two moments are whole ones: what is compared with them turns within a second of either side.
     moments = [one for one in known if isinstance(one, datetime)]
     near = [later for one in moments for by in (-_SECOND, _SECOND) if (later := _later(one, by)) is not None]

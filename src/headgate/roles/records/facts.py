@@ -93,12 +93,12 @@ def text_of(fact: Fact) -> str:
     """The text of a fact."""
     match fact:
         case When(service, instance, leaf):
-            said: list[object] = ["when", service, instance, render_constraint(leaf)]
+            parts: list[object] = ["when", service, instance, render_constraint(leaf)]
         case NotRevoked(service, instance, role, args, revoker):
-            said = ["not-revoked", service, instance, role, [dump_argument(arg) for arg in args], revoker]
+            parts = ["not-revoked", service, instance, role, [dump_argument(arg) for arg in args], revoker]
         case Mirrored(peer, remote):
-            said = ["peer", peer, remote]
-    return json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+            parts = ["peer", peer, remote]
+    return json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=65_536)
@@ -285,11 +285,11 @@ def holder_keys(one: Membership) -> set[Key]:
 def row_keys(name: str, before: frozenset[Row] | None, after: frozenset[Row] | None) -> set[Key]:
     """What a change of the rows of a relation may change."""
     moved = (before or frozenset()) ^ (after or frozenset())
-    found: set[Key] = {("rows", name)}
+    keys: set[Key] = {("rows", name)}
     for row in moved:
         for place, stored in enumerate(row):
-            found.update(("rows", name, place, same(one)) for one in spellings(stored))
-    return found if before is not None and after is not None else found | {name_key(name)}
+            keys.update(("rows", name, place, same(one)) for one in spellings(stored))
+    return keys if before is not None and after is not None else keys | {name_key(name)}
 
 
 class Interest:
@@ -355,16 +355,16 @@ class Interest:
 
     def of_members(self, before: State, after: State) -> dict[str, None]:
         """The facts about whoever joined or left a group, directly or through others."""
-        found: dict[str, None] = {}
+        facts: dict[str, None] = {}
         for group, interesting in self._members.items():
             if not interesting or not _may_differ(group, before, after):
                 continue
             moved = before.members_of(group) ^ after.members_of(group)
             for who in moved & interesting.keys():
-                found.update(dict.fromkeys(interesting[who]))
+                facts.update(dict.fromkeys(interesting[who]))
             if (group in before.groups) != (group in after.groups):
-                found.update(dict.fromkeys(text for texts in interesting.values() for text in texts))
-        return found
+                facts.update(dict.fromkeys(text for texts in interesting.values() for text in texts))
+        return facts
 
 
 def _may_differ(group: str, before: State, after: State) -> bool:
