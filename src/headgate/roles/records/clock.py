@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from headgate.decide import statement_state as standing
 from headgate.decide.constraints import Scene, combined
+from headgate.decide.truth import clock_part
 from headgate.model.rolefiles import (
     Among,
     Apply,
@@ -143,6 +144,16 @@ def _known(expression: Expression, scene: Scene) -> Known:
             return frozenset((value,))
         case Apply(function) if function in scene.state.relations:
             return frozenset(row[-1] for row in scene.rows(function) or ())
+        case Combine(op, left, right):
+            first, second = _known(left, scene), _known(right, scene)
+            if first is None or second is None:
+                return None
+            return frozenset(combined(op, a, b) for a in first for b in second)
+        case ClockOf(part, of, zone):
+            moments = _known(of, scene)
+            if moments is None:
+                return None
+            return frozenset(clock_part(part, at, zone) for at in moments if isinstance(at, datetime))
         case _:
             return None
 

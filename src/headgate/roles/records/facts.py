@@ -139,7 +139,10 @@ def ground(leaf: Leaf, bound: Bindings, scene: Scene) -> Leaf | None:
             case Count(of):
                 return Count(_placed(of, bound, scene))
             case Combine(op, left, right):
-                return Combine(op, put(left), put(right))
+                sides = put(left), put(right)
+                if op in ("+", "-") and any(isinstance(one, Given) and isinstance(one.value, str) for one in sides):
+                    raise _Missing  # text that says no time
+                return Combine(op, *sides)
             case ClockOf(part, of, zone):
                 return ClockOf(part, put(of), zone)
 
