@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from headgate.commands.commit import Committed, commit
 from headgate.decide.apply import apply
 from headgate.decide.statement_state import began
 from headgate.gateway.authority.expiry import alike
@@ -41,7 +42,6 @@ from headgate.model.errors import (
     HeadgateError,
     NotFound,
     TooMany,
-    VersionConflict,
 )
 from headgate.model.rights import Action, Source
 from headgate.model.state import State
@@ -54,8 +54,6 @@ from headgate.trust.statements import Verifier
 
 SMALL_CHARS: Final = 8_192
 """Characters of a bag that is opened at once."""
-_TRIES: Final = 20
-"""How often a batch is made anew while others keep changing the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +125,20 @@ class Authority:
     def take_up(self, did: str, bag: Bag) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
         with self._counting(), self._spending(did):
-            for attempt in range(_TRIES):
-                self._follower.refresh()
-                state = self._follower.state
-                plan = self._plan(state, did, bag, self._clock())
+            paced = False
+
+            def make(state: State, now: datetime) -> Sequence[Change]:
+                nonlocal paced
+                plan = self._plan(state, did, bag, now)
                 self._welcome(plan)
                 if not plan.changes or alike(state, plan.after):
-                    return state
-                if attempt == 0:
+                    return ()
+                if not paced:
                     self._paced(plan.principal)
-                if self._committed(state, plan.changes, "statements were shown"):
-                    return self._follower.state
-        raise _busy()
+                    paced = True
+                return plan.changes
+
+            return self.commit(make, "statements were shown")
 
     def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> IntakePlan:
         changes: list[Change] = list(self._successions(state, bag, now))
@@ -218,49 +218,44 @@ class Authority:
     def hear(self, found: RevocationList, *, followed: bool) -> bool:
         """Take up a list: of an issuer that is followed, or that something here rests on. True if it made a version."""
         with self._counting():
-            for _ in range(_TRIES):
-                self._follower.refresh()
-                state, now = self._follower.state, self._clock()
+
+            def make(state: State, now: datetime) -> Sequence[Change]:
                 self.check_heard(found.issuer, followed=followed)
-                if not is_news(state, found, now):
-                    return False
-                if self._committed(state, [Revoke(found, now)], "a revocation list was heard", followed=followed):
-                    return True
-        raise _busy()
+                return [Revoke(found, now)] if is_news(state, found, now) else ()
+
+            return self._commit(make, "a revocation list was heard", followed=followed).version is not None
 
     # -- committing -------------------------------------------------------------------------------------------
 
     def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
         """Commit changes that follow from the newest state, in the domain's own name; none makes no version."""
-        for _ in range(_TRIES):
-            self._follower.refresh()
-            state = self._follower.state
-            changes = make(state, self._clock())
-            if not changes or self._committed(state, changes, note):
-                return self._follower.state
-        raise _busy()
+        return self._commit(make, note).state
 
     def type_since(self, name: str) -> datetime | None:
         """When the type of a name became what it is."""
         return self._domain.ledger.type_since(name)
 
-    def _committed(self, state: State, changes: Sequence[Change], note: str, *, followed: bool = False) -> bool:
-        """Commit changes, unless there is a newer version; lists of issuers that nobody chose come at a pace."""
-        paced = [
-            (one.list.issuer, one.at, takes_away(state, one.list))
-            for one in changes
-            if isinstance(one, Revoke) and not followed and not is_chosen(state, one.list.issuer, self._followed)
-        ]
-        for issuer, at, bites in paced:
-            self._pace.check(issuer, at, bites=bites)
-        try:
-            self._domain.commit(Batch(state.administrator, tuple(changes), note), expect=state.version)
-        except VersionConflict:
-            return False
+    def _commit(
+        self, make: Callable[[State, datetime], Sequence[Change]], note: str, *, followed: bool = False
+    ) -> Committed:
+        """Commit what follows from the newest state; lists of issuers that nobody chose come at a pace."""
+        paced: list[tuple[str, datetime, bool]] = []
+
+        def checked(state: State) -> Sequence[Change]:
+            changes = make(state, self._clock())
+            paced[:] = [
+                (one.list.issuer, one.at, takes_away(state, one.list))
+                for one in changes
+                if isinstance(one, Revoke) and not followed and not is_chosen(state, one.list.issuer, self._followed)
+            ]
+            for issuer, at, bites in paced:
+                self._pace.check(issuer, at, bites=bites)
+            return changes
+
+        made = commit(self._domain, self._follower, checked, note)
         for issuer, at, bites in paced:
             self._pace.count(issuer, at, bites=bites)
-        self._follower.refresh()
-        return True
+        return made
 
     @contextmanager
     def _spending(self, did: str) -> Iterator[None]:
@@ -353,7 +348,3 @@ def _stranger(did: str) -> ConnectDenied:
     return ConnectDenied(
         f"nobody here knows `{brief(did)}`", remedy="show a chain that gives `connect`, or a statement of a provider"
     )
-
-
-def _busy() -> VersionConflict:
-    return VersionConflict("the ledger keeps changing", remedy="send it again")

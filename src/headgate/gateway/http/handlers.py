@@ -7,7 +7,6 @@ not know of is `not-found`, like what is not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
@@ -17,6 +16,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from headgate.analysis.restrictions import restrict, restrict_publish
+from headgate.commands.commit import submit
 from headgate.decide.ask import is_told_everything
 from headgate.decide.bind import names_meta
 from headgate.decide.views import entries
@@ -85,12 +85,9 @@ async def commit(
     if paced:
         gateway.pace_version(caller.principal)
     batch = Batch(caller.principal, tuple(changes), note)
-    version: int = await gateway.run_blocking(
-        lambda: gateway.domain.commit(batch, expect=expect, rebase=lambda _: batch, check=check)
+    return await gateway.run_blocking(
+        lambda: submit(gateway.domain, gateway.follower, batch, expect=expect, check=check)
     )
-    with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
-        await gateway.run_blocking(gateway.follower.refresh)
-    return version
 
 
 # -- connecting -------------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ import secrets
 import unicodedata
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from headgate.commands.commit import submit
 from headgate.decide.constraints import Budget, Scene
 from headgate.gateway.http.rate_limits import Paces, cost_of
 from headgate.gateway.roles.certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
@@ -365,16 +365,13 @@ class RoleService:
 
         Whoever sent the same request to another gateway may have been quicker: then it is done.
         """
-        administrator = self._follower.state.administrator
         try:
-            self._domain.commit(Batch(administrator, tuple(asked), note))
+            submit(self._domain, self._follower, Batch(self._follower.state.administrator, tuple(asked), note))
         except BadDefinition:
             self._follower.refresh()
             book = self._follower.state.roles
             if not (ids := list(made)) or not all(id in book.memberships or id in book.elections for id in ids):
                 raise
-        with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
-            self._follower.refresh()
         log.info("role-changed", kind=type(asked[0]).__name__, count=len(asked), version=self._follower.state.version)
         return self._follower.state
 
