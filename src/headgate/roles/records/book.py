@@ -1,17 +1,18 @@
 """The role book in memory: the credential graph, and what rests on each record (OASIS 4.6).
 
 Guarantees: made from a state, it is as the one that was kept up to date step by step. It belongs to one version; what
-was done since can be undone, so that a batch that is not committed leaves no trace.
+was done since a mark is undone by `rollback`, so that a batch that is refused leaves no trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from headgate.decide.rolebook import same
 from headgate.model.rolefiles import Argument, Rolefile
-from headgate.model.roles import Election, Membership, Reference, Service
+from headgate.model.roles import Election, Membership, Reference, RoleBook, Service
 from headgate.model.state import State
 from headgate.roles.records.facts import Interest
 from headgate.roles.records.records import Records
@@ -33,6 +34,16 @@ class Book:
         uses = [one.record for one in book.memberships.values()] + [one.record for one in book.elections.values()]
         uses += [one.record for one in book.watches]
         self.records = Records(book.records.values(), state.version, uses)
+        self.interest = Interest()
+        self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
+        self._undo: list[Callable[[], bool]] = []
+        """How to undo what was done to `interest` since the mark, last first."""
+        self._index(book)
+        for record in book.records.values():
+            if record.fact:
+                self.interest.add(record.fact)
+
+    def _index(self, book: RoleBook) -> None:
         self.users: dict[Reference, dict[str, None]] = {}
         self.members: dict[Office, dict[str, None]] = {}
         self.standing: dict[Office, dict[str, None]] = {}
@@ -41,18 +52,49 @@ class Book:
         """The elections by a principal."""
         self._found: dict[Office, dict[int, Found]] = {}
         """Of a role that was looked at by an argument in a place, the memberships by that argument."""
-        self.interest = Interest()
-        self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
         for membership in book.memberships.values():
             self.add(membership)
         for election in book.elections.values():
             self.elect(election)
-        for record in book.records.values():
-            if record.fact:
-                self.interest.add(record.fact)
+        self._is_indexed = True
+        """Are these of the state at the mark?"""
+
+    # -- the way back -----------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """From here on all can be undone, until it is kept."""
+        self.records.mark()
+        self._undo, self._is_indexed = [], True
+
+    def keep(self, version: int) -> None:
+        """What was done since the mark stays, and makes the book that of a version."""
+        self.records.keep()
+        self._undo = []
+        self.version = version
+
+    def rollback(self, state: State) -> None:
+        """Undo all that was done since the mark, when the book was that of this state."""
+        self.records.rollback()
+        for undo in reversed(self._undo):
+            undo()
+        if not self._is_indexed:  # anew, as the order in which memberships began has a meaning
+            self._index(state.roles)
+
+    # -- keeping up -------------------------------------------------------------------------------------------
+
+    def look_at(self, fact: str) -> None:
+        """A fact has a record from now on."""
+        if self.interest.add(fact):
+            self._undo.append(partial(self.interest.remove, fact))
+
+    def look_away(self, fact: str) -> None:
+        """A fact has a record no more."""
+        if self.interest.remove(fact):
+            self._undo.append(partial(self.interest.add, fact))
 
     def add(self, one: Membership) -> None:
         """A membership begins."""
+        self._is_indexed = False
         self.users.setdefault(one.record, {})[one.id] = None
         office = (one.service, one.instance, one.role)
         self.members.setdefault(office, {})[one.id] = None
@@ -62,12 +104,14 @@ class Book:
 
     def elect(self, one: Election) -> None:
         """An election begins."""
+        self._is_indexed = False
         self.users.setdefault(one.record, {})[one.id] = None
         self.standing.setdefault((one.service, one.instance, one.role), {})[one.id] = None
         self.electing.setdefault(one.elector, {})[one.id] = None
 
     def remove(self, one: Membership | Election) -> None:
         """A membership or an election ends."""
+        self._is_indexed = False
         _discard(self.users, one.record, one.id)
         office = (one.service, one.instance, one.role)
         if isinstance(one, Election):

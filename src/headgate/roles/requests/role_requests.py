@@ -101,7 +101,6 @@ class RoleRequests(Mirroring):
                 self.watch(request)
             case _:
                 assert_never(request)
-        self.settled = True
 
     def _grant(self, request: GrantRole) -> None:
         self.fresh(request.id)

@@ -75,8 +75,6 @@ class Settling:
         self.state = state
         self.functions = functions
         self.now: datetime | None = None
-        self.settled = False
-        """Has anything been carried out?"""
         self.removed: frozenset[str] = frozenset()
         """Principals that the batch removes, though it may declare others of their names."""
         self.begun: dict[str, Membership] = {}
@@ -191,7 +189,7 @@ class Settling:
         ref = self.records.of_fact(text)
         if ref is None:
             ref = self.records.leaf(self.holds(fact), fact=text)
-            self.book.interest.add(text)
+            self.book.look_at(text)
         return Link(ref)
 
     def holds(self, fact: Fact) -> bool | None:
@@ -267,13 +265,7 @@ class Settling:
         for watch in [one for one in self.watches if one.watcher in gone] if gone else ():
             self.watches.discard(watch)
             self.records.release(watch.record)
-            self.settled = True
         self.pending.update(self.book.interest.of_members(before, after))
-
-    @property
-    def untouched(self) -> bool:
-        """Is the book as it was when this began: was nothing carried out, and nothing begun?"""
-        return not self.settled and self.records.quiet
 
     # -- settling ---------------------------------------------------------------------------------------------
 
@@ -324,7 +316,6 @@ class Settling:
         dips: dict[str, str] | None = None
         order = self.book.strata(self.rolefiles)
         while True:
-            self.settled = self.settled or not self.records.quiet
             changes = self.records.take()  # before facts are looked at, so that what was just made is known as it was
             self._follow(changes, dips)
             dropped = self.records.sweep()
@@ -371,7 +362,6 @@ class Settling:
                 found[ref] = holds
                 turned.append(text)
         if found:
-            self.settled = True
             self.records.set_all(found)
         return turned
 
@@ -478,7 +468,7 @@ class Settling:
         for ref in dropped:
             old = self.made.pop(ref, None) or self.state.roles.records.get(ref)
             if old is not None and old.fact:
-                self.book.interest.remove(old.fact)
+                self.book.look_away(old.fact)
             if ref in self.state.roles.records:
                 self.dropped[ref] = None
 
