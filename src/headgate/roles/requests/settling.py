@@ -75,6 +75,8 @@ class Settling:
         self.state = state
         self.functions = functions
         self.now: datetime | None = None
+        self.moved = False
+        """Has the batch changed what a search for a role may look at, but by what it entered?"""
         self.removed: frozenset[str] = frozenset()
         """Principals that the batch removes, though it may declare others of their names."""
         self.begun: dict[str, Membership] = {}
@@ -390,6 +392,7 @@ class Settling:
             self.falling[one.id] = None
         else:
             self.falling.pop(one.id, None)
+        self.moved = self.moved or state is not (one.state if isinstance(one, Membership) else True)
         if isinstance(one, Membership) and one.state is not state:
             self.note(replace(one, state=state))
             self._stir(one)
@@ -425,6 +428,7 @@ class Settling:
             self._ended(one, reason)
 
     def _ended(self, one: Membership | Election, reason: str) -> None:
+        self.moved = True
         self.ended[one.id] = reason
         self.fallen[one.record] = one.id
         self.falling.pop(one.id, None)

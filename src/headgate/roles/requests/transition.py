@@ -103,6 +103,7 @@ def transition(
     try:
         settling = RoleRequests(book, state, after, known_functions)
         settling.at(now)
+        settling.moved = len(asked) < len(batch.changes)
         settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
         if stirring:
             settling.look_around()
