@@ -17,17 +17,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.commands.issuing import Service
+from headgate.commands.rate_limits import SECONDS_PACED, Paces
+from headgate.commands.role_certificates import Asker, RoleCertificates
+from headgate.commands.roles import RoleService, id_secret
+from headgate.commands.signed_types import SignedTypes
+from headgate.commands.statements import SMALL_CHARS, Authority
 from headgate.decide.statement_state import StatementState
-from headgate.gateway.authority.authority import SMALL_CHARS, Authority
 from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.authority.issuers import Issuers, silences
-from headgate.gateway.authority.issuing import Service
 from headgate.gateway.authority.revocation_stream import Bulletin
-from headgate.gateway.authority.signed_types import SignedTypes
 from headgate.gateway.delivery.quench import Quench
 from headgate.gateway.delivery.readers import Readers
 from headgate.gateway.federation.announcing import Announcer
-from headgate.gateway.http.rate_limits import SECONDS_PACED, Paces
 from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.sessions import Sessions
 from headgate.gateway.http.worker_pool import Workers
@@ -35,8 +37,6 @@ from headgate.gateway.publishing.publisher import PublishService
 from headgate.gateway.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.audit_events import refusals
-from headgate.gateway.roles.certificates import Asker, RoleCertificates
-from headgate.gateway.roles.service import RoleService, id_secret
 from headgate.model.changes import EnterRole
 from headgate.model.errors import (
     HeadgateError,

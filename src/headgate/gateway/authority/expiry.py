@@ -209,20 +209,3 @@ def _is_as_it_was(before: RoleBook, after: RoleBook) -> bool:
     return (
         before.records is after.records or before.records == after.records
     ) and before.memberships.keys() <= after.memberships.keys()
-
-
-def alike(a: State, b: State) -> bool:
-    """Do two states hold the same, as far as signed statements go?"""
-    return (
-        a.rules == b.rules
-        and a.certificates == b.certificates
-        and a.bags == b.bags
-        and a.lists == b.lists
-        and a.identities == b.identities
-        and a.successions == b.successions
-        and a.providers == b.providers
-        and a.principals == b.principals
-        and a.keys == b.keys
-        and a.policy_rules == b.policy_rules
-        and a.attested_rules == b.attested_rules
-    )

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.gateway.authority.issuing import RecordedStatement
+from headgate.commands.issuing import RecordedStatement
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.origin import origin_of

@@ -16,12 +16,12 @@ from typing import Any, Final, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.commands.role_certificates import Asker
 from headgate.decide.ask import is_told_everything
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, answer
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import GovernDenied, HeadgateError, RoleDenied, RoleFailure, TooBusy
 from headgate.model.role_statements import ServiceInstance

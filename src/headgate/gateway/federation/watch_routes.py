@@ -16,14 +16,14 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.gateway.authority.authority import holder
+from headgate.commands.role_certificates import Asker, records_of
+from headgate.commands.roles import key_of
+from headgate.commands.statements import holder
 from headgate.gateway.federation.notices import check_may_follow, declare
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker, records_of
-from headgate.gateway.roles.service import key_of
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, WatchRecords
 from headgate.model.errors import BadDefinition, BadRequest, RoleDenied

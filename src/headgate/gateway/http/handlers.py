@@ -17,10 +17,10 @@ from starlette.responses import Response
 
 from headgate.analysis.restrictions import restrict, restrict_publish
 from headgate.commands.commit import submit
+from headgate.commands.statements import Presented
 from headgate.decide.ask import is_told_everything
 from headgate.decide.bind import names_meta
 from headgate.decide.views import entries
-from headgate.gateway.authority.authority import Presented
 from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import answer, nothing, read_body, shaped
 from headgate.gateway.http.origin import origin_of

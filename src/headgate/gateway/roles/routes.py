@@ -16,15 +16,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.commands.role_certificates import Asker, SignedCertificate
+from headgate.commands.role_graph import Graph, GraphNode, graph
+from headgate.commands.roles import HeldMemberships, check_place
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker, SignedCertificate
-from headgate.gateway.roles.graph import Graph, GraphNode, graph
-from headgate.gateway.roles.service import HeldMemberships, check_place
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.model.errors import BadRequest, NotFound, RoleDenied

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from headgate.commands.roles import id_secret
 from headgate.decide.constraints import Budget
-from headgate.gateway.roles.service import id_secret
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import (
     Batch,

@@ -16,16 +16,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
 from headgate.commands.commit import Committed, commit
+from headgate.commands.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
 from headgate.decide.apply import apply
 from headgate.decide.statement_state import began
-from headgate.gateway.authority.expiry import alike
-from headgate.gateway.authority.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
-from headgate.gateway.authority.statement_opening import opened
-from headgate.gateway.http.sessions import CAME, lets_in
-from headgate.gateway.http.worker_pool import Workers
+from headgate.decide.views import entries, may_connect
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
     Batch,
@@ -37,13 +34,14 @@ from headgate.model.changes import (
     SetKey,
     Succeed,
 )
+from headgate.model.conditions import TRUE
 from headgate.model.errors import (
     ConnectDenied,
     HeadgateError,
     NotFound,
     TooMany,
 )
-from headgate.model.rights import Action, Source
+from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.node.domain import Domain
@@ -52,8 +50,21 @@ from headgate.node.statement_register import StatementRegister
 from headgate.trust.bags import Bag, open_bag
 from headgate.trust.statements import Verifier
 
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+CAME: Final = "did:key:"
+"""How the names of those begin who came by themselves: they are their keys."""
+_VERIFIER: Final = Verifier()
+"""Of a process that opens bags for gateways."""
 SMALL_CHARS: Final = 8_192
 """Characters of a bag that is opened at once."""
+
+
+class JobPool(Protocol):
+    """Where long work is done, in the turn of whoever it is for."""
+
+    def submit(self, principal: str, work: Callable[[*Args], T], *args: *Args) -> Future[T]:
+        """What the work gives, once it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ class Authority:
         refused: Callable[[str], None] = lambda _: None,
         paced: Callable[[str], None] = lambda _: None,
         spent: Callable[[str, float], None] = lambda _, __: None,
-        workers: Workers | None = None,
+        workers: JobPool | None = None,
     ) -> None:
         self.own = own
         self.verifier = Verifier()
@@ -104,7 +115,7 @@ class Authority:
     def opening(self, texts: Sequence[str], whose: str) -> Future[Bag]:
         """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
         if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
-            return self._workers.submit(whose, opened, list(texts), self.audience, self._clock())
+            return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
         found: Future[Bag] = Future()
         try:
             found.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
@@ -131,7 +142,7 @@ class Authority:
                 nonlocal paced
                 plan = self._plan(state, did, bag, now)
                 self._welcome(plan)
-                if not plan.changes or alike(state, plan.after):
+                if not plan.changes or _is_alike(state, plan.after):
                     return ()
                 if not paced:
                     self._paced(plan.principal)
@@ -303,6 +314,26 @@ class _Counting:
             self._told(str(getattr(error, "reason", error.code)))
 
 
+def lets_in(state: State, principal: str) -> bool:
+    """May the principal connect, and not only because the domain is open if it came by itself?
+
+    A key that nobody here declared is a principal because it owns a type, or was let in once; that is nobody's word for
+    it now. An entry that gives `connect` is, and so is an identity statement in force.
+    """
+    if not may_connect(state, principal):
+        return False
+    if not principal.startswith(CAME) or principal not in state.keys:
+        return True
+    if any(rule.effect is Effect.GRANT and rule.where == TRUE for rule in entries(state, principal, Action.CONNECT)):
+        return True
+    return any(one.principal == principal for one in state.identities.values())
+
+
+def open_statements(texts: Sequence[str], audience: str, now: datetime) -> Bag:
+    """A bag whose signatures are all good; what was verified before is remembered in the process that does this."""
+    return open_bag(texts, audience=audience, now=now, verifier=_VERIFIER)
+
+
 def holder(state: State, did: str) -> str | None:
     """The principal that has a key; one that is named by its key needs no other entry, but may have another key."""
     found = next((name for name, key in state.keys.items() if key == did), None)
@@ -347,4 +378,21 @@ def _rank(one: RevocationList) -> tuple[int, datetime]:
 def _stranger(did: str) -> ConnectDenied:
     return ConnectDenied(
         f"nobody here knows `{brief(did)}`", remedy="show a chain that gives `connect`, or a statement of a provider"
+    )
+
+
+def _is_alike(a: State, b: State) -> bool:
+    """Do two states hold the same, as far as signed statements go?"""
+    return (
+        a.rules == b.rules
+        and a.certificates == b.certificates
+        and a.bags == b.bags
+        and a.lists == b.lists
+        and a.identities == b.identities
+        and a.successions == b.successions
+        and a.providers == b.providers
+        and a.principals == b.principals
+        and a.keys == b.keys
+        and a.policy_rules == b.policy_rules
+        and a.attested_rules == b.attested_rules
     )

@@ -20,9 +20,9 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from headgate.commands.commit import submit
+from headgate.commands.rate_limits import Paces, cost_of
+from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
-from headgate.gateway.http.rate_limits import Paces, cost_of
-from headgate.gateway.roles.certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.model.changes import (
     Batch,
     ElectRole,
