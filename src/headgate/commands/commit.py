@@ -7,7 +7,7 @@ Both return when every stream has the version's starting point (D7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -78,3 +78,31 @@ def submit(
     with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
         follower.refresh()
     return version
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAccess:
+    """A domain's ledger as its principals change it, each at its own pace."""
+
+    domain: Domain
+    follower: Follower
+    pace: Callable[[str], None] = lambda _: None
+    """Counts a version that a principal is about to make, or refuses it for now."""
+
+    @property
+    def state(self) -> State:
+        """The newest state known."""
+        return self.follower.state
+
+    def change(
+        self,
+        author: str,
+        changes: Iterable[Change],
+        note: str = "",
+        *,
+        expect: int | None = None,
+        check: Callable[[State], None] | None = None,
+    ) -> int:
+        """Commit a batch in a principal's name; its version (`submit`)."""
+        self.pace(author)
+        return submit(self.domain, self.follower, Batch(author, tuple(changes), note), expect=expect, check=check)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.commands.commit import LedgerAccess
 from headgate.commands.issuing import Service
 from headgate.commands.rate_limits import SECONDS_PACED, Paces
 from headgate.commands.role_certificates import Asker, RoleCertificates
@@ -117,6 +118,7 @@ class Gateway:
         self.positions = Positions.load(files.position_key)
         self.domain = Domain.open(files.data, clock)
         self.follower = Follower(self.domain)
+        self.ledger = LedgerAccess(self.domain, self.follower, self.pace_version)
         self.cursors = Cursors(files.data / FILE)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
         self._watch = HealthWatch.open(files.data)
