@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from headgate.commands.commit import LedgerAccess
 from headgate.commands.issuing import Service
 from headgate.commands.rate_limits import SECONDS_PACED, Paces
+from headgate.commands.record_watching import RecordWatching
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.signed_types import SignedTypes
@@ -169,6 +170,7 @@ class Gateway:
         self.signed_types = SignedTypes(self.authority, self.register)
         self.peers = Peers(files.data / PEERS)
         self.watchers = Watchers(files.data / WATCHERS)
+        self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=clock)
         self.standing = StandingClock(self.domain, self.follower, clock, self.peers.heard)
         self.shown: tuple[str, ...] = ()
         self.brought = asyncio.Semaphore(MAX_BROUGHT)

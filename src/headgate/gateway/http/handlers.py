@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from headgate.commands import subscriptions as subscribing
 from headgate.commands import types as event_types
+from headgate.commands.role_certificates import Asker
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
@@ -48,6 +49,11 @@ def gateway_of(request: Request) -> Gateway:
     """The gateway that serves a request."""
     found: Gateway = request.app.state.gateway
     return found
+
+
+def asker_of(request: Request, caller: Caller) -> Asker:
+    """Who asks about roles, and where from."""
+    return Asker(caller.principal, caller.did, origin_of(request, gateway_of(request).config.gateway.proxies))
 
 
 # -- connecting -------------------------------------------------------------------------------------------------
