@@ -130,7 +130,7 @@ async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> R
         return answer(_type(gateway.follower.state, name), 201 if is_new else 200)
     if body != wire.TypeRequest(statement=body.statement):
         raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
-    gateway.pace_version(caller.principal)
+    gateway.paces.version(caller.principal)
     await gateway.run_blocking(gateway.signed_types.declare, name, body.statement, caller.principal)
     return answer(await _signed(gateway, name), 200 if name in known else 201)
 
@@ -186,7 +186,7 @@ async def publish(request: Request, caller: Caller, body: None) -> Response:  # 
         made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"), origin)
     gateway.metrics.published(perf_counter() - begun)
     if nothing_kept(made):
-        gateway.count_refused(caller.principal, len(raw))
+        gateway.paces.count_refused(caller.principal, len(raw))
     return answer(made)
 
 
