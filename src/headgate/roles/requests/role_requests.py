@@ -9,7 +9,7 @@ Leaves out: who may ask (`gateway`), and certificates (`trust`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -168,19 +168,6 @@ class RoleRequests(Mirroring):
         is_known = all(id in known.memberships or id in known.elections for id in request.found.supports())
         return request.found if is_known else None
 
-    def believed(self, ref: Reference) -> bool | None:
-        """The state of a record."""
-        return self.records.state(ref)
-
-    def elections_to(self, place: Service, role: str) -> Iterator[Election]:
-        """The elections in force to a role."""
-        standing = map(self.election, self.book.standing.get((*place, role), ()))
-        return (one for one in standing if one is not None)
-
-    def elections_by(self, principal: str) -> int:
-        """How many elections of a principal are in force."""
-        return len(self.book.electing.get(principal, ()))
-
     def _record(self, found: Derived, scene: Scene) -> Reference:
         """The record of a membership: all that its statement marks with a star (OASIS 4.7)."""
         return self._own(self._links(found, scene))
@@ -249,7 +236,7 @@ class RoleRequests(Mirroring):
         )
         self.elected[new.id] = new
         self.records.hold(record)
-        self.book.elect(new)
+        self.book.add(new)
 
     def _required(self, ref: RoleRef, place: Service) -> RoleRef:
         own = self.scene(place).own(ref)

@@ -10,11 +10,9 @@ Leaves out: what only the credential graph can tell, such as whether what is ent
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
 from headgate.decide.rolebook import fit, same, unify
@@ -23,15 +21,15 @@ from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRo
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ELECTIONS, MAX_SHOWN
 from headgate.model.rolefiles import Argument, Rolefile, Statement
-from headgate.model.roles import Ban, Election, Membership, Reference, RoleBook, Service
+from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.records.book import role_names
+from headgate.roles.records.book import RoleIndex
 from headgate.roles.requests.entry import Derived, EntryRequest, derive, elected_roles
 from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import lifted, revocable, settled_by
+from headgate.roles.requests.role_view import RoleView
 from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of
-from headgate.roles.rolefiles.types import readings
 
 SearchRequest: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 """The requests that take a search."""
@@ -47,46 +45,6 @@ class SearchedEntry(EnterRole):
 
     version: int = 0
     found: Derived | None = None
-
-
-class RoleView(Protocol):
-    """The roles of a domain as a search looks at them."""
-
-    @property
-    def rolefiles(self) -> Mapping[str, Rolefile]:
-        """The rolefiles in force, by service."""
-
-    @property
-    def functions(self) -> Functions:
-        """The functions of constraints."""
-
-    @property
-    def bans(self) -> Collection[Ban]:
-        """What was revoked by role."""
-
-    def membership(self, id: str) -> Membership | None:
-        """A membership in force."""
-
-    def election(self, id: str) -> Election | None:
-        """An election in force."""
-
-    def held_by(self, principal: str) -> Iterator[Membership]:
-        """The memberships of a principal that are true, in the order in which they began."""
-
-    def kept_by(self, principal: str) -> Iterator[Membership]:
-        """The memberships of a principal that have not ended, whatever they are now."""
-
-    def believed(self, ref: Reference) -> bool | None:
-        """The state of a record."""
-
-    def elections_to(self, place: Service, role: str) -> Iterable[Election]:
-        """The elections to a role."""
-
-    def elections_by(self, principal: str) -> int:
-        """How many elections of a principal are in force."""
-
-    def scene(self, place: Service, client: str | None = None, origin: str | None = None) -> Scene:
-        """What the constraints of a service may look at for a request."""
 
 
 # -- searches -------------------------------------------------------------------------------------------------
@@ -126,7 +84,7 @@ def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
         raise BadDefinition(f"the election `{request.id}` would be over at once", remedy="choose a later `until`")
     if len(request.required) > MAX_SHOWN:
         raise BadDefinition(f"an election requires more than MAX_SHOWN ({MAX_SHOWN}) roles")
-    if view.elections_by(request.principal) >= MAX_ELECTIONS:
+    if len(view.index.electing.get(request.principal, ())) >= MAX_ELECTIONS:
         raise RoleDenied(
             f"`{request.principal}` has MAX_ELECTIONS ({MAX_ELECTIONS}) elections in force",
             failure="misuse",
@@ -220,81 +178,47 @@ def _shown(view: RoleView, request: SearchRequest) -> Shown:
 
 
 class Holders:
-    """Who holds each role of a book, and who is elected: found when asked for, and kept while the book is the same."""
+    """The index of a book, made when it is asked for, and kept while the book is the same."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: tuple[RoleBook | None, _Index] = (None, _Index(RoleBook()))
+        self._known: tuple[RoleBook | None, RoleIndex] = (None, RoleIndex(RoleBook()))
 
-    def of(self, book: RoleBook) -> _Index:
-        """Those of a book."""
+    def of(self, book: RoleBook) -> RoleIndex:
+        """That of a book."""
         with self._lock:
             if self._known[0] is not book:
-                self._known = book, _Index(book)
+                self._known = book, RoleIndex(book)
             return self._known[1]
 
 
-class _Index:
-    """Memberships that are true and elections by place and role; memberships by an argument where one was asked for."""
-
-    def __init__(self, book: RoleBook) -> None:
-        self.elections: dict[tuple[Service, str], list[Election]] = {}
-        self.electors = Counter(one.elector for one in book.elections.values())
-        self._by_role: dict[tuple[Service, str], list[Membership]] = {}
-        self._by_argument: dict[tuple[Service, str, int], dict[object, list[Membership]]] = {}
-        for one in book.memberships.values():
-            if one.state is True:
-                self._by_role.setdefault((one.place, one.role), []).append(one)
-        for election in book.elections.values():
-            self.elections.setdefault(((election.service, election.instance), election.role), []).append(election)
-
-    def members(self, place: Service, role: str, having: tuple[int, Argument] | None) -> Sequence[Membership]:
-        """The memberships of a role; only those that have an argument in a place, if that is said."""
-        listed = self._by_role.get((place, role), [])
-        if having is None:
-            return listed
-        at, argument = having
-        by_argument = self._by_argument.get((place, role, at))
-        if by_argument is None:
-            by_argument = {}
-            for one in listed:
-                if at < len(one.args):
-                    by_argument.setdefault(same(one.args[at]), []).append(one)
-            self._by_argument[place, role, at] = by_argument  # as a whole: another thread may look at the same time
-        return by_argument.get(same(argument), [])
-
-
-class Known:
+class Known(RoleView):
     """A known state, on which requests of one principal are tried in order: what is entered counts for those after it.
 
     Nothing is changed, and the work is counted in a budget that the caller gives.
     """
 
     def __init__(self, state: State, holders: Holders, functions: Functions, budget: Budget) -> None:
-        self._state = state
-        self._index = holders.of(state.roles)
+        super().__init__(state, holders.of(state.roles), functions)
         self._budget = budget
-        self._now: datetime | None = None
-        self._entered: dict[str, Membership] = {}
-        self.rolefiles = state.roles.rolefiles
-        self.functions = functions
-        self.bans = state.roles.bans
 
     def run(self, requests: Sequence[SearchRequest]) -> list[SearchRequest]:
         """The requests with what was found for them; or the refusal of the first that the ledger would refuse."""
         return [self._run(one) for one in requests]
 
     def _run(self, request: SearchRequest) -> SearchRequest:
-        self._now = request.at
+        self.now = request.at
+        self.budgets[request.principal] = self._budget
         match request:
             case EnterRole():
                 place = request.service, request.instance
                 found = find_entry(self, request, self.scene(place, request.principal, request.origin))
-                self._entered[request.id] = Membership(
+                self.begun[request.id] = Membership(
                     request.id, request.service, request.role, found.args, request.principal, 0, request.instance
                 )
+                self.fresh_of.setdefault(request.principal, {})[request.id] = None
                 asked = {one.name: getattr(request, one.name) for one in fields(EnterRole)}
-                return SearchedEntry(**asked, version=self._state.version, found=found)
+                return SearchedEntry(**asked, version=self.state.version, found=found)
             case ElectRole():
                 find_office(self, request)
             case RevokeRole():
@@ -303,60 +227,10 @@ class Known:
                 find_lifted(self, request)
         return request
 
-    # -- the view ---------------------------------------------------------------------------------------------
-
-    def membership(self, id: str) -> Membership | None:
-        """A membership in force."""
-        return self._state.roles.memberships.get(id) or self._entered.get(id)
-
-    def election(self, id: str) -> Election | None:
-        """An election in force."""
-        return self._state.roles.elections.get(id)
-
-    def held_by(self, principal: str) -> Iterator[Membership]:
-        """The memberships of a principal that are true, in the order in which they began."""
-        return (one for one in self.kept_by(principal) if one.state is True)
-
-    def kept_by(self, principal: str) -> Iterator[Membership]:
-        """The memberships of a principal that have not ended, whatever they are now."""
-        yield from (self._state.roles.memberships[id] for id in self._state.roles.held.get(principal, ()))
-        yield from (one for one in self._entered.values() if one.holder == principal)
-
-    def believed(self, ref: Reference) -> bool | None:
-        """The state of a record."""
-        record = self._state.roles.records.get(ref)
-        return False if record is None else record.state
-
-    def elections_to(self, place: Service, role: str) -> Iterable[Election]:
-        """The elections to a role."""
-        return self._index.elections.get((place, role), ())
-
-    def elections_by(self, principal: str) -> int:
-        """How many elections of a principal are in force."""
-        return self._index.electors[principal]
-
-    def scene(self, place: Service, client: str | None = None, origin: str | None = None) -> Scene:
-        """What the constraints of a service may look at for a request."""
-        rolefile = self.rolefiles.get(place[0])
-        return Scene(
-            self._state,
-            service=place[0],
-            instance=place[1],
-            client=client,
-            now=self._now,
-            origin=origin,
-            functions=self.functions,
-            members=self._members,
-            roles=role_names(rolefile),
-            budget=self._budget,
-            readings=readings(rolefile),
-        )
-
-    def _members(
-        self, place: Service, role: str, having: tuple[int, Argument] | None = None, /
-    ) -> Iterator[Membership]:
-        yield from self._index.members(place, role, having)
-        for one in self._entered.values():
+    def members(self, place: Service, role: str, having: tuple[int, Argument] | None = None) -> Iterator[Membership]:
+        """The memberships of a role that are true, and those that were entered here, of which the index has none."""
+        yield from super().members(place, role, having)
+        for one in self.begun.values():
             if (one.place, one.role) == (place, role) and _has(one, having):
                 yield one
 
