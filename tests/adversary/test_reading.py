@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.alone import Alone, Socket, head, rule, wait
 from harness.attack import SALE, event, fresh, person, publish, publish_all, read, refused
-from headgate.gateway.http.subscription_names import ledger_id
+from headgate.commands.subscriptions import ledger_id
 from headgate.model.changes import (
     AddMember,
     AddRule,

@@ -26,9 +26,9 @@ import pytest
 
 from faults.node_story import GATEWAYS, MARK, READERS, SECONDS, Breaker, Story, faults, marked, policy
 from harness.node import Node, run, running
+from headgate.commands.subscriptions import ledger_id
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.gateway.http.subscription_names import ledger_id
 from headgate.ledger import Ledger
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription

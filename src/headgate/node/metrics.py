@@ -11,7 +11,7 @@ Leaves out: what is well and what is not (`health`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -161,18 +161,15 @@ class Metrics:
 
     # -- counting ---------------------------------------------------------------------------------------------
 
-    def accepted(self, count: int = 1) -> None:
-        """Events were stored."""
-        self._events.labels("accepted").inc(count)
-
-    def duplicate(self, count: int = 1) -> None:
-        """Events had been stored before."""
-        self._events.labels("duplicate").inc(count)
-
-    def refused(self, code: str, count: int = 1) -> None:
-        """Events were refused."""
-        self._events.labels("refused").inc(count)
-        self._refusals.labels(self._codes.of(code)).inc(count)
+    def count_events(self, accepted: int, duplicates: int, refused: Mapping[str, int]) -> None:
+        """Events were stored, had been stored before, or were refused, by code."""
+        if accepted:
+            self._events.labels("accepted").inc(accepted)
+        if duplicates:
+            self._events.labels("duplicate").inc(duplicates)
+        for code, count in refused.items():
+            self._events.labels("refused").inc(count)
+            self._refusals.labels(self._codes.of(code)).inc(count)
 
     def published(self, seconds: float) -> None:
         """A request to publish was answered."""

@@ -308,10 +308,10 @@ class Interest:
         """Does any fact look at who holds a role?"""
         return role in self._roles
 
-    def add(self, text: str) -> None:
-        """Remember a fact."""
+    def add(self, text: str) -> bool:
+        """Remember a fact; was it not there?"""
         if text in self._keys:
-            return
+            return False
         fact = fact_of(text)
         self._keys[text] = keys = depends_on(fact)
         member = member_of(fact)
@@ -321,12 +321,13 @@ class Interest:
             self._by_key.setdefault(key, {})[text] = None
             if key[0] == "role":
                 self._roles[key[:4]] = self._roles.get(key[:4], 0) + 1
+        return True
 
-    def remove(self, text: str) -> None:
-        """Forget a fact."""
+    def remove(self, text: str) -> bool:
+        """Forget a fact; was it there?"""
         keys = self._keys.pop(text, None)
         if keys is None:
-            return
+            return False
         for key in keys:
             found_by = self._by_key[key]
             del found_by[text]
@@ -342,6 +343,7 @@ class Interest:
             found.discard(text)
             if not found:
                 del self._members[member[0]][member[1]]
+        return True
 
     def texts(self) -> frozenset[str]:
         """The facts."""

@@ -210,11 +210,6 @@ class Places(RecordGraph):
 
     # -- what to write ----------------------------------------------------------------------------------------
 
-    @property
-    def quiet(self) -> bool:
-        """Has nothing happened since the last `take`?"""
-        return not (self._log or self._made or self._rows or self._gone or self._dropped)
-
     def take(self) -> Changes:
         """What has changed since the last time, or since the table was built."""
         changed, altered = self._turns()
