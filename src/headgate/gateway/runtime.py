@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.commands.publishing.submissions import of_drafts
 from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.authority import SMALL_CHARS, Authority
 from headgate.gateway.authority.expiry import StandingClock
@@ -32,7 +33,6 @@ from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.sessions import Sessions
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.publisher import PublishService
-from headgate.gateway.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.audit_events import refusals
 from headgate.gateway.roles.certificates import Asker, RoleCertificates
@@ -206,6 +206,7 @@ class Gateway:
             name,
             window=config.publish.window,
             lease=config.gateway.lease,
+            advertise=config.publish.advertise,
             clock=clock,
             standing=self.standing,
             paced=self.pace_version,

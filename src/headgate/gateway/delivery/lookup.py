@@ -18,9 +18,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Ask
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.decide.apply import apply
-from headgate.gateway.delivery.archive import MAX_SLICE_BYTES, Ask
-from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
 from headgate.gateway.http.handlers import commit, gateway_of, make_subscription
 from headgate.gateway.http.operations import Operation, answer, nothing
 from headgate.gateway.http.origin import origin_of

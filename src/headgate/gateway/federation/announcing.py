@@ -18,8 +18,8 @@ from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.gateway.federation.notices import declare, of_heartbeats, of_messages
-from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
 from headgate.gateway.roles.certificates import records_of
