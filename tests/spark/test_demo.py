@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.cli.stories import prepare
 from headgate.cli.stories.stage import Stage
+from headgate.commands.delivery.local import read_deliveries
 from headgate.node.domain import Domain, utc_now
 from headgate.pipeline.spark.verify import verify
 
@@ -58,7 +59,7 @@ def test_the_domain_holds_the_story(played: tuple[Path, str]) -> None:
     place, _ = played
     with Domain.open(place) as domain:
         assert [(p.version, p.seq) for p in domain.ledger.starting_points(stream="main")] == [(2, 1), (3, 7)]
-        received = {(name, d.event): dict(d.view) for name, d in domain.deliveries()}
+        received = {(name, d.event): dict(d.view) for name, d in read_deliveries(domain)}
     assert [event for name, event in received if name == "smith"] == ["e1", "e3", "e5"]
     assert all(view["location"] is None for (name, _), view in received.items() if name == "billing")
     assert all(view["numberplate"] is None for (name, _), view in received.items() if name == "statistician")
@@ -101,7 +102,7 @@ def test_a_story_of_authority_is_delivered_by_spark_as_it_is_told(spark: Any, tm
     assert not report.undecided
     received: dict[str, str] = {}
     with Domain.open(tmp_path / story.place) as domain:
-        deliveries = domain.deliveries()
+        deliveries = read_deliveries(domain)
     for reader, delivery in deliveries:
         received[reader] = f"{received.get(reader, '')} {delivery.event}".strip()
     assert received == RECEIVED[name]

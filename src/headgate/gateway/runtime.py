@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from headgate.commands.commit import LedgerAccess
 from headgate.commands.issuing import Service
+from headgate.commands.publishing.submissions import of_drafts
 from headgate.commands.rate_limits import RequestPaces
 from headgate.commands.record_watching import RecordWatching
 from headgate.commands.role_certificates import Asker, RoleCertificates
@@ -35,7 +36,6 @@ from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.sessions import Sessions
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.publisher import PublishService
-from headgate.gateway.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.audit_events import refusals
 from headgate.model.changes import EnterRole
@@ -319,6 +319,7 @@ class Gateway:
             name,
             window=config.publish.window,
             lease=config.gateway.lease,
+            advertise=config.publish.advertise,
             clock=clock,
             standing=standing,
             paced=paces.version,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
 from headgate.model.errors import NotFound
 from headgate.model.events import Draft
@@ -184,7 +185,9 @@ def domain(tmp_path: Path) -> Domain:
 
 
 def sell(domain: Domain, count: int, at: datetime) -> None:
-    domain.publish_all([Draft(f"{at}{n}", "till", "Sale", {"amount": n}) for n in range(count)], now=at)
+    LocalPublisher(domain, advertise=False).publish_all(
+        [Draft(f"{at}{n}", "till", "Sale", {"amount": n}) for n in range(count)], now=at
+    )
 
 
 def test_the_files_are_looked_at_as_they_change(domain: Domain) -> None:

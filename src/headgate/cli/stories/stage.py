@@ -21,6 +21,8 @@ from headgate.cli.shared.interrupt import Stopped
 from headgate.cli.stories.board import Board
 from headgate.cli.stories.desk import Desk
 from headgate.cli.stories.script import Deed, Story, StoryAttempt, StoryScene, Waiting
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import Batch, Change
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
@@ -60,6 +62,7 @@ class Stage:
         self._files = ExitStack()
         place = directory / story.place
         self.gateway = self._files.enter_context(Domain.create(place, self.now))
+        self._publisher = LocalPublisher(self.gateway, advertise=False)  # the versions are those that the story tells
         self._commit(story.policy, "the policy")
         for deed in story.deeds:
             self._do(deed)
@@ -102,7 +105,7 @@ class Stage:
         for one in scene.tried:
             self.board.refuse(one.say, self._refusal(one))
         for draft in scene.events:
-            event = self.gateway.publish(draft, now=self.now())
+            event = self._publisher.publish(draft, now=self.now())
             self.board.publish(event)
             yield event
 
@@ -142,7 +145,7 @@ class Stage:
         """Try what the story says is refused."""
         try:
             if isinstance(one.what, Draft):
-                self.gateway.publish(one.what, now=self.now())
+                self._publisher.publish(one.what, now=self.now())
             else:
                 self._desk.do(one.what)
         except HeadgateError as error:
@@ -156,7 +159,7 @@ class Stage:
         until = time.monotonic() + self._pace
         while True:
             reached = self._seen.store.reached().streams
-            self.board.decide(reached, self._seen.deliveries())
+            self.board.decide(reached, read_deliveries(self._seen))
             self._show(self.board, say)
             if self.board.decided(event) if event is not None else time.monotonic() >= until:
                 return

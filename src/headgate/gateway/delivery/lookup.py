@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.commands.commit import submit
+from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Ask
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.apply import apply
-from headgate.gateway.delivery.archive import MAX_SLICE_BYTES, Ask
-from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
 from headgate.gateway.http.handlers import gateway_of, make_subscription
 from headgate.gateway.http.operations import Operation, answer, nothing
 from headgate.gateway.http.origin import origin_of

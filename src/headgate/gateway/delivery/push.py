@@ -21,8 +21,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.delivery import lookup, poll
-from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE

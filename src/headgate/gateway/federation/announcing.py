@@ -18,9 +18,9 @@ from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.commands.record_notices import declare, of_heartbeats, of_messages
 from headgate.commands.role_certificates import records_of
-from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
 from headgate.model.changes import Batch, WatchRecords

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
 from headgate.commands.record_notices import (
     ALL,
     HEARTBEAT,
@@ -21,7 +22,6 @@ from headgate.commands.record_notices import (
     wanted,
 )
 from headgate.gateway.federation.announcing import Announcer
-from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import (

@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from headgate.commands.delivery.archive import Archive
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.delivery.delivery_follower import DeliveryFollower
+from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.deliver import decide
-from headgate.gateway.delivery.archive import Archive
-from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
-from headgate.gateway.delivery.delivery_follower import DeliveryFollower
-from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed
 from headgate.model.changes import Batch, Change, Unsubscribe, Withdraw
 from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
@@ -58,6 +59,7 @@ class Node:
         self.commit(*WORLD, *(grant(f"g-{who}", who) for who in ("anna", "bob")))
         self.commit(grant("pub", "cam", may=(Action.PUBLISH,)))
         self.decider = Decider(self.domain)
+        self.publisher = LocalPublisher(self.domain, advertise=False)
         self.follower = Follower(self.domain)
         self.positions = Positions(bytes(16))
         self.cursors = Cursors(directory / FILE)
@@ -84,9 +86,10 @@ class Node:
 
     def publish(self, stream: str, lanes: list[int]) -> None:
         drafts = [draft(plate=f"P{at}", lane=lane) for at, lane in enumerate(lanes)]
-        for one in self.domain.publish_all(drafts, stream=stream, now=NOON):
-            assert one.event is not None
-            self.events.append(one.event)
+        drafts = [replace(one, id=f"e{len(self.events) + at}") for at, one in enumerate(drafts)]
+        for answer in self.publisher.publish_all(drafts, stream=stream, now=NOON):
+            assert answer.event is not None
+            self.events.append(answer.event)
 
     def poll(self) -> None:
         for reached, portion in self.tail.poll():

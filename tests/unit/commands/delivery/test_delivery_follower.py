@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -15,8 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from headgate.gateway.delivery.delivery_batch import Portion
-from headgate.gateway.delivery.delivery_follower import DeliveryFollower, KeptBatch
+from headgate.commands.delivery.delivery_batch import Portion
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, KeptBatch
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import Batch, Change, DeclareType
 from headgate.model.events import Event
 from headgate.model.rights import Action
@@ -63,6 +66,8 @@ class Road:
         self.commit(grant("pub", "cam", may=(Action.PUBLISH,)), wish("s0", "anna"), wish("s1", "bob"))
         self.follower = Follower(self.domain)
         self.decider = Decider(self.domain)
+        self.publisher = LocalPublisher(self.domain, advertise=False)
+        self.ids = itertools.count()
 
     def commit(self, *changes: Change) -> None:
         self.domain.commit(Batch(ADMINISTRATOR, changes))
@@ -73,8 +78,9 @@ class Road:
         return made
 
     def publish(self, *plates: str, **more: Any) -> None:
-        for one in self.domain.publish_all([draft(plate=plate, speed=7, **more) for plate in plates]):
-            assert one.event is not None, one.refusal
+        drafts = [draft(plate=plate, speed=7, **more) for plate in plates]
+        for answer in self.publisher.publish_all([replace(one, id=f"e{next(self.ids)}") for one in drafts]):
+            assert answer.refusal is None
         self.decider.step()
 
     def close(self) -> None:

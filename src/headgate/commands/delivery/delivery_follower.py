@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from headgate.gateway.delivery.delivery_batch import KnownLedger, Portion, portion_of
+from headgate.commands.delivery.delivery_batch import KnownLedger, Portion, portion_of
 from headgate.model.errors import HeadgateError
 from headgate.node.logs import Log, fault
 from headgate.pipeline.deliveries.blobs import DeliveryBlob

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headgate.gateway.delivery.archive import MAX_SLICE_BYTES, Archive, Ask, Slice
-from headgate.gateway.delivery.delivery_batch import KnownLedger, OutgoingDelivery
-from headgate.gateway.delivery.delivery_follower import DeliveryFollower, FollowedTo, KeptBatch
+from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Archive, Ask, Slice
+from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, FollowedTo, KeptBatch
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Final
 
-from headgate.gateway.delivery.delivery_batch import KnownLedger, OutgoingDelivery, portion_of
+from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery, portion_of
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.trust.positions import Positions
 
