@@ -17,6 +17,7 @@ from headgate.analysis.restrictions import PublishRestriction, Restriction, rest
 from headgate.decide.ask import is_told_all
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
+from headgate.model.rights import Subscription
 from headgate.node.domain import Domain
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode, from_blob
@@ -72,6 +73,13 @@ def restriction(domain: Domain, asker: str | None, subscription: str, version: i
     at = now.version if version is None else version
     held = domain.ledger.state(at).subscriptions.get(subscription)
     return restrict(asker or now.administrator, subscription, held, at, domain.books(now))
+
+
+def type_restriction(domain: Domain, principal: str, type_name: str) -> Restriction:
+    """What a subscription to a type, with no filter, would come to for a principal."""
+    now = domain.ledger.state()
+    wanted = Subscription("any", principal, now.types[type_name].name)
+    return restrict(principal, wanted.id, wanted, now.version, domain.books(now))
 
 
 def publish_restriction(

@@ -375,7 +375,8 @@ class RoleService:
             book = self._follower.state.roles
             if not (ids := list(made)) or not all(id in book.memberships or id in book.elections for id in ids):
                 raise
-        log.info("role-changed", kind=type(asked[0]).__name__, count=len(asked), version=self._follower.state.version)
+        kind = EnterRole if isinstance(asked[0], EnterRole) else type(asked[0])
+        log.info("role-changed", kind=kind.__name__, count=len(asked), version=self._follower.state.version)
         return self._follower.state
 
     def _using(

@@ -277,8 +277,14 @@ class Authority:
         finally:
             self._spent(holder(self._follower.state, did) or did, time.thread_time() - begun)
 
-    def _counting(self) -> _Counting:
-        return _Counting(self._refused)
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count what is refused by its reason."""
+        try:
+            yield
+        except HeadgateError as error:
+            self._refused(str(getattr(error, "reason", error.code)))
+            raise
 
 
 class Presented:
@@ -298,20 +304,6 @@ class Presented:
         """Make it count."""
         assert self._bag is not None
         self._authority.take_up(did, self._bag)
-
-
-class _Counting:
-    """Counts refusals by their reason."""
-
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self._told = told
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, HeadgateError):
-            self._told(str(getattr(error, "reason", error.code)))
 
 
 def lets_in(state: State, principal: str) -> bool:

@@ -1,4 +1,4 @@
-"""Subscriptions of a principal: make one, find it again, end it, and what it comes to under the principal's rights.
+"""Subscriptions of a principal: make one, find it again, and end it.
 
 Guarantees: subscriptions have names of their principal's own, while the ledger has one name space for all: no two
 principals share a name there, whatever they choose, and neither can tell that the other has one. What a principal may
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
-from headgate.analysis.restrictions import Restriction, restrict
 from headgate.commands.commit import LedgerAccess
 from headgate.decide.bind import names_meta
 from headgate.decide.views import entries
@@ -81,19 +80,7 @@ def _own(ledger: LedgerAccess, principal: str, name: str) -> Subscription:
     return found
 
 
-# -- what it comes to -----------------------------------------------------------------------------------------
-
-
-def restriction(ledger: LedgerAccess, subscription: Subscription) -> Restriction:
-    """What a subscription, which may be one that nobody has made, loses to its principal's rights."""
-    state = ledger.state
-    books = ledger.domain.books(state)
-    return restrict(subscription.principal, subscription.id, subscription, state.version, books)
-
-
-def type_restriction(ledger: LedgerAccess, principal: str, name: str) -> Restriction:
-    """What a subscription to a type, with no filter, would come to."""
-    return restriction(ledger, Subscription("any", principal, ledger.state.types[name].name))
+# -- where it was made ----------------------------------------------------------------------------------------
 
 
 def is_elsewhere(state: State, subscription: Subscription, origin: str | None) -> bool:

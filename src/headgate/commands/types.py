@@ -1,4 +1,4 @@
-"""Event types, and who says that it will publish them: declare, retire, advertise, and what publishing comes to.
+"""Event types, and who says that it will publish them: declare, retire and advertise.
 
 Guarantees: everything is done in the name of a principal and decided by the ledger; asking for what is so already makes
 no version.
@@ -7,7 +7,6 @@ Leaves out: definitions that come signed (`signed_types`).
 
 from __future__ import annotations
 
-from headgate.analysis.restrictions import PublishRestriction, restrict_publish
 from headgate.commands.commit import LedgerAccess
 from headgate.model.changes import Advertise, DeclareType, RetireType, Unadvertise
 from headgate.model.errors import NotFound
@@ -52,10 +51,3 @@ def unadvertise(ledger: LedgerAccess, principal: str, name: str) -> None:
     if (principal, name) not in ledger.state.advertisements:
         raise NotFound(f"you do not advertise `{brief(name)}`")
     ledger.change(principal, [Unadvertise(principal, name)])
-
-
-def publish_restriction(ledger: LedgerAccess, principal: str, name: str) -> PublishRestriction:
-    """What publishing a type comes to for a principal."""
-    state = ledger.state
-    found = state.types[name].name
-    return restrict_publish(principal, principal, found, state.version, ledger.domain.books(state))

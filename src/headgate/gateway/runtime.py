@@ -216,53 +216,42 @@ class OwnStatements:
                 log.warning("statements-not-read", **fault(error))
 
 
+@dataclass(kw_only=True, eq=False)
 class Gateway:
     """One gateway of a domain, of parts that `open` makes."""
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        files: Files,
-        name: str,
-        clock: Callable[[], datetime],
-        opened: OpenFiles,
-        threads: FileThreads,
-        workers: Workers,
-        metrics: Metrics,
-        paces: RequestPaces,
-        standing: StandingClock,
-        authority: Authority,
-        roles: RoleService,
-        sessions: Sessions,
-        writer: Writer,
-        announcer: Announcer,
-    ) -> None:
-        self.config = config
-        self.files = files
-        self.name = name
-        self.clock = clock
+    config: Config
+    files: Files
+    name: str
+    clock: Callable[[], datetime]
+    opened: OpenFiles
+    threads: FileThreads
+    workers: Workers
+    metrics: Metrics
+    paces: RequestPaces
+    standing: StandingClock
+    authority: Authority
+    roles: RoleService
+    sessions: Sessions
+    writer: Writer
+    announcer: Announcer
+
+    def __post_init__(self) -> None:
+        config, files, clock, opened, threads = self.config, self.files, self.clock, self.opened, self.threads
         self.closing = asyncio.Event()
         self.broker, self.positions = opened.broker, opened.positions
         self.domain, self.follower = opened.domain, opened.follower
         self.cursors, self.register = opened.cursors, opened.register
         self.peers, self.watchers = opened.peers, opened.watchers
-        self.metrics = metrics
-        self.paces = paces
-        self.standing = standing
-        self.authority = authority
-        self.roles = roles
-        self.sessions = sessions
-        self.announcer = announcer
-        self.reader = RequestReader(workers)
-        self.ledger = LedgerAccess(self.domain, self.follower, paces.version)
+        self.reader = RequestReader(self.workers)
+        self.ledger = LedgerAccess(self.domain, self.follower, self.paces.version)
         self.service = Service(
-            authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
+            self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
         )
-        self.signed_types = SignedTypes(authority, self.register)
-        self.record_watching = RecordWatching(self.domain, self.follower, roles, self.watchers, clock=clock)
+        self.signed_types = SignedTypes(self.authority, self.register)
+        self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=clock)
         self.publisher = PublishService(
-            writer, self.reader, config.publish.max_events, metrics.count_events, self.catch_up
+            self.writer, self.reader, config.publish.max_events, self.metrics.count_events, self.catch_up
         )
         self.readers = Readers(self)
         self.quench = Quench(self.follower, threads.run)
@@ -275,23 +264,19 @@ class Gateway:
         )
         self.brought = asyncio.Semaphore(MAX_BROUGHT)
         self.presenting = asyncio.Semaphore(MAX_PRESENTING)
-        self._opened = opened
-        self._threads = threads
-        self._workers = workers
-        self._writer = writer
-        self._catching_up = CatchingUp(self.follower, standing, threads, clock)
+        self._catching_up = CatchingUp(self.follower, self.standing, threads, clock)
         self._own_statements = OwnStatements(config, files, opened, clock)
         self._issuers = Issuers(
             config.issuers,
             files.directory,
             files.data,
-            authority,
+            self.authority,
             self.follower,
             self.register,
             threads.run,
             heartbeat=config.authority.heartbeat,
             clock=clock,
-            heard=metrics.list_heard,
+            heard=self.metrics.list_heard,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -367,13 +352,13 @@ class Gateway:
 
     async def start(self) -> None:
         """Take the gateway's stream, and begin to follow ledger, deliveries and issuers."""
-        await self.run_blocking(self._writer.start)
+        await self.run_blocking(self.writer.start)
         await self.run_blocking(self.service.start, self.follower.state)
         await self.run_blocking(self._own_statements.read)
         await self.readers.start()
         for name, work in (
             ("follow the ledger", self._poll()),
-            ("read statements", self._own_statements.keep_reading(self._threads)),
+            ("read statements", self._own_statements.keep_reading(self.threads)),
             ("watch the list", self.bulletin.watch()),
             ("follow issuers", self._issuers.run()),
             ("announce records", self.announcer.run()),
@@ -389,11 +374,11 @@ class Gateway:
             with suppress(asyncio.CancelledError):
                 await task
         await self.readers.stop()
-        await self.run_blocking(self._workers.stop)
-        await self.run_blocking(self._writer.stop)
-        self._threads.stop()
+        await self.run_blocking(self.workers.stop)
+        await self.run_blocking(self.writer.stop)
+        self.threads.stop()
         self.announcer.close()
-        self._opened.close()
+        self.opened.close()
 
     async def audit_refusal(
         self, asker: Asker, place: Place, wishes: Sequence[tuple[str, tuple[Argument, ...] | None]], denied: RoleDenied
@@ -403,13 +388,13 @@ class Gateway:
         asked = [EnterRole(role, place[0], role, args, asker.principal, None, now, place[1]) for role, args in wishes]
         drafts = refusals(state, asked, denied.failure)
         if drafts:
-            outcome = await self._writer.publish(of_drafts(state.administrator, drafts))
+            outcome = await self.writer.publish(of_drafts(state.administrator, drafts))
             for refusal in outcome.refusals.values():
                 raise refusal
 
     async def run_blocking(self, work: Callable[..., T], *args: Any) -> T:
         """Do work on files in another thread."""
-        return await self._threads.run(work, *args)
+        return await self.threads.run(work, *args)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -464,7 +449,7 @@ class Gateway:
     def _facts(self) -> NodeFacts:
         now = self.clock()
         return replace(
-            self._opened.health.look(now, holds_stream=self._writer.holds_stream),
+            self.opened.health.look(now, holds_stream=self.writer.holds_stream),
             silent={
                 one.name: one.seconds
                 for one in silences(self.config.issuers, self.register, now, StatementState(self.follower.state).same)

@@ -118,7 +118,7 @@ def test_labels_are_bounded() -> None:
 
 def test_one_process_may_have_several() -> None:
     first, second = Metrics(), Metrics()
-    first.accepted(3)
+    first.count_events(3, 0, {})
     assert figures(second)["headgate_events_total[accepted]"] == 0
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
+from headgate.commands import explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands import types as event_types
 from headgate.commands.role_certificates import Asker
@@ -230,10 +231,8 @@ async def _advertised(gateway: Gateway, request: Request, caller: Caller, name: 
 
 async def publish_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What publishing a type comes to for the caller."""
-    gateway, name = gateway_of(request), str(request.path_params["name"])
-    return answer(
-        as_json(await gateway.run_blocking(event_types.publish_restriction, gateway.ledger, caller.principal, name))
-    )
+    gateway, who, name = gateway_of(request), caller.principal, str(request.path_params["name"])
+    return answer(as_json(await gateway.run_blocking(explaining.publish_restriction, gateway.domain, who, who, name)))
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------
@@ -285,16 +284,14 @@ async def restriction(request: Request, caller: Caller, body: None) -> Response:
     """What a subscription loses to the caller's rights."""
     gateway = gateway_of(request)
     found = await own_subscription(gateway, caller, request.path_params["id"])
-    told: Any = as_json(await gateway.run_blocking(subscribing.restriction, gateway.ledger, found))
+    told: Any = as_json(await gateway.run_blocking(explaining.restriction, gateway.domain, caller.principal, found.id))
     return answer({**told, "subscription": _local(found)})
 
 
 async def type_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What a subscription to a type, with no filter, would come to for the caller."""
     gateway, name = gateway_of(request), str(request.path_params["name"])
-    told: Any = as_json(
-        await gateway.run_blocking(subscribing.type_restriction, gateway.ledger, caller.principal, name)
-    )
+    told: Any = as_json(await gateway.run_blocking(explaining.type_restriction, gateway.domain, caller.principal, name))
     return answer({name: fact for name, fact in told.items() if name != "subscription"})
 
 
@@ -327,7 +324,7 @@ async def _wanted(
         if (body.from_.version is None) == (body.from_.time is None):
             raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
         history, version = True, body.from_.version or 0
-        time = None if body.from_.time is None else _utc(body.from_.time)
+        time = None if body.from_.time is None else utc_of(body.from_.time)
     return Subscription(
         name,
         caller.principal,
@@ -342,7 +339,8 @@ async def _wanted(
     )
 
 
-def _utc(time: datetime) -> datetime:
+def utc_of(time: datetime) -> datetime:
+    """A time as sent, in UTC."""
     try:
         return time.astimezone(UTC)
     except OverflowError:  # the first and last hours of the calendar, in some zones

@@ -8,8 +8,8 @@ Leaves out: carrying it out (`service`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from headgate.commands.role_graph import Graph, GraphNode, graph
 from headgate.commands.roles import HeldMemberships, check_place
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
-from headgate.gateway.http.handlers import asker_of, gateway_of
+from headgate.gateway.http.handlers import asker_of, gateway_of, utc_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
 from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
@@ -67,7 +67,7 @@ async def mine(request: Request, caller: Caller, body: None) -> Response:  # noq
     state = gateway.follower.state
     book, who = state.roles, caller.principal
     full = is_told_everything(state, who)
-    held = [_membership(book.memberships[id], policy=full) for id in book.held.get(who, ())]
+    held = [membership_told(book.memberships[id], policy=full) for id in book.held.get(who, ())]
     elections = [
         _election(one, one.elector != who)
         for one in book.elections.values()
@@ -101,7 +101,7 @@ def _types(rolefile: Rolefile) -> dict[str, list[rw.ArgumentAnswer]]:
     return {role: [rw.ArgumentAnswer(one["name"], one["type"]) for one in args] for role, args in described.items()}
 
 
-def _membership(one: Membership, *, holder: bool = False, policy: bool = False) -> rw.MembershipAnswer:
+def membership_told(one: Membership, *, holder: bool = False, policy: bool = False) -> rw.MembershipAnswer:
     """A membership as it is told; the statement it was entered by is policy."""
     return rw.MembershipAnswer(
         one.id,
@@ -135,7 +135,7 @@ def _election(one: Election, elector: bool = False) -> rw.ElectionAnswer:
 
 
 def _held(found: HeldMemberships, holder: bool = False) -> rw.CertificateAnswer:
-    told = [_membership(one, holder=holder) for one in found.memberships]
+    told = [membership_told(one, holder=holder) for one in found.memberships]
     text, until = _signed(found.certificate)
     issued = None if found.certificate is None else found.certificate.issued
     return rw.CertificateAnswer(told, found.version, text, issued, until)
@@ -175,7 +175,7 @@ async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Resp
     """Give someone a role, or appoint; for the administrator."""
     gateway = gateway_of(request)
     asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
-    until = _utc(body.until)
+    until = None if body.until is None else utc_of(body.until)
     found = await gateway.run_blocking(
         lambda: gateway.roles.grant(
             asker, place, wish, body.to, appointment=body.appointment, until=until, request=body.request
@@ -206,7 +206,7 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
     if bool(body.to) == body.anyone:
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
     asker, place = asker_of(request, caller), _place(request, body.instance)
-    wish, until = (body.role, rw.open_arguments_of(body.args)), _utc(body.until)
+    wish, until = (body.role, rw.open_arguments_of(body.args)), None if body.until is None else utc_of(body.until)
     required = await gateway.reader.roles(caller.principal, body.to, "required role")
     found = await gateway.run_blocking(
         lambda: gateway.roles.elect(
@@ -241,18 +241,18 @@ async def pass_on(request: Request, caller: Caller, body: rw.PassRequest) -> Res
 
 async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Revoke a role instance by role."""
-    gateway = gateway_of(request)
-    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
-    version = await gateway.run_blocking(gateway.roles.revoke_role, asker, place, wish, body.with_)
-    return answer(rw.ChangedAnswer(version))
+    return await _by_role(request, caller, body, gateway_of(request).roles.revoke_role)
 
 
 async def reinstate(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Let a role instance be entered again."""
-    gateway = gateway_of(request)
-    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
-    version = await gateway.run_blocking(gateway.roles.reinstate, asker, place, wish, body.with_)
-    return answer(rw.ChangedAnswer(version))
+    return await _by_role(request, caller, body, gateway_of(request).roles.reinstate)
+
+
+async def _by_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> Response:
+    wish = body.role, rw.arguments_of(body.args)  # what is null may be anything
+    asked = asker_of(request, caller), _place(request, body.instance), wish, body.with_
+    return answer(rw.ChangedAnswer(await gateway_of(request).run_blocking(work, *asked)))
 
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:
@@ -261,18 +261,6 @@ def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Arg
     if any(one is None for one in found):
         raise BadRequest("every argument is wanted here", remedy="leave none open")
     return role, found
-
-
-def _instances_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument | None, ...]]:
-    """A role with its arguments; what is null may be anything."""
-    return role, rw.arguments_of(args)
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    try:
-        return None if time is None else time.astimezone(UTC)
-    except OverflowError:
-        raise BadRequest(f"`{time}` is not in the years 1 to 9999 of UTC") from None
 
 
 # -- looking --------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def fresh(tmp_path: Path) -> Iterator[Served]:
 
 def unread(shop: Served) -> bool:
     """Has no process been asked to read anything?"""
-    return not shop.gateway._workers._threads
+    return not shop.gateway.workers._threads
 
 
 def event(id: str, requires: str | None, type: str = SALE) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def test_requirements_that_are_long_are_kept_as_they_were_sent(shop: Served) -> 
 
 def test_one_who_keeps_all_processes_busy_keeps_nobody_from_the_gateway(shop: Served) -> None:
     for who in ("x", "y"):
-        shop.gateway._workers.submit(who, time.sleep, 1.0)
+        shop.gateway.workers.submit(who, time.sleep, 1.0)
     assert shop.http.get("/v1").status_code == 200
     assert codes(publish(shop, "till", [event("while", "$n = 1")])) == {"accepted"}
     assert shop.subscribe("bob", "patient", where=LONG + " or amount = 1")  # who needs one waits for its turn
