@@ -122,7 +122,7 @@ def tests_of_two_kinds(tmp_path: Path) -> Path:
 
 def _tested(project: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(project / "tools" / "run-tests")]
-    plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
 
 
@@ -131,6 +131,14 @@ def test_every_test_runs_and_all_are_counted_in_the_last_line(tests_of_two_kinds
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].startswith("=== 12 passed in ")
     assert done.stdout.count("passed") == 1, "nobody adds them up twice"
+
+
+def test_what_is_compiled_is_kept_whatever_the_environment_says_and_beside_no_module(tests_of_two_kinds: Path) -> None:
+    file = tests_of_two_kinds / "tests" / "unit" / "test_c.py"
+    file.write_text("import sys\ndef test_one(): assert sys.pycache_prefix and not sys.dont_write_bytecode\n")
+    done = _tested(tests_of_two_kinds)
+    assert done.returncode == 0, done.stdout
+    assert not list(tests_of_two_kinds.glob("tests/**/__pycache__"))
 
 
 def test_one_part_that_fails_fails_all_and_is_shown(tests_of_two_kinds: Path) -> None:
