@@ -67,7 +67,7 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
     from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
 
-    from headgate.pipeline.spark import source_server
+    from headgate.pipeline.spark import fork_server
     from headgate.pipeline.spark.classes import options
 
     options_of_java = ["-Xss4m", f"-Dlog4j2.configurationFile={_LOGGING}", options(java), BRIEF if brief else ""]
@@ -81,12 +81,11 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.daemon.module": "headgate.pipeline.spark.daemon",
         "spark.python.authenticate.socketTimeout": f"{SOCKET_SECONDS}s",
         **settings,
     }
     if SparkContext._gateway is None:  # the first of this process, which starts the JVM
-        source_server.start()
+        fork_server.start()
         first = SparkConf().setMaster(master).setAppName("headgate").setAll(list(conf.items()))
         with _standard_error() as stderr:
             launch: Any = launch_gateway  # it carries no types
