@@ -13,10 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.cli.stories import prepare
 from headgate.cli.stories.stage import Stage
 from headgate.commands.delivery.local import read_deliveries
-from headgate.node.domain import Domain, utc_now
+from headgate.node.domain import Domain
 from headgate.pipeline.spark.verify import verify
 
 pytestmark = pytest.mark.spark
@@ -94,14 +93,13 @@ RECEIVED = {
 
 @pytest.mark.parametrize("name", RECEIVED)
 def test_a_story_of_authority_is_delivered_by_spark_as_it_is_told(spark: Any, tmp_path: Path, name: str) -> None:
-    story = prepare(name, tmp_path, utc_now())
-    with Stage(story, tmp_path, threading.Event()) as stage:
+    with Stage(name, tmp_path, threading.Event()) as stage:
         stage.play(spark)
         report = verify(stage.pipeline(spark))
     assert report.sound
     assert not report.undecided
     received: dict[str, str] = {}
-    with Domain.open(tmp_path / story.place) as domain:
+    with Domain.open(stage.place) as domain:
         deliveries = read_deliveries(domain)
     for reader, delivery in deliveries:
         received[reader] = f"{received.get(reader, '')} {delivery.event}".strip()

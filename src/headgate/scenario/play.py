@@ -107,12 +107,14 @@ def play(scenario: Scenario, world: ScenarioWorld) -> ScenarioOutcome:
     outcome = ScenarioOutcome(notes=list(scenario.notes))
     world.commit(scenario.policy)
     for step in scenario.steps:
-        _play(step, world, scenario, outcome)
+        take_step(step, world, scenario, outcome)
     outcome.deliveries = world.deliveries()
     return outcome
 
 
-def _play(step: Step, world: ScenarioWorld, scenario: Scenario, outcome: ScenarioOutcome) -> None:
+def take_step(step: Step, world: ScenarioWorld, scenario: Scenario, outcome: ScenarioOutcome) -> HeadgateError | None:
+    """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
+    refusal: HeadgateError | None = None
     match step:
         case PublishStep():
             refusal = _try(step, world, outcome, scenario)
@@ -139,9 +141,10 @@ def _play(step: Step, world: ScenarioWorld, scenario: Scenario, outcome: Scenari
                 if found is not None:
                     outcome.complaints.append(f"{claim.place}: {found}")
             if denied is not None:
-                _play(denied, world, scenario, outcome)
+                refusal = take_step(denied, world, scenario, outcome)
         case _:
             assert_never(step)
+    return refusal
 
 
 def _advance(step: AdvanceStep, world: ScenarioWorld, scenario: Scenario) -> None:
