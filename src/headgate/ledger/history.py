@@ -19,8 +19,8 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 from headgate.decide.rolebook import fit
 from headgate.ledger import codec, role_rows, schema
 from headgate.ledger.codec import Stored
+from headgate.ledger.collections import RANKED
 from headgate.ledger.queries import versions
-from headgate.ledger.role_book import RANKED
 from headgate.ledger.words import Difference, compare
 from headgate.model.errors import NotFound
 from headgate.model.values import brief
