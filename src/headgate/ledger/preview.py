@@ -10,7 +10,7 @@ from headgate.ledger import schema
 from headgate.ledger.codec import Columns
 from headgate.ledger.collections import RANKED, key_of, written
 from headgate.ledger.delta import Ranks, delta
-from headgate.ledger.words import Difference, compare
+from headgate.ledger.words import WORDS, Difference, compare
 from headgate.model.changes import Batch
 from headgate.model.rights import Source
 from headgate.model.state import State
@@ -21,9 +21,7 @@ def preview(before: State, after: State, batch: Batch) -> list[Difference]:
     made = delta(before, after, batch, Ranks(0, len(written(before, Source.RULE)) - 1))
     reasons = {row["id"]: row["reason"] for row in made.begins.get(schema.endings, ())}
     found: list[Difference] = []
-    for table in schema.KEYS:
-        if table in schema.UNTOLD:
-            continue
+    for table in WORDS:
         # Within a batch, what began again has kept its place.
         place = {"rank": 0} if table in RANKED else {}
         pairs: dict[tuple[str, ...], list[Columns | None]] = {}

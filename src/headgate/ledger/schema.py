@@ -232,9 +232,6 @@ endings: Final = Table(
 ROLES: Final = (memberships, elections, records, bans, peers, watches, rolefiles, event_policy, representatives)
 """The tables of the role book, which came with format 4."""
 
-UNTOLD: Final = (records, watches)
-"""The tables that differences leave out: what they mean for people, memberships and endings say."""
-
 NEW_TABLES: Final[dict[int, tuple[Table, ...]]] = {4: (*ROLES, endings), 5: ()}
 """The tables that each format brought."""
 
