@@ -40,15 +40,13 @@ def admit(
     *,
     now: datetime,
     predicates: Mapping[str, PredicateFunction],
-    rules: tuple[Rule, ...] | None = None,
     rate: int | None = None,
     policy_rule: PolicyRuleCheck = cannot_tell,
 ) -> Event:
     """The event as accepted at this state, not yet stamped with its place.
 
-    `rules` are the publisher's entries for the type, where the caller has looked them up already. `rate` is how many
-    events of the type the publisher has had accepted of late, with this one (`decide.rates`). `policy_rule` refuses
-    what the publisher's policy rule is not wider than (`solver.policy_rule`); without it, nothing is.
+    `rate` is how many events of the type the publisher has had accepted of late, with this one (`decide.rates`).
+    `policy_rule` refuses what the publisher's policy rule is not wider than (`solver.policy_rule`); without it, nothing is.
     """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
@@ -68,9 +66,7 @@ def admit(
     )
     subject = state.principals.get(draft.publisher, {})
     world = World(state, subject, predicates, origin=draft.origin)
-    if rules is None:
-        rules = publish_entries(state, draft.publisher, draft.type)
-    accepted = _granted(sent, rules, attributes, world)
+    accepted = _granted(sent, publish_entries(state, draft.publisher, draft.type), attributes, world)
     if accepted is None:
         raise no_right(state, draft.publisher, draft.type)
     policy_rule(state, draft.publisher, draft.requires)
