@@ -71,7 +71,7 @@ def test_a_crash_strikes_wherever_it_is_asked_to(spark: Any, tmp_path: Path, poi
     scenario = load(tmp_path / "f.yaml")
     world = SparkWorld(scenario, spark, tmp_path, Always(point))
     outcome = play(scenario, world)
-    assert world.struck == 1
+    assert world.pipeline.struck == 1
     assert judge(scenario, outcome) == []
     world.close()
 
@@ -82,8 +82,8 @@ def test_a_crash_with_nothing_to_strike_strikes_what_comes_next(spark: Any, tmp_
     world = SparkWorld(scenario, spark, tmp_path, Always("write"))
     play(scenario, world)
     world.crash()
-    assert (world.struck, world.domain.paths.fault.exists()) == (0, True)
+    assert (world.pipeline.struck, world.domain.paths.fault.exists()) == (0, True)
     world.publish(Draft("e3", "o", "a.T", {"i": 3}), "main", EPOCH)
     assert [got.event for got in world.deliveries()["s"]] == ["e1", "e2", "e3"]
-    assert (world.struck, world.domain.paths.fault.exists()) == (1, False)
+    assert (world.pipeline.struck, world.domain.paths.fault.exists()) == (1, False)
     world.close()

@@ -173,6 +173,10 @@ class Client:
         path = f"/v1/certificates/{_in_path(id)}/revoke"
         return (await self._session.ask(wire.RevokedAnswer, "POST", path)).number
 
+    async def bring_list(self, list: str) -> wire.HeardAnswer:
+        """Bring the revocation list of any issuer that something at the domain rests on; it is signed by its issuer."""
+        return await self._session.ask(wire.HeardAnswer, "POST", "/v1/revocations", body={"list": list})
+
     @property
     def trouble(self) -> BaseException | None:
         """Why statements could not be renewed the last time; None if they could."""
@@ -413,6 +417,7 @@ class Connect:
         coordinator: str | None = None,
         provider: str | None = None,
         expect: str | None = None,
+        headers: Mapping[str, str] | None = None,
         timing: Timing | None = None,
         requests: Patience = REQUESTS,
         sockets: Patience = SOCKETS,
@@ -427,6 +432,8 @@ class Connect:
         `present` is shown to the gateways: statements, files of them, or a client of another domain, for what that
         domain issues to it. `obtain` names what the domain itself is to issue ("certificates", "identity"), and
         `guest_of` a client of the domain that one is at home in. What is issued is renewed before it ends.
+
+        `headers` go with every request and WebSocket, for a proxy on the way that asks for some.
         """
         if broker is not None:
             PublicKey.from_did(broker)
@@ -435,7 +442,7 @@ class Connect:
         clocks = timing or Timing()
         wallet = Wallet(_texts([one for one in present if isinstance(one, str | Path)]), clocks)
         expected = ExpectedGateway.of(coordinator, provider, expect)
-        session = ClientSession(Ring(url, pinned, broker), private, requests, clocks, wallet, expected)
+        session = ClientSession(Ring(url, pinned, broker, headers), private, requests, clocks, wallet, expected)
         for one in present:
             if not isinstance(one, str | Path):
                 source = one if isinstance(one, Issued) else Issued(one)

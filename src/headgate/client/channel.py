@@ -265,7 +265,7 @@ async def _open(gateway: GatewayLink, token: str) -> ClientConnection:
         ssl=gateway.context,
         proxy=None,
         subprotocols=[SUBPROTOCOL],  # type: ignore[list-item]
-        additional_headers={"Authorization": f"Bearer {token}"},
+        additional_headers={**gateway.headers, "Authorization": f"Bearer {token}"},
         compression=None,
         max_size=MAX_FRAME_BYTES,
         max_queue=MAX_WAITING_FRAMES,

@@ -133,8 +133,9 @@ class Answered:
 class GatewayLink:
     """One gateway: its challenge connection, and the one for all else, which the broker must have proven."""
 
-    def __init__(self, address: Address, pinned: bytes | None) -> None:
+    def __init__(self, address: Address, pinned: bytes | None, headers: Mapping[str, str] | None = None) -> None:
         self.address = address
+        self.headers = dict(headers or {})
         self.proven: set[str] = set()
         self.context: ssl.SSLContext | None = None
         self._stranger = False
@@ -143,8 +144,8 @@ class GatewayLink:
             plain = client_context(pinned)
             self.context = client_context(pinned)
             self.context.sslobject_class = self._only_proven()
-        self._first = _http(address, plain)
-        self._rest = _http(address, self.context or False)
+        self._first = _http(address, plain, self.headers)
+        self._rest = _http(address, self.context or False, self.headers)
 
     def _only_proven(self) -> type[ssl.SSLObject]:
         """TLS that ends in the handshake if the certificate is not a proven one, before anything is sent."""
@@ -221,13 +222,13 @@ class GatewayLink:
         await self._rest.aclose()
 
 
-def _http(address: Address, verify: ssl.SSLContext | bool) -> httpx.AsyncClient:
+def _http(address: Address, verify: ssl.SSLContext | bool, headers: Mapping[str, str]) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         base_url=address.http,
         verify=verify,
         trust_env=False,
         follow_redirects=False,
-        headers={"accept": wire.JSON, "accept-encoding": "identity", "user-agent": "headgate-client"},
+        headers={**headers, "accept": wire.JSON, "accept-encoding": "identity", "user-agent": "headgate-client"},
     )
 
 
@@ -239,8 +240,14 @@ def _words(error: Exception) -> str:
 class Ring:
     """All gateways of a client; the current one is used until it fails."""
 
-    def __init__(self, urls: str | Sequence[str], pinned: bytes | None, broker: str | None) -> None:
-        self.gateways = [GatewayLink(address, pinned) for address in addresses(urls)]
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        pinned: bytes | None,
+        broker: str | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.gateways = [GatewayLink(address, pinned, headers) for address in addresses(urls)]
         self.broker = broker
         self._at = 0
 

@@ -87,6 +87,8 @@ def encode(
 ) -> EncodedEvent:
     """An event as it is sent, with an id if it has none."""
     chosen = str(uuid.uuid4()) if id is None else id
+    if not isinstance(data, Mapping):
+        raise TypeMismatch(f"`{brief(data)}` is no mapping of attributes to values", remedy="give each value its name")
     event = {
         "specversion": "1.0",
         "id": chosen,
@@ -97,7 +99,10 @@ def encode(
     }
     if requires is not None:
         event["requires"] = requires
-    return EncodedEvent(chosen, msgspec.json.encode(event))
+    try:
+        return EncodedEvent(chosen, msgspec.json.encode(event))
+    except UnicodeEncodeError:
+        raise TypeMismatch("a text has half a character in it", remedy="send Unicode without lone surrogates") from None
 
 
 def encode_item(item: Item, source: str) -> EncodedEvent:

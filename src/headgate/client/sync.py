@@ -327,6 +327,7 @@ class Client:
     obtain = waited(aio.Client.obtain)
     issued = waited(aio.Client.issued)
     revoke = waited(aio.Client.revoke)
+    bring_list = waited(aio.Client.bring_list)
 
     @property
     def trouble(self) -> BaseException | None:

@@ -345,7 +345,8 @@ def _last_words(state: State, principal: str, shown: Sequence[Identity]) -> list
     last: dict[str, Identity] = {}
     for one in sorted((*said, *shown), key=began):
         last[one.issuer] = one
-    return [one for one in last.values() if one.key not in state.identities]
+    known = {one.key for one in said}  # of this principal: what is said of another is refused, known or not
+    return [one for one in last.values() if one.key not in known]
 
 
 def _all(state: State, bag: Bag) -> Iterable[Certificate]:

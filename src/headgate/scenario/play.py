@@ -1,8 +1,9 @@
 """Playing a scenario: the steps in order, on whichever world carries them out.
 
-Guarantees: both engines are put through the same steps by the same code; what an engine does is in its `ScenarioWorld`.
-A step that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for
-becomes a complaint that names its file and line.
+Guarantees: all engines are put through the same steps by the same code. An engine that carries out steps is a
+`StoryStage`; one that applies batches is a `ScenarioWorld`, around which `LocalStage` does what a gateway does. A step
+that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
+complaint that names its file and line.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from headgate.scenario.claims import wrong
 from headgate.scenario.story import (
     AdvanceStep,
     ChangeStep,
+    Claim,
     ClaimStep,
     CommitStep,
     ConnectStep,
@@ -72,6 +74,8 @@ class ScenarioOutcome:
     versions: dict[str, int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    """Every step that was refused, by its place and the reason, whether the file asked for that or not."""
 
 
 class ScenarioWorld(Protocol):
@@ -102,118 +106,203 @@ class ScenarioWorld(Protocol):
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
 
+class StoryStage(Protocol):
+    """Where a story is played: it carries out steps as principals take them."""
+
+    def state(self) -> State:
+        """What is in force now."""
+
+    def begin(self, policy: Batch) -> None:
+        """Put the first batch in force."""
+
+    def take(self, step: CommitStep) -> None:
+        """Take a step, or refuse it; whoever takes it must be one that may connect."""
+
+    def publish(self, step: PublishStep) -> int:
+        """Have an event accepted, at this version, or refuse it; likewise."""
+
+    def tick(self, at: datetime, *, ends: bool) -> None:
+        """The clock comes to a time at which something that is declared `ends`, or the clock may take a role."""
+
+    def tell(self, at: datetime) -> None:
+        """The clock comes to a time at which nothing happens."""
+
+    def wrong(self, claim: Claim, at: datetime) -> str | None:
+        """What is wrong about a claim, in words; None if it is so."""
+
+    def crash(self) -> None:
+        """Let the pipeline fail, and start again."""
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Everything that was delivered, by subscription id; every subscription there was is listed."""
+
+
 def play(scenario: Scenario, world: ScenarioWorld) -> ScenarioOutcome:
-    """What comes of a scenario in a world."""
+    """What comes of a scenario in a world that applies batches."""
+    return play_on(scenario, LocalStage(scenario, world))
+
+
+def play_on(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
+    """What comes of a scenario on a stage."""
     outcome = ScenarioOutcome(notes=list(scenario.notes))
-    world.commit(scenario.policy)
+    stage.begin(scenario.policy)
     for step in scenario.steps:
-        take_step(step, world, scenario, outcome)
-    outcome.deliveries = world.deliveries()
+        take_step(step, stage, scenario, outcome)
+    outcome.deliveries = stage.deliveries()
     return outcome
 
 
-def take_step(step: Step, world: ScenarioWorld, scenario: Scenario, outcome: ScenarioOutcome) -> HeadgateError | None:
+def take_step(step: Step, stage: StoryStage, scenario: Scenario, outcome: ScenarioOutcome) -> HeadgateError | None:
     """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
     refusal: HeadgateError | None = None
     match step:
         case PublishStep():
-            refusal = _try(step, world, outcome, scenario)
+            refusal = _try(step, stage, outcome)
             if refusal is not None:
                 outcome.rejected[step.draft.id] = refusal.code
         case AdvanceStep():
-            _advance(step, world, scenario)
+            _advance(step, stage)
         case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep() | ConnectStep() | RoleStep():
-            refusal = _try(step, world, outcome, scenario)
+            refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
         case CrashStep():
-            world.crash()
+            stage.crash()
         case DeniedStep(place, inner, reason):
-            refusal = _try(inner, world, outcome, scenario)
+            refusal = _try(inner, stage, outcome)
             if refusal is None:
                 outcome.complaints.append(f"{place}: {named(inner)} was accepted, not denied with `{reason}`")
             elif refusal.code != reason:
-                said = f"{place}: {named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
-                outcome.complaints.append(said)
-        case ClaimStep(_, claims, at, denied):
+                denied = f"{place}: {named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
+                outcome.complaints.append(denied)
+        case ClaimStep(_, claims, at, denied_step):
             for claim in claims:
-                found = wrong(claim, world.state(), at)
-                if found is not None:
-                    outcome.complaints.append(f"{claim.place}: {found}")
-            if denied is not None:
-                refusal = take_step(denied, world, scenario, outcome)
+                mistake = stage.wrong(claim, at)
+                if mistake is not None:
+                    outcome.complaints.append(f"{claim.place}: {mistake}")
+            if denied_step is not None:
+                refusal = take_step(denied_step, stage, scenario, outcome)
         case _:
             assert_never(step)
     return refusal
 
 
-def _advance(step: AdvanceStep, world: ScenarioWorld, scenario: Scenario) -> None:
+def _advance(step: AdvanceStep, stage: StoryStage) -> None:
     """Move the clock: a version at each time at which something declared ends, or the clock takes a role."""
     at = step.since
     for _ in range(MAX_MOMENTS):
-        ends = next((one for one in step.passed if one > at), None)
-        moments = [one for one in (ends, next_moment(world.state(), at)) if one is not None and one <= step.to]
+        ends = next((passed for passed in step.passed if passed > at), None)
+        moments = [one for one in (ends, next_moment(stage.state(), at)) if one is not None and one <= step.to]
         if not moments:
-            world.tell(step.to)
+            stage.tell(step.to)
             return
         at = min(moments)
-        world.tell(at)
-        batch = Batch(scenario.policy.author, (Tick(at),))
-        if at == ends or _turns(world.state(), batch, scenario):
-            _commit(world, batch)
+        stage.tick(at, ends=at == ends)
     raise BadScenario(
         f"the clock passes more than MAX_MOMENTS ({MAX_MOMENTS}) moments", place=str(step.place), remedy="advance less"
     )
 
 
-def _turns(state: State, batch: Batch, scenario: Scenario) -> bool:
-    """Does a batch change who holds what?"""
-    if not state.roles.memberships and not state.roles.elections:
-        return False
-    after = next_state(state, batch, scenario.functions).roles
-    return (after.memberships, after.elections) != (state.roles.memberships, state.roles.elections)
-
-
-def _try(
-    step: CommitStep | PublishStep, world: ScenarioWorld, outcome: ScenarioOutcome, scenario: Scenario
-) -> HeadgateError | None:
+def _try(step: CommitStep | PublishStep, stage: StoryStage, outcome: ScenarioOutcome) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
-        _check_connected(step, world.state())
         if isinstance(step, PublishStep):
-            event = world.publish(step.sent(), step.stream, step.at)
-            outcome.versions[event.id] = event.version
+            outcome.versions[step.draft.id] = stage.publish(step)
         else:
-            batch = batch_of(step, world.state())
-            if isinstance(step, ConnectStep):
-                _check_may_connect(next_state(world.state(), batch, scenario.functions), step.principal)
-            _commit(world, batch)
+            stage.take(step)
     except HeadgateError as refusal:
-        if isinstance(refusal, RoleDenied) and isinstance(step, RoleStep) and isinstance(step.request, EnterRole):
-            _audit(world, [draft for draft in [audit.refusal(world.state(), step.request, refusal.failure)] if draft])
+        outcome.refused.append((str(step.place), refusal.code))
         return refusal
     return None
 
 
-def _commit(world: ScenarioWorld, batch: Batch) -> None:
-    """Commit a batch; what it makes of audited roles is published."""
-    before = world.state()
-    world.commit(batch)
-    after = world.state()
-    gone = before.roles.memberships.keys()
-    found = audit.turned(before, after, [(id, world.why(id)) for id in gone if id not in after.roles.memberships])
-    _audit(world, [one.draft(after.administrator) for one in found])
+class LocalStage:
+    """A world that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
+
+    def __init__(self, scenario: Scenario, world: ScenarioWorld) -> None:
+        self._scenario = scenario
+        self._world = world
+
+    def state(self) -> State:
+        """What is in force now."""
+        return self._world.state()
+
+    def begin(self, policy: Batch) -> None:
+        """Put the first batch in force."""
+        self._world.commit(policy)
+
+    def take(self, step: CommitStep) -> None:
+        """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
+        try:
+            self._check_connected(step)
+            batch = batch_of(step, self.state())
+            if isinstance(step, ConnectStep):
+                _check_may_connect(next_state(self.state(), batch, self._scenario.functions), step.principal)
+            self._commit(batch)
+        except RoleDenied as refusal:
+            if isinstance(step, RoleStep) and isinstance(step.request, EnterRole):
+                draft = audit.refusal(self.state(), step.request, refusal.failure)
+                self._audit([] if draft is None else [draft])
+            raise
+
+    def publish(self, step: PublishStep) -> int:
+        """Have an event accepted."""
+        self._check_connected(step)
+        return self._world.publish(step.sent(), step.stream, step.at).version
+
+    def tell(self, at: datetime) -> None:
+        """The clock comes to a time."""
+        self._world.tell(at)
+
+    def tick(self, at: datetime, *, ends: bool) -> None:
+        """A version, if something declared ends or the clock takes a role."""
+        self._world.tell(at)
+        batch = Batch(self._scenario.policy.author, (Tick(at),))
+        if ends or self._turns(batch):
+            self._commit(batch)
+
+    def wrong(self, claim: Claim, at: datetime) -> str | None:
+        """What is wrong about a claim."""
+        return wrong(claim, self.state(), at)
+
+    def crash(self) -> None:
+        """Let the pipeline fail, and start again."""
+        self._world.crash()
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Everything that was delivered."""
+        return self._world.deliveries()
+
+    def _turns(self, batch: Batch) -> bool:
+        """Does a batch change who holds what?"""
+        before = self.state()
+        if not before.roles.memberships and not before.roles.elections:
+            return False
+        return turned_roles(before, next_state(before, batch, self._scenario.functions))
+
+    def _commit(self, batch: Batch) -> None:
+        """Commit a batch; what it makes of audited roles is published."""
+        before = self.state()
+        self._world.commit(batch)
+        after = self.state()
+        gone = [id for id in before.roles.memberships if id not in after.roles.memberships]
+        turns = audit.turned(before, after, [(id, self._world.why(id)) for id in gone])
+        self._audit([turn.draft(after.administrator) for turn in turns])
+
+    def _audit(self, drafts: list[Draft]) -> None:
+        for draft in drafts:
+            self._world.publish(draft, AUDIT_STREAM, self._world.now)
+
+    def _check_connected(self, step: CommitStep | PublishStep) -> None:
+        """Refuse a step by someone whom a gateway would not let in."""
+        for principal in who_connects(step, self.state()):
+            _check_may_connect(self.state(), principal)
 
 
-def _audit(world: ScenarioWorld, drafts: list[Draft]) -> None:
-    for draft in drafts:
-        world.publish(draft, AUDIT_STREAM, world.now)
-
-
-def _check_connected(step: CommitStep | PublishStep, state: State) -> None:
-    """Refuse a step by someone whom the gateway would not let in."""
-    for principal in who_connects(step, state):
-        _check_may_connect(state, principal)
+def turned_roles(before: State, after: State) -> bool:
+    """Does anyone hold, or is anyone elected to, something else than before?"""
+    old, new = before.roles, after.roles
+    return (new.memberships, new.elections) != (old.memberships, old.elections)
 
 
 def _check_may_connect(state: State, principal: str) -> None:

@@ -110,22 +110,22 @@ def _views(where: str, expected: Mapping[str, object], got: Mapping[str, Value])
             yield f"{where}: `{name}` is {_value(got[name])}, expected {_value(expected.get(name))}"
 
 
-def disagreements(reference: ScenarioOutcome, other: ScenarioOutcome) -> list[str]:
-    """Every difference between what the two engines made of a scenario."""
+def disagreements(reference: ScenarioOutcome, other: ScenarioOutcome, engine: str = "spark") -> list[str]:
+    """Every difference between what the reference and another engine made of a scenario."""
     found = []
     if reference.rejected != other.rejected:
-        shown = f"decide {_json(reference.rejected)}, spark {_json(other.rejected)}"
+        shown = f"decide {_json(reference.rejected)}, {engine} {_json(other.rejected)}"
         found.append(f"the engines disagree on refusals: {shown}")
     if reference.versions != other.versions:
-        shown = f"decide {_json(reference.versions)}, spark {_json(other.versions)}"
+        shown = f"decide {_json(reference.versions)}, {engine} {_json(other.versions)}"
         found.append(f"the engines disagree on versions: {shown}")
-    if (reference.complaints, reference.notes) != (other.complaints, other.notes):
+    if (reference.refused, len(reference.complaints)) != (other.refused, len(other.complaints)):
         found.append("the engines disagree on which steps are refused")
     for id in dict.fromkeys((*reference.deliveries, *other.deliveries)):
         a, b = reference.deliveries.get(id, []), other.deliveries.get(id, [])
         if [_exact(g) for g in a] != [_exact(g) for g in b]:
             one, two = (", ".join(f"{g.event} {show(g.view)}" for g in some) or "nothing" for some in (a, b))
-            found.append(f"the engines disagree on what `{id}` receives: decide {one}; spark {two}")
+            found.append(f"the engines disagree on what `{id}` receives: decide {one}; {engine} {two}")
     return found
 
 

@@ -1,8 +1,6 @@
 """The pipeline as the world a scenario is played in.
 
-Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint. A crash
-strikes the query at a point chosen by the seed, in whatever it has left to do when the step comes, or else in what it
-does next.
+Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch
-from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
@@ -27,12 +24,9 @@ from headgate.node.domain import Domain
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.faults import POINTS
+from headgate.scenario.crashing_pipeline import CrashingPipeline
 from headgate.scenario.play import Got, ScenarioOutcome, play
 from headgate.scenario.story import ADMINISTRATOR, Scenario
-
-_STRUCK = "struck at `"
-"""How the fault that was asked for shows in what Spark reports."""
 
 
 class SparkWorld:
@@ -45,9 +39,7 @@ class SparkWorld:
         log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
         self.domain = Domain(directory, ledger, log, store)
         self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
-        self.pipeline = self.domain.pipeline(session)
-        self.choice = choice
-        self.struck = 0
+        self.pipeline = CrashingPipeline(self.domain, session, choice)
         self.order: list[str] = []
         for name, target in scenario.predicates.items():
             self.domain.register_predicate(name, target, scenario.file.parent)
@@ -75,28 +67,12 @@ class SparkWorld:
         return event
 
     def crash(self) -> None:
-        """Run the query until the fault strikes it. Where there was nothing to do, the fault waits for its next run."""
-        self.domain.paths.fault.write_text(self.choice.choice(POINTS))
-        self._run()
-
-    def _run(self) -> bool:
-        """Run the query from its checkpoint to the end of the log; false if the fault struck on the way."""
-        try:
-            self.pipeline.catch_up()
-        except HeadgateError:
-            raise
-        except Exception as error:
-            if _STRUCK not in str(error) or self.domain.paths.fault.exists():
-                raise
-            self.struck += 1
-            return False
-        return True
+        """Let the query fail, and start again."""
+        self.pipeline.crash()
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""
-        while not self._run():
-            pass  # each fault strikes once
-        self.domain.paths.fault.unlink(missing_ok=True)
+        self.pipeline.finish()
         every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
         place = {id: n for n, id in enumerate(self.order)}
         received: list[list[Got]] = [[] for _ in every]
@@ -114,16 +90,21 @@ class SparkWorld:
 
 def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
     """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
-    with _directory() as directory:
-        choice = random.Random(f"{seed}:{scenario.file.name}")  # noqa: S311
-        world = SparkWorld(scenario, session, directory, choice)
+    with story_directory() as directory:
+        world = SparkWorld(scenario, session, directory, choice_of(scenario, seed))
         try:
             return play(scenario, world)
         finally:
             world.close()
 
 
+def choice_of(scenario: Scenario, seed: int) -> random.Random:
+    """What chooses where crashes strike."""
+    return random.Random(f"{seed}:{scenario.file.name}")  # noqa: S311
+
+
 @contextmanager
-def _directory() -> Iterator[Path]:
+def story_directory() -> Iterator[Path]:
+    """A directory for the domain of a story, which is gone with it."""
     with tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True) as name:
         yield Path(name)

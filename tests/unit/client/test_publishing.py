@@ -54,6 +54,10 @@ def test_values_that_json_would_garble_are_refused_here(client: Client, world: W
     for bad in (float("nan"), float("inf"), datetime(2026, 1, 1), object(), [1]):  # noqa: DTZ001
         with pytest.raises(TypeMismatch):
             client.publish(SALE, {"item": bad})
+    not_a_mapping: Any = ["item", "tea"]
+    for data in (not_a_mapping, {"item": "\ud83d"}):
+        with pytest.raises(TypeMismatch):
+            client.publish(SALE, data)
     assert world.events == []
 
 

@@ -39,7 +39,7 @@ from headgate.pipeline.spark.failures import describe
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.scenario.file import load
 from headgate.scenario.narration import Exhibit, StoryLine
-from headgate.scenario.play import Got, ScenarioOutcome, take_step
+from headgate.scenario.play import Got, LocalStage, ScenarioOutcome, take_step
 from headgate.scenario.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
 
 COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
@@ -201,7 +201,7 @@ class Stage:
         """Take a step; the refusal, if it was to be refused and was."""
         inner = step.step if isinstance(step, DeniedStep) else step
         if self.signers is None or not isinstance(inner, ConnectStep):
-            refusal = take_step(step, self.world, self.scenario, self._outcome)
+            refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
             if self._outcome.complaints:
                 raise NotAsTold(self._outcome.complaints[0])
             return refusal

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.client import connect
 from headgate.commands import statements as authority
 from headgate.commands.revocation_intake import LISTS_PER_ISSUER
 from headgate.gateway import runtime
@@ -245,6 +246,9 @@ def test_a_list_that_anyone_brings_takes_rights_away_in_one_version(shop: Served
     assert refusal(stranger)[:2] == (404, "not-found")
     future = revocations(issuer, 5, ago=-3600)
     assert refusal(shop.http.post("/v1/revocations", json={"list": future}))[1:] == ("bad-statement", "not-yet-valid")
+    with connect(f"http://127.0.0.1:{shop.port}", shop.keys["anna"]) as anna:
+        assert anna.bring_list(revocations(issuer, 5, "first", "second", "other")).news
+    assert chained(shop, visitor.did) == []
 
 
 def test_freshness_needs_the_issuers_list_and_it_may_come_in_the_bag(shop: Served, root: PrivateKey) -> None:
@@ -493,6 +497,24 @@ def test_of_two_statements_of_one_provider_the_last_counts_whichever_is_shown_wh
     for shown in ((older,), (newer, older), (older,), (newer,)):
         assert bob.show(*shown).status_code == 200
     assert state(shop).principals["bob"]["badge"] == "new"
+
+
+def test_a_statement_about_another_is_refused_also_when_that_one_has_shown_it(shop: Served) -> None:
+    provider, bob, anna = PrivateKey.generate(), *(Visitor(shop, shop.keys[name]) for name in ("bob", "anna"))
+    shop.commit(SetProvider(Provider(provider.public.did, "of bob alone")))
+    about_bob = issue_identity(
+        provider,
+        subject=bob.did,
+        attributes={"desk": "3"},
+        validity=Validity(now(), now() + timedelta(seconds=600)),
+        now=now(),
+    )
+    for visitor in (bob, anna):
+        visitor.connect()
+    assert refusal(anna.show(about_bob)) == (403, "chain-invalid", None)
+    assert bob.show(about_bob).status_code == 200
+    assert refusal(anna.show(about_bob)) == (403, "chain-invalid", None)
+    assert "desk" not in state(shop).principals["anna"]
 
 
 def test_an_identity_falls_at_its_end_and_its_rule_stays(shop: Served) -> None:
