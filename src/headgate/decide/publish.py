@@ -46,7 +46,7 @@ def admit(
     """The event as accepted at this state, not yet stamped with its place.
 
     `rate` is how many events of the type the publisher has had accepted of late, with this one (`decide.rates`).
-    `policy_rule` refuses what the publisher's policy rule is not wider than (`solver.policy_rule`); without it, no rule is.
+    `policy_rule` refuses what a publisher's policy rule is not wider than (`solver.policy_rule`); by default anything.
     """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
