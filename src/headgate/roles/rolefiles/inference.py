@@ -188,7 +188,8 @@ class Inference:
             self._statement(statement)
         while self._settle_sums() or self._settle_columns():
             pass
-        self._settle_sums(last=True)
+        while self._sums and self._settle_sums(last=True):
+            pass
         self._check_orders()
 
     def known(self, cell: int) -> Known | None:
