@@ -58,10 +58,12 @@ def commit(
         changes = make(state)
         if not changes:
             return Committed(None, state)
-        with suppress(VersionConflict):
+        try:
             version = ledger.commit(Batch(state.administrator, tuple(changes), note), expect=state.version)
-            known.refresh()
-            return Committed(version, known.state)
+        except VersionConflict:
+            continue
+        known.refresh()
+        return Committed(version, known.state)
     raise VersionConflict("the ledger keeps changing", remedy="send it again")
 
 
