@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from headgate.pipeline.spark.session import BRIEF
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
 """Those of nodes, too."""
+
+settings.register_profile("headgate", settings.default, deadline=None)  # a busy machine disproves nothing
+settings.load_profile("headgate")
 
 
 @pytest.fixture(scope="session")

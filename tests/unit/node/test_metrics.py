@@ -49,10 +49,7 @@ def figures(metrics: Metrics) -> dict[str, float]:
 
 def test_counting() -> None:
     metrics = Metrics()
-    metrics.accepted(10)
-    metrics.duplicate(2)
-    metrics.refused("publish-denied", 3)
-    metrics.refused("type-mismatch")
+    metrics.count_events(10, 2, {"publish-denied": 3, "type-mismatch": 1})
     metrics.published(0.004)
     metrics.delivered(7)
     metrics.acked(5)
@@ -113,7 +110,7 @@ def test_what_the_files_say() -> None:
 def test_labels_are_bounded() -> None:
     metrics = Metrics()
     for number in range(2 * MAX_LABELS):
-        metrics.refused(f"code-{number}")
+        metrics.count_events(0, 0, {f"code-{number}": 1})
     found = {name: value for name, value in figures(metrics).items() if name.startswith("headgate_events_refused")}
     assert len(found) == MAX_LABELS + 1
     assert found["headgate_events_refused_total[other]"] == MAX_LABELS

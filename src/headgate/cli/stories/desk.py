@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Final, Self, assert_never
 
 from headgate.cli.stories.script import Declaring, Deed, Revoking, Showing, Waiting
-from headgate.gateway.authority.authority import Authority
+from headgate.commands.signed_types import SignedTypes
+from headgate.commands.statements import Authority
 from headgate.gateway.authority.expiry import StandingClock
-from headgate.gateway.authority.signed_types import SignedTypes
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
 from headgate.node.statement_register import FILE, StatementRegister

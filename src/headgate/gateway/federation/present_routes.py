@@ -17,11 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.decide.ask import is_told_everything
-from headgate.gateway.http.handlers import gateway_of
+from headgate.gateway.http.handlers import asker_of, gateway_of
 from headgate.gateway.http.operations import Operation, answer
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import GovernDenied, HeadgateError, RoleDenied, RoleFailure, TooBusy
 from headgate.model.role_statements import ServiceInstance
@@ -67,7 +65,7 @@ def peer_of(book: RoleBook, place: ServiceInstance) -> Peer:
 async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> Response:
     """Let roles of another domain count here."""
     gateway = gateway_of(request)
-    asker = Asker(caller.principal, caller.did, origin_of(request, gateway.config.gateway.proxies))
+    asker = asker_of(request, caller)
     gateway.roles.pace(asker)
     peer = peer_of(gateway.follower.state.roles, said(body.certificate).place)
     question = PeerQuestion(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)

@@ -16,15 +16,14 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.commands.role_certificates import SignedCertificate
+from headgate.commands.role_graph import Graph, GraphNode, graph
+from headgate.commands.roles import HeldMemberships, check_place
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
-from headgate.gateway.http.handlers import gateway_of
+from headgate.gateway.http.handlers import asker_of, gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker, SignedCertificate
-from headgate.gateway.roles.graph import Graph, GraphNode, graph
-from headgate.gateway.roles.service import HeldMemberships, check_place
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
@@ -42,11 +41,6 @@ log = Log("roles")
 MAX_TYPES_KEPT: Final = 256
 """Rolefiles whose types are remembered."""
 _STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
-
-
-def _asker(request: Request, caller: Caller) -> Asker:
-    gateway = gateway_of(request)
-    return Asker(caller.principal, caller.did, origin_of(request, gateway.config.gateway.proxies))
 
 
 def _place(request: Request, instance: str) -> Service:
@@ -69,7 +63,7 @@ def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
 async def mine(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What one holds, what one may take back, and where there are roles."""
     gateway = gateway_of(request)
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     state = gateway.follower.state
     book, who = state.roles, caller.principal
     full = is_told_everything(state, who)
@@ -161,7 +155,7 @@ async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Resp
         raise BadRequest("a `role` with `args`, or `roles`, is asked for", remedy="name one of the two")
     wanted = body.roles or [rw.WantedBody(body.role or "", body.args)]
     wishes = [(one.role, rw.open_arguments_of(one.args)) for one in wanted]
-    asker, place = _asker(request, caller), _place(request, body.instance)
+    asker, place = asker_of(request, caller), _place(request, body.instance)
     try:
         found = await gateway.run_blocking(gateway.roles.enter, asker, place, wishes, body.with_, body.request)
     except RoleDenied as denied:
@@ -173,14 +167,14 @@ async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Resp
 async def leave(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Give up a membership of one's own."""
     gateway = gateway_of(request)
-    await gateway.run_blocking(gateway.roles.leave, _asker(request, caller), str(request.path_params["id"]))
+    await gateway.run_blocking(gateway.roles.leave, asker_of(request, caller), str(request.path_params["id"]))
     return nothing()
 
 
 async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Response:
     """Give someone a role, or appoint; for the administrator."""
     gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
+    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
     until = _utc(body.until)
     found = await gateway.run_blocking(
         lambda: gateway.roles.grant(
@@ -192,7 +186,7 @@ async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Resp
 
 async def renew(request: Request, caller: Caller, body: rw.RenewRequest) -> Response:
     """A fresh certificate for what one still holds."""
-    gateway, asker = gateway_of(request), _asker(request, caller)
+    gateway, asker = gateway_of(request), asker_of(request, caller)
     service, given = str(request.path_params["service"]), _one_of(body)
     return answer(_held(await gateway.run_blocking(lambda: gateway.roles.renew(asker, service, **given))), 201)
 
@@ -211,7 +205,7 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
     gateway = gateway_of(request)
     if bool(body.to) == body.anyone:
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
-    asker, place = _asker(request, caller), _place(request, body.instance)
+    asker, place = asker_of(request, caller), _place(request, body.instance)
     wish, until = (body.role, rw.open_arguments_of(body.args)), _utc(body.until)
     required = await gateway.reader.roles(caller.principal, body.to, "required role")
     found = await gateway.run_blocking(
@@ -233,7 +227,7 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
 
 async def take_back(request: Request, caller: Caller, body: rw.RevocationRequest) -> Response:
     """Take an election back; the administrator ends any credential."""
-    gateway, asker, given = gateway_of(request), _asker(request, caller), _one_of(body)
+    gateway, asker, given = gateway_of(request), asker_of(request, caller), _one_of(body)
     version = await gateway.run_blocking(lambda: gateway.roles.revoke(asker, **given))
     return answer(rw.ChangedAnswer(version))
 
@@ -241,14 +235,14 @@ async def take_back(request: Request, caller: Caller, body: rw.RevocationRequest
 async def pass_on(request: Request, caller: Caller, body: rw.PassRequest) -> Response:
     """Let another holder of the elector's role take an election back."""
     gateway, id = gateway_of(request), str(request.path_params["id"])
-    found = await gateway.run_blocking(gateway.roles.pass_on, _asker(request, caller), id, body.to)
+    found = await gateway.run_blocking(gateway.roles.pass_on, asker_of(request, caller), id, body.to)
     return answer(rw.PassedAnswer(id, found.version, *_signed(found.revocation)))
 
 
 async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Revoke a role instance by role."""
     gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
+    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
     version = await gateway.run_blocking(gateway.roles.revoke_role, asker, place, wish, body.with_)
     return answer(rw.ChangedAnswer(version))
 
@@ -256,7 +250,7 @@ async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleReque
 async def reinstate(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Let a role instance be entered again."""
     gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
+    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
     version = await gateway.run_blocking(gateway.roles.reinstate, asker, place, wish, body.with_)
     return answer(rw.ChangedAnswer(version))
 
@@ -287,7 +281,7 @@ def _utc(time: datetime | None) -> datetime | None:
 async def rolefile(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """The types of a service's roles, and its statements for those who may know them."""
     gateway = gateway_of(request)
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     state = gateway.follower.state
     service, found = _existing(state, request)
     types = await gateway.run_blocking(_types, found)
@@ -298,7 +292,7 @@ async def rolefile(request: Request, caller: Caller, body: None) -> Response:  #
 async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Response:
     """What a text means to a service: a role with its arguments, or a literal of a type."""
     gateway = gateway_of(request)
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     service, found = _existing(gateway.follower.state, request)
     functions = gateway.domain.functions(gateway.follower.state)
     if body.type is not None:
@@ -348,7 +342,7 @@ async def credentials(request: Request, caller: Caller, body: None) -> Response:
     state, root = gateway.follower.state, request.query_params.get("root")
     if request.query_params.get("format", "json") != "json":
         raise BadRequest("the graph is told as `json`", remedy="leave `format` out")
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     functions = gateway.domain.functions(state)
     found = await gateway.run_blocking(graph, state, caller.principal, root, functions)
     return answer(_graph(found, state.version, root))

@@ -34,6 +34,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain, utc_now
+from headgate.solver.policy_rule import check_policy_rule
 from strategies import predicates
 from strategies.memory import exact
 from strategies.running import examples
@@ -233,11 +234,11 @@ class Comparison:
         rate = self.rates.before(sent.publisher, sent.type, time) + 1 if asks_rate(state) else None
         if answer.refusal is not None:
             with pytest.raises(type(answer.refusal)) as refused:
-                admit(state, sent, now=time, predicates=functions, rate=rate)
+                admit(state, sent, now=time, predicates=functions, rate=rate, policy_rule=check_policy_rule)
             assert refused.value.message == answer.refusal.message
             return
         assert answer.event is not None
-        expected = admit(state, sent, now=time, predicates=functions, rate=rate)
+        expected = admit(state, sent, now=time, predicates=functions, rate=rate, policy_rule=check_policy_rule)
         stored = replace(answer.event, values={}, stream="", seq=0)
         assert stored == replace(expected, values={}, stream="", seq=0)
         assert exact(answer.event.values) == exact(expected.values)

@@ -13,7 +13,6 @@ from headgate.commands.publishing.attempts import Attempt
 from headgate.commands.publishing.policy_rules import Answers, Unasked
 from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
-from headgate.decide.publish import check_policy_rule
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, SetPolicyRule
 from headgate.model.errors import PolicyRuleDenied, PublishDenied, StreamHeld, TooBusy
@@ -24,6 +23,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
+from headgate.solver.policy_rule import check_policy_rule
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PUBLISH = frozenset({Action.PUBLISH})

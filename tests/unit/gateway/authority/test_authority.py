@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.commands import statements as authority
+from headgate.commands.revocation_intake import LISTS_PER_ISSUER
 from headgate.gateway import runtime
-from headgate.gateway.authority import authority
-from headgate.gateway.authority.revocation_intake import LISTS_PER_ISSUER
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Issuing, Provider, Validity
 from headgate.model.changes import (

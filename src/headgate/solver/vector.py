@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headgate.decide.wider.order import Family, after, before, between, family, greatest, least
 from headgate.model.conditions import MIRRORED, AllOf, Compare, CompareOp, Condition, Constant, InRange, Subject
 from headgate.model.values import Value, compare
+from headgate.solver.order import Family, after, before, between, family, greatest, least
 
 _ORDERED: Final = frozenset({"=", "<", "<=", ">", ">="})
 

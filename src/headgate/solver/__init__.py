@@ -14,15 +14,15 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.requirements import check_requirement, match
-from headgate.decide.wider import vector as vectors
-from headgate.decide.wider.exact import find
-from headgate.decide.wider.goals import Every, Want
-from headgate.decide.wider.terms import ConditionFrame, Term
 from headgate.model.conditions import TRUE, ClockPart, Condition, Meta
 from headgate.model.errors import BadExpression
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
+from headgate.solver import vector as vectors
+from headgate.solver.exact import find
+from headgate.solver.goals import Every, Want
+from headgate.solver.terms import ConditionFrame, Term
 
 __all__ = ["Method", "Verdict", "WiderAnswer", "check_requirement", "covers", "match", "wider"]
 

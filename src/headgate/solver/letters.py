@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from headgate.decide.wider.texts import BLANKS, TextQuestion, characters
+from headgate.solver.texts import BLANKS, TextQuestion, characters
 
 _ESCAPED: Final = re.compile(r"\\u\{([0-9a-fA-F]+)\}")
 

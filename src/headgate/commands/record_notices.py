@@ -8,17 +8,16 @@ Leaves out: publishing them (`announcing`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from headgate.commands.commit import ChangeableLedger, KnownState, commit
 from headgate.decide.apply import apply
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
-from headgate.gateway.authority.expiry import ChangeableLedger, KnownState
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Advertise, Batch, Change, DeclareType
-from headgate.model.errors import BadDefinition, SubscribeDenied, VersionConflict
+from headgate.model.errors import BadDefinition, SubscribeDenied
 from headgate.model.events import Draft, Event
 from headgate.model.rights import ANNOUNCES, Action, Rule
 from headgate.model.roles import reference_text
@@ -33,7 +32,6 @@ MODIFIED: Final = "headgate.roles.Modified"
 HEARTBEAT: Final = "headgate.roles.Heartbeat"
 ALL: Final = "headgate.roles.*"
 SOURCE: Final = "headgate.roles"
-_TRIES: Final = 20
 _COMMON: Final = {"watcher": Kind.STRING, "service": Kind.STRING, "epoch": Kind.STRING, "number": Kind.INT}
 
 
@@ -64,15 +62,7 @@ def declaring(state: State) -> tuple[Change, ...]:
 
 def declare(domain: ChangeableLedger, follower: KnownState) -> None:
     """Make the types, should they not be there; another gateway may do so at the same moment."""
-    for _ in range(_TRIES):
-        state = follower.state
-        missing = declaring(state)
-        if not missing:
-            return
-        with suppress(VersionConflict):
-            domain.commit(Batch(state.administrator, missing, "roles are followed"), expect=state.version)
-        follower.refresh()
-    raise VersionConflict("the ledger keeps changing", remedy="try again")
+    commit(domain, follower, declaring, "roles are followed")
 
 
 def allowing(state: State, watcher: str, service: str) -> tuple[Change, ...]:

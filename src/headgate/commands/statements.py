@@ -16,15 +16,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
+from headgate.commands.commit import Committed, commit
+from headgate.commands.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
 from headgate.decide.apply import apply
 from headgate.decide.statement_state import began
-from headgate.gateway.authority.expiry import alike
-from headgate.gateway.authority.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
-from headgate.gateway.authority.statement_opening import opened
-from headgate.gateway.http.sessions import CAME, lets_in
-from headgate.gateway.http.worker_pool import Workers
+from headgate.decide.views import entries, may_connect
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
     Batch,
@@ -36,14 +34,14 @@ from headgate.model.changes import (
     SetKey,
     Succeed,
 )
+from headgate.model.conditions import TRUE
 from headgate.model.errors import (
     ConnectDenied,
     HeadgateError,
     NotFound,
     TooMany,
-    VersionConflict,
 )
-from headgate.model.rights import Action, Source
+from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.node.domain import Domain
@@ -52,10 +50,21 @@ from headgate.node.statement_register import StatementRegister
 from headgate.trust.bags import Bag, open_bag
 from headgate.trust.statements import Verifier
 
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+CAME: Final = "did:key:"
+"""How the names of those begin who came by themselves: they are their keys."""
+_VERIFIER: Final = Verifier()
+"""Of a process that opens bags for gateways."""
 SMALL_CHARS: Final = 8_192
 """Characters of a bag that is opened at once."""
-_TRIES: Final = 20
-"""How often a batch is made anew while others keep changing the ledger."""
+
+
+class JobPool(Protocol):
+    """Where long work is done, in the turn of whoever it is for."""
+
+    def submit(self, principal: str, work: Callable[[*Args], T], *args: *Args) -> Future[T]:
+        """What the work gives, once it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,7 @@ class Authority:
         refused: Callable[[str], None] = lambda _: None,
         paced: Callable[[str], None] = lambda _: None,
         spent: Callable[[str, float], None] = lambda _, __: None,
-        workers: Workers | None = None,
+        workers: JobPool | None = None,
     ) -> None:
         self.own = own
         self.verifier = Verifier()
@@ -106,7 +115,7 @@ class Authority:
     def opening(self, texts: Sequence[str], whose: str) -> Future[Bag]:
         """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
         if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
-            return self._workers.submit(whose, opened, list(texts), self.audience, self._clock())
+            return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
         found: Future[Bag] = Future()
         try:
             found.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
@@ -127,18 +136,20 @@ class Authority:
     def take_up(self, did: str, bag: Bag) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
         with self._counting(), self._spending(did):
-            for attempt in range(_TRIES):
-                self._follower.refresh()
-                state = self._follower.state
-                plan = self._plan(state, did, bag, self._clock())
+            paced = False
+
+            def make(state: State, now: datetime) -> Sequence[Change]:
+                nonlocal paced
+                plan = self._plan(state, did, bag, now)
                 self._welcome(plan)
-                if not plan.changes or alike(state, plan.after):
-                    return state
-                if attempt == 0:
+                if not plan.changes or _is_alike(state, plan.after):
+                    return ()
+                if not paced:
                     self._paced(plan.principal)
-                if self._committed(state, plan.changes, "statements were shown"):
-                    return self._follower.state
-        raise _busy()
+                    paced = True
+                return plan.changes
+
+            return self.commit(make, "statements were shown")
 
     def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> IntakePlan:
         changes: list[Change] = list(self._successions(state, bag, now))
@@ -218,49 +229,44 @@ class Authority:
     def hear(self, found: RevocationList, *, followed: bool) -> bool:
         """Take up a list: of an issuer that is followed, or that something here rests on. True if it made a version."""
         with self._counting():
-            for _ in range(_TRIES):
-                self._follower.refresh()
-                state, now = self._follower.state, self._clock()
+
+            def make(state: State, now: datetime) -> Sequence[Change]:
                 self.check_heard(found.issuer, followed=followed)
-                if not is_news(state, found, now):
-                    return False
-                if self._committed(state, [Revoke(found, now)], "a revocation list was heard", followed=followed):
-                    return True
-        raise _busy()
+                return [Revoke(found, now)] if is_news(state, found, now) else ()
+
+            return self._commit(make, "a revocation list was heard", followed=followed).version is not None
 
     # -- committing -------------------------------------------------------------------------------------------
 
     def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
         """Commit changes that follow from the newest state, in the domain's own name; none makes no version."""
-        for _ in range(_TRIES):
-            self._follower.refresh()
-            state = self._follower.state
-            changes = make(state, self._clock())
-            if not changes or self._committed(state, changes, note):
-                return self._follower.state
-        raise _busy()
+        return self._commit(make, note).state
 
     def type_since(self, name: str) -> datetime | None:
         """When the type of a name became what it is."""
         return self._domain.ledger.type_since(name)
 
-    def _committed(self, state: State, changes: Sequence[Change], note: str, *, followed: bool = False) -> bool:
-        """Commit changes, unless there is a newer version; lists of issuers that nobody chose come at a pace."""
-        paced = [
-            (one.list.issuer, one.at, takes_away(state, one.list))
-            for one in changes
-            if isinstance(one, Revoke) and not followed and not is_chosen(state, one.list.issuer, self._followed)
-        ]
-        for issuer, at, bites in paced:
-            self._pace.check(issuer, at, bites=bites)
-        try:
-            self._domain.commit(Batch(state.administrator, tuple(changes), note), expect=state.version)
-        except VersionConflict:
-            return False
+    def _commit(
+        self, make: Callable[[State, datetime], Sequence[Change]], note: str, *, followed: bool = False
+    ) -> Committed:
+        """Commit what follows from the newest state; lists of issuers that nobody chose come at a pace."""
+        paced: list[tuple[str, datetime, bool]] = []
+
+        def checked(state: State) -> Sequence[Change]:
+            changes = make(state, self._clock())
+            paced[:] = [
+                (one.list.issuer, one.at, takes_away(state, one.list))
+                for one in changes
+                if isinstance(one, Revoke) and not followed and not is_chosen(state, one.list.issuer, self._followed)
+            ]
+            for issuer, at, bites in paced:
+                self._pace.check(issuer, at, bites=bites)
+            return changes
+
+        made = commit(self._domain, self._follower, checked, note)
         for issuer, at, bites in paced:
             self._pace.count(issuer, at, bites=bites)
-        self._follower.refresh()
-        return True
+        return made
 
     @contextmanager
     def _spending(self, did: str) -> Iterator[None]:
@@ -306,6 +312,26 @@ class _Counting:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, HeadgateError):
             self._told(str(getattr(error, "reason", error.code)))
+
+
+def lets_in(state: State, principal: str) -> bool:
+    """May the principal connect, and not only because the domain is open if it came by itself?
+
+    A key that nobody here declared is a principal because it owns a type, or was let in once; that is nobody's word for
+    it now. An entry that gives `connect` is, and so is an identity statement in force.
+    """
+    if not may_connect(state, principal):
+        return False
+    if not principal.startswith(CAME) or principal not in state.keys:
+        return True
+    if any(rule.effect is Effect.GRANT and rule.where == TRUE for rule in entries(state, principal, Action.CONNECT)):
+        return True
+    return any(one.principal == principal for one in state.identities.values())
+
+
+def open_statements(texts: Sequence[str], audience: str, now: datetime) -> Bag:
+    """A bag whose signatures are all good; what was verified before is remembered in the process that does this."""
+    return open_bag(texts, audience=audience, now=now, verifier=_VERIFIER)
 
 
 def holder(state: State, did: str) -> str | None:
@@ -355,5 +381,18 @@ def _stranger(did: str) -> ConnectDenied:
     )
 
 
-def _busy() -> VersionConflict:
-    return VersionConflict("the ledger keeps changing", remedy="send it again")
+def _is_alike(a: State, b: State) -> bool:
+    """Do two states hold the same, as far as signed statements go?"""
+    return (
+        a.rules == b.rules
+        and a.certificates == b.certificates
+        and a.bags == b.bags
+        and a.lists == b.lists
+        and a.identities == b.identities
+        and a.successions == b.successions
+        and a.providers == b.providers
+        and a.principals == b.principals
+        and a.keys == b.keys
+        and a.policy_rules == b.policy_rules
+        and a.attested_rules == b.attested_rules
+    )

@@ -9,13 +9,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headgate.decide.wider import match, wider
-from headgate.decide.wider.vector import example, vector
-from headgate.decide.wider.vector import wider as vector_wider
 from headgate.lang import parse_condition
 from headgate.model.conditions import Compare, Condition, Constant, InRange, Subject, all_of
 from headgate.model.errors import BadExpression
 from headgate.model.values import Value
+from headgate.solver import match, wider
+from headgate.solver.vector import example, vector
+from headgate.solver.vector import wider as vector_wider
 from strategies.rules import CONSTANTS
 from strategies.running import examples
 

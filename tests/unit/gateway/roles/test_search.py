@@ -1,4 +1,4 @@
-"""Requests for roles that are tried before the ledger is held: the trial says what the ledger would, and costs."""
+"""Requests for roles that are searched before the ledger is held: the search says what the ledger would, and costs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ import sqlite3
 from base64 import b32encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 
+from headgate.commands.roles import id_secret
 from headgate.decide.constraints import Budget
-from headgate.gateway.roles.service import id_secret
-from headgate.gateway.roles.trial import Asked, Holders, Trial
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import (
     Batch,
     DeclarePrincipal,
     ElectRole,
+    EndCredential,
     EnterRole,
     GrantRole,
     ReinstateRole,
     RevokeRole,
+    RoleRequest,
     SetRolefile,
 )
 from headgate.model.errors import HeadgateError, RoleDenied
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_STEPS
 from headgate.model.state import ADMINISTRATOR, State
+from headgate.roles.requests import search
+from headgate.roles.requests.search import Holders, Known, SearchedEntry, SearchRequest
 from headgate.roles.requests.transition import transition
 from headgate.trust.keys import PrivateKey
 from strategies.role_serving import Office, office
@@ -47,15 +50,15 @@ Goal(a) <- Visited(a)
 """
 
 
-def tried(state: State, *asked: Asked, budget: Budget | None = None) -> HeadgateError | None:
+def tried(state: State, *asked: SearchRequest, budget: Budget | None = None) -> HeadgateError | None:
     try:
-        Trial(state, Holders(), {}, budget or Budget(MAX_ENTRY_STEPS)).run(asked)
+        Known(state, Holders(), {}, budget or Budget(MAX_ENTRY_STEPS)).run(asked)
     except HeadgateError as error:
         return error
     return None
 
 
-def carried_out(state: State, *asked: Asked) -> HeadgateError | None:
+def carried_out(state: State, *asked: SearchRequest) -> HeadgateError | None:
     try:
         transition(state, Batch(ADMINISTRATOR, asked), now=NOW)
     except HeadgateError as error:
@@ -89,6 +92,56 @@ def test_what_the_trial_refuses_the_ledger_refuses_for_the_same_reason(walk: Wal
                     assert facts(found) == facts(wanted)
             elif isinstance(wanted, RoleDenied):  # only the graph could tell
                 assert "rest" in wanted.message or "would end" in wanted.message or by_the_clock(wanted), wanted
+
+
+@given(walks())
+@examples(30)
+def test_what_was_searched_before_is_entered_as_if_it_were_searched_again(walk: Walk) -> None:
+    for step in walk.steps(6, 10):
+        state = step.outcome.after
+        for _ in range(6):
+            asked = walk.request(state)
+            if not isinstance(asked, EnterRole) or tried(state, asked) is not None:
+                continue
+            (searched,) = Known(state, Holders(), {}, Budget(MAX_ENTRY_STEPS)).run([asked])
+            assert isinstance(searched, SearchedEntry)
+            # Also where the version has moved on, the batch begins with something else, or comes after a long time.
+            for later in (asked.at, asked.at + timedelta(days=1)):
+                assert entered(state, searched, later) == entered(state, asked, later)
+            gone = EndCredential(next(iter(state.roles.memberships), "nobody"))
+            assert entered(state, gone, NOW, searched) == entered(state, gone, NOW, asked)
+            for moved in (made for one in [gone] if (made := carried(state, one)) is not None):
+                assert entered(moved, searched, NOW) == entered(moved, asked, NOW)
+
+
+def carried(state: State, *asked: RoleRequest) -> State | None:
+    try:
+        return transition(state, Batch(ADMINISTRATOR, asked), now=NOW).after
+    except HeadgateError:
+        return None
+
+
+def entered(state: State, first: RoleRequest, now: datetime, *more: RoleRequest) -> object:
+    """All that becomes of a batch, or why it is refused."""
+    try:
+        return transition(state, Batch(ADMINISTRATOR, (first, *more)), now=now).after
+    except HeadgateError as error:
+        return facts(error)
+
+
+def test_what_a_search_found_is_not_searched_again_at_the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = visits()
+    found = Known(state, Holders(), {}, Budget(MAX_ENTRY_STEPS)).run([enter("a", "Goal", 1), enter("b", "Goal", 2)])
+    moved = transition(state, Batch(ADMINISTRATOR, (DeclarePrincipal("zoe"),))).after
+    searches: list[str] = []
+    real = search.find_entry
+    monkeypatch.setattr(
+        search, "find_entry", lambda view, one, scene: searches.append(one.id) or real(view, one, scene)
+    )
+    assert carried(state, *found) is not None  # type: ignore[arg-type]
+    assert searches == []
+    assert carried(moved, *found) is not None  # type: ignore[arg-type]
+    assert searches == ["a", "b"]
 
 
 def by_the_clock(error: HeadgateError) -> bool:

@@ -17,8 +17,6 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from headgate.decide.truth import PredicateFunction, clock_part
-from headgate.decide.wider.order import Family, candidates, family, family_of, fits
-from headgate.decide.wider.texts import BLANKS, Asks, TextQuestion, representatives
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     NEGATED,
@@ -43,6 +41,8 @@ from headgate.model.conditions import (
 )
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
+from headgate.solver.order import Family, candidates, family, family_of, fits
+from headgate.solver.texts import BLANKS, Asks, TextQuestion, representatives
 
 MOST_NAMED: Final = 1_000
 """Members of a group, rows of a relation or publishers that are looked at one by one; of more, nothing is known."""

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headgate.decide.wider.order import Family, after, before, between, candidates, family, fits, greatest, least
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare
+from headgate.solver.order import Family, after, before, between, candidates, family, fits, greatest, least
 from strategies.rules import CONSTANTS
 from strategies.running import examples
 

@@ -11,10 +11,6 @@ import pytest
 from hypothesis import given
 
 from headgate.decide.truth import World, truth
-from headgate.decide.wider import WiderAnswer, covers, match, wider
-from headgate.decide.wider.exact import MOST_ATOMS, find
-from headgate.decide.wider.goals import Every, Want
-from headgate.decide.wider.terms import ConditionFrame
 from headgate.lang import parse_condition
 from headgate.model.conditions import (
     Attribute,
@@ -31,6 +27,10 @@ from headgate.model.conditions import (
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
+from headgate.solver import WiderAnswer, covers, match, wider
+from headgate.solver.exact import MOST_ATOMS, find
+from headgate.solver.goals import Every, Want
+from headgate.solver.terms import ConditionFrame
 from strategies.rules import CONSTANTS, NUMBERS, OTHERS, TEXTS, rules, subjects, world
 from strategies.running import examples
 

@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from headgate.decide.truth import has_token
-from headgate.decide.wider.letters import Letters
-from headgate.decide.wider.texts import TextQuestion, representatives
+from headgate.solver.letters import Letters
+from headgate.solver.texts import TextQuestion, representatives
 from strategies.running import examples
 
 LETTERS = st.sampled_from(["a", "b", " ", "\t", "\0", "\U0010ffff"])

@@ -17,22 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from headgate.decide.truth import World, clock_part, truth
-from headgate.decide.wider.goals import Every, Goal, Some, Want, atoms_of, met
-from headgate.decide.wider.letters import Letters
-from headgate.decide.wider.moments import moment_showing
-from headgate.decide.wider.order import Family, as_kind
-from headgate.decide.wider.terms import (
-    ConditionFrame,
-    Term,
-    TermTable,
-    can_be_null,
-    domain,
-    may_be,
-    single,
-    tables,
-    terms_of,
-    with_operands,
-)
 from headgate.model.conditions import (
     MIRRORED,
     AllOf,
@@ -58,6 +42,22 @@ from headgate.model.conditions import (
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Value, same
+from headgate.solver.goals import Every, Goal, Some, Want, atoms_of, met
+from headgate.solver.letters import Letters
+from headgate.solver.moments import moment_showing
+from headgate.solver.order import Family, as_kind
+from headgate.solver.terms import (
+    ConditionFrame,
+    Term,
+    TermTable,
+    can_be_null,
+    domain,
+    may_be,
+    single,
+    tables,
+    terms_of,
+    with_operands,
+)
 
 MOST_ATOMS: Final = 5_000
 """Atoms of one question; with more, it is not looked at."""

@@ -15,15 +15,14 @@ import secrets
 import unicodedata
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from headgate.commands.commit import submit
+from headgate.commands.rate_limits import Paces, cost_of
+from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
-from headgate.gateway.http.rate_limits import Paces, cost_of
-from headgate.gateway.roles.certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
-from headgate.gateway.roles.trial import Asked, Holders, Trial
 from headgate.model.changes import (
     Batch,
     ElectRole,
@@ -56,6 +55,7 @@ from headgate.node.ledger_follower import Follower
 from headgate.node.logs import Log
 from headgate.protocol.role_messages import ALL
 from headgate.roles.requests.entry import shares_office
+from headgate.roles.requests.search import Holders, Known, SearchRequest
 from headgate.trust.keys import PrivateKey, PublicKey
 
 _ID_BYTES: Final = 10
@@ -139,9 +139,9 @@ class RoleService:
                 EnterRole(id, place[0], role, args, asker.principal, using, now, place[1], asker.origin)
                 for id, (role, args) in zip(ids, wishes, strict=True)
             ]
-            self._try(asker, asked, state)
+            found = self._search(asker, asked, state)
             named = ", ".join(role for role, _ in wishes)
-            state = self._commit(asked, f"{asker.principal} enters {brief(named)} at {_named(place)}", ids)
+            state = self._commit(found, f"{asker.principal} enters {brief(named)} at {_named(place)}", ids)
         held = [_membership(state, id, asker.principal) for id in ids]
         if [(one.place, one.role) for one in held] != [(place, role) for role, _ in wishes]:
             raise _other_request()
@@ -240,7 +240,7 @@ class RoleService:
             asked = ElectRole(
                 id, place[0], role, args, asker.principal, using, now, tuple(required), until, revoke_on_exit, place[1]
             )
-            self._try(asker, [asked], state)
+            self._search(asker, [asked], state)
             state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(place)}", [id])
         found = state.roles.elections.get(id)
         if found is None:
@@ -322,7 +322,7 @@ class RoleService:
         state, now = self._begin(asker)
         using = self._using(asker, place, (), shown, state, now)
         asked = kind(place[0], *wish, asker.principal, using, now, place[1])
-        self._try(asker, [asked], state)
+        self._search(asker, [asked], state)
         return self._commit([asked], f"{asker.principal} {does} {wish[0]} at {_named(place)}").version
 
     # -- inside -----------------------------------------------------------------------------------------------
@@ -340,11 +340,14 @@ class RoleService:
         """Count a question about records, or refuse it for now."""
         self._following.count(asker.principal, self._clock())
 
-    def _try(self, asker: Asker, asked: Sequence[Asked], state: State) -> None:
-        """Refuse what the ledger would refuse, without holding it; what it took to find out is counted."""
+    def _search(self, asker: Asker, asked: Sequence[SearchRequest], state: State) -> list[SearchRequest]:
+        """The requests with what a search has found; refuse without holding the ledger what it would refuse.
+
+        What it took to find out is counted.
+        """
         budget = Budget(MAX_ENTRY_STEPS)
         try:
-            Trial(state, self._holders, self._domain.functions(state), budget).run(asked)
+            return Known(state, self._holders, self._domain.functions(state), budget).run(asked)
         finally:
             if asker.principal != state.administrator:
                 steps = MAX_ENTRY_STEPS - (budget.left or 0)
@@ -365,16 +368,13 @@ class RoleService:
 
         Whoever sent the same request to another gateway may have been quicker: then it is done.
         """
-        administrator = self._follower.state.administrator
         try:
-            self._domain.commit(Batch(administrator, tuple(asked), note))
+            submit(self._domain, self._follower, Batch(self._follower.state.administrator, tuple(asked), note))
         except BadDefinition:
             self._follower.refresh()
             book = self._follower.state.roles
             if not (ids := list(made)) or not all(id in book.memberships or id in book.elections for id in ids):
                 raise
-        with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
-            self._follower.refresh()
         log.info("role-changed", kind=type(asked[0]).__name__, count=len(asked), version=self._follower.state.version)
         return self._follower.state
 

@@ -1,4 +1,4 @@
-"""A book that a refusal left half way is never used again, whatever batches come between."""
+"""A refused batch leaves the book as it was, whatever batches come between."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ def test_what_was_refused_does_not_count_later(between: tuple[object, ...]) -> N
     with pytest.raises(RoleDenied):
         made(first.after, ENTER, REFUSED, book=first.book)
     state, book = first.after, first.book
+    assert book is not None
+    assert book.version == state.version
     if between:
         found = made(state, *between, book=book)
         state, book = found.after, found.book

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from headgate.decide.truth import World, truth
-from headgate.decide.wider.terms import ConditionFrame, Term
 from headgate.model.conditions import Atom, Attribute, Condition, Meta, Subject, atoms
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Value
+from headgate.solver.terms import ConditionFrame, Term
 
 _SOME_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

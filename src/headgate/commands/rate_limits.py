@@ -7,11 +7,14 @@ not got everything back are remembered.
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from headgate.commands.commit import KnownState
 from headgate.model.errors import TooBusy
 from headgate.model.values import brief
 
@@ -24,6 +27,10 @@ STEPS_PACED: Final = 1_000
 
 SECONDS_PACED: Final = 0.01
 """Seconds of looking for chains that cost as much as a version."""
+
+
+MAX_PAUSE: Final = 20.0
+"""How long a large request waits before it is refused, in seconds."""
 
 
 def cost_of(steps: int) -> int:
@@ -107,3 +114,46 @@ class Paces:
             remedy=f"ask again in {seconds:.1f} s; `{self._setting}` is how much one may ask in a minute",
             retry=seconds,
         )
+
+
+class RequestPaces:
+    """What principals may ask of one gateway, each at its own pace.
+
+    The administrator could change everything anyway, and its policy must get through.
+    """
+
+    def __init__(self, known: KnownState, *, versions: int, refused: int, clock: Callable[[], datetime]) -> None:
+        self._known = known
+        self._clock = clock
+        self._versions = Paces(versions, what="made as many versions", setting="limits.versions_per_minute")
+        self._refused = Paces(refused, what="sent as much that was refused", setting="limits.refused_per_minute")
+
+    def version(self, principal: str) -> None:
+        """Count a version that a principal is about to make, or refuse it for now (`limits.versions_per_minute`)."""
+        if principal != self._known.state.administrator:
+            self._versions.count(principal, self._clock())
+
+    def check_version(self, principal: str) -> None:
+        """Refuse whoever has made as many versions as it may, or let us search for as long."""
+        if principal != self._known.state.administrator:
+            self._versions.check(principal, self._clock())
+
+    def spent(self, principal: str, seconds: float) -> None:
+        """Count time that was spent on finding out what follows from what a principal shows."""
+        if principal != self._known.state.administrator:
+            self._versions.add(principal, self._clock(), int(seconds / SECONDS_PACED))
+
+    async def wait_for_room(self, principal: str) -> None:
+        """Let who has sent too much that was refused wait before a large request of it is read, or refuse that.
+
+        Waiting costs a connection and nothing else, where a refusal would be followed by another try.
+        """
+        try:
+            self._refused.check(principal, self._clock())
+        except TooBusy as busy:
+            await asyncio.sleep(min(busy.retry or 0.0, MAX_PAUSE))
+            self._refused.check(principal, self._clock())
+
+    def count_refused(self, principal: str, size: int) -> None:
+        """A request of so many bytes was read for nothing."""
+        self._refused.add(principal, self._clock(), size)
