@@ -33,7 +33,7 @@ class Answers:
         return repr(state.policy_rules.get(publisher)) == self.rule
 
     def check(self, state: State, publisher: str, requires: Condition | None) -> None:
-        """Refuse a requirement, as `decide.publish.check_policy_rule` does."""
+        """Refuse a requirement, as `solver.policy_rule.check_policy_rule` does."""
         text = None if requires is None else text_of(requires)
         if not self.is_for(state, publisher) or text not in self.found:
             raise Unasked

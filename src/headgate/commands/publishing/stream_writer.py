@@ -20,6 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
+from headgate.commands.commit import KnownState
 from headgate.commands.publishing.attempts import Attempt
 from headgate.commands.publishing.policy_rules import Unasked
 from headgate.commands.publishing.submissions import SubmissionOutcome
@@ -52,17 +53,6 @@ Outcome: TypeAlias = SubmissionOutcome | BaseException
 """What became of a submission, or why nothing did."""
 
 
-class NewestState(Protocol):
-    """The ledger as it is known here. What `refresh` brings has its starting point in every stream."""
-
-    @property
-    def state(self) -> State:
-        """The newest state known."""
-
-    def refresh(self) -> bool:
-        """Look for a newer one; true if there was one."""
-
-
 class StandingCheck(Protocol):
     """Takes out of the ledger what has ended by the clock."""
 
@@ -79,7 +69,7 @@ class StreamWriter:
     def __init__(
         self,
         domain: Domain,
-        known: NewestState,
+        known: KnownState,
         log: EventLog,
         stream: str,
         *,
@@ -90,7 +80,8 @@ class StreamWriter:
         standing: StandingCheck | None = None,
         paced: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`window` is how many seconds an event sent again is known as the same.
+        """What `known` brings has its starting point in every stream. `window` is how many seconds an event sent again
+        is known as the same.
 
         `lease` is how many seconds nobody else takes the stream after it was taken or renewed; 0 lets anyone take it at
         once. With `advertise`, an advertisement that a publisher left out is made for it, as a version of its own;
