@@ -268,6 +268,10 @@ def test_an_id_that_is_used_again_comes_last(ledger: Ledger, path: Path, commit:
         assert follower.state().roles.held["ann"] == ("l-ann", "chair", "b", "a")
     assert ledger.state(ledger.version).roles.held["ann"] == ("l-ann", "chair", "b", "a")
     assert len(ledger.endings("a")) == 1
+    commit(EndCredential("a"))
+    commit(*(GrantRole(name, "Login", "LoggedOn", ("ann", name), "ann") for name in ("c", "a")))
+    assert ledger.state(ledger.version).roles.held["ann"] == ("l-ann", "chair", "b", "c", "a")
+    assert ledger.state() == ledger.state(ledger.version)
 
 
 def test_a_principal_that_is_in_a_group_can_be_removed(ledger: Ledger, commit: Commit, meeting: int) -> None:
