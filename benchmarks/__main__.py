@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     cascade,
     chains,
+    commits,
     event_policy,
     fairness,
     gateway,
@@ -38,7 +39,13 @@ NODE = {
     "gryphon": gryphon.run,
 }
 """Benchmarks of a node, whose pipeline is a process of its own."""
-PLAIN = {"cascade": cascade.run, "chains": chains.run, "validation": validation.run, "wider": wider.run}
+PLAIN = {
+    "cascade": cascade.run,
+    "chains": chains.run,
+    "commits": commits.run,
+    "validation": validation.run,
+    "wider": wider.run,
+}
 """Benchmarks that need neither."""
 
 

@@ -2,19 +2,20 @@
 
 Guarantees: what is decoded is what was encoded, kinds included: `1`, `1.0`, `True` and `'1'` stay apart,
 floats keep every bit, timestamps every microsecond. A condition or role that would not read back the same is
-refused when it is written. What cannot be decoded is `damaged`.
-Leaves out: the role book (`role_rows`).
+refused when it is written. What cannot be decoded is `damaged`. A `Form` says both ways at once.
+Leaves out: statements (`statements`) and the role book (`role_rows`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.render_roles import render_role
@@ -27,6 +28,7 @@ from headgate.model.rolefiles import RoleRef
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros, moment
 
+T = TypeVar("T")
 Columns: TypeAlias = dict[str, Any]
 Stored: TypeAlias = Mapping[Any, Any]
 """A row as the database gives it."""
@@ -146,119 +148,176 @@ def dump_role(role: RoleRef) -> str:
     return text
 
 
+# Forms
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """How something is written, and read back."""
+
+    dump: Callable[[T], Any]
+    load: Callable[[Any], T]
+    inline: bool = False
+    """Do its fields stand among those of what it is a part of?"""
+
+
+PLAIN: Final[Form[Any]] = Form(lambda one: one, lambda data: data)
+"""As it is."""
+
+
+def maybe(form: Form[T]) -> Form[T | None]:
+    """It, or null."""
+    return Form(
+        lambda one: None if one is None else form.dump(one), lambda data: None if data is None else form.load(data)
+    )
+
+
+def each(form: Form[T]) -> Form[tuple[T, ...]]:
+    """Several, in order."""
+    return Form(lambda many: [form.dump(one) for one in many], lambda data: tuple(map(form.load, data)))
+
+
+def text(form: Form[T]) -> Form[T]:
+    """As JSON, in a column of its own."""
+    return Form(lambda one: dump(form.dump(one)), lambda data: form.load(json.loads(data)))
+
+
+def record(make: Callable[..., T], *, inline: bool = False, **fields: Form[Any]) -> Form[T]:
+    """A class by its fields, under their names."""
+
+    def written(one: T) -> Columns:
+        content: Columns = {}
+        for name, form in fields.items():
+            value = getattr(one, name)
+            if form.inline:
+                content.update(form.dump(value))
+            else:
+                content[name] = value if form is PLAIN else form.dump(value)
+        return content
+
+    def read(data: Stored) -> T:
+        values = {name: data[name] for name in plain}
+        for name, form in others:
+            values[name] = form.load(data if form.inline else data[name])
+        return make(**values)
+
+    plain = [name for name, form in fields.items() if form is PLAIN]
+    others = [(name, form) for name, form in fields.items() if form is not PLAIN]
+    return Form(written, read, inline)
+
+
+TIME: Final = Form(micros, moment)
+CONDITION: Final = Form(dump_condition, load_condition)
+NAMES: Final[Form[frozenset[str]]] = Form(sorted, frozenset)
+ACTIONS: Final[Form[frozenset[Action]]] = Form(
+    lambda actions: sorted(action.value for action in actions), lambda data: frozenset(map(Action, data))
+)
+VALUES: Final[Form[Mapping[str, Value]]] = Form(
+    lambda values: [[name, to_json(value)] for name, value in values.items()],
+    lambda data: {name: from_json(value) for name, value in data},
+)
+"""Named values, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding(Generic[T]):
+    """A fact as columns, and back: what it is, the column that names it, and its form."""
+
+    what: str
+    key: str
+    form: Form[T]
+
+    def columns(self, one: T) -> Columns:
+        """What is stored."""
+        columns: Columns = self.form.dump(one)
+        return columns
+
+    def of(self, row: Stored) -> T:
+        """The inverse of `columns`."""
+        with decoding(self.what, row[self.key]):
+            return self.form.load(row)
+
+
 # Facts
+
+_DEFINITION: Final[Form[Any]] = record(
+    dict,
+    owner=PLAIN,
+    parent=PLAIN,
+    key=each(PLAIN),
+    attributes=Form(
+        lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
+        lambda data: {name: Kind(kind) for name, kind in data},
+    ),
+    bits=Form(dict, PLAIN.load),
+    since=Form(dict, PLAIN.load),
+    retired=PLAIN,
+)
 
 
 def type_columns(new: EventType) -> Columns:
     """An event type without its position."""
-    attributes = [[name, kind.value] for name, kind in new.attributes.items()]
-    definition = {
-        "owner": new.owner,
-        "parent": new.parent,
-        "key": list(new.key),
-        "attributes": attributes,
-        "bits": dict(new.bits),
-        "since": dict(new.since),
-        "retired": new.retired,
-    }
-    return {"name": new.name, "definition": dump(definition)}
+    return {"name": new.name, "definition": dump(_DEFINITION.dump(new))}
 
 
 def type_of(row: Stored) -> EventType:
     """The inverse of `type_columns`."""
     with decoding("type", row["name"]):
-        found = json.loads(row["definition"])
-        attributes = {name: Kind(kind) for name, kind in found["attributes"]}
-        return EventType(
-            row["name"],
-            found["owner"],
-            attributes,
-            found["parent"],
-            tuple(found["key"]),
-            found["bits"],
-            found["since"],
-            found["retired"],
-        )
+        return EventType(name=row["name"], **_DEFINITION.load(json.loads(row["definition"])))
+
+
+_RULE: Final = Encoding(
+    "rule",
+    "id",
+    record(
+        Rule,
+        id=PLAIN,
+        who=PLAIN,
+        actions=text(ACTIONS),
+        type=PLAIN,
+        where=CONDITION,
+        attributes=maybe(text(each(PLAIN))),
+        forced=text(VALUES),
+        effect=Form(lambda effect: effect.value, Effect),
+        disclose=PLAIN,
+        author=PLAIN,
+        role=maybe(Form(dump_role, load_role)),
+        attested=Form(bool, bool),
+    ),
+)
 
 
 def rule_columns(rule: Rule) -> Columns:
     """A rule without its rank."""
-    return {
-        "id": rule.id,
-        "who": rule.who,
-        "actions": dump(sorted(action.value for action in rule.actions)),
-        "type": rule.type,
-        "where": dump_condition(rule.where),
-        "attributes": None if rule.attributes is None else dump(list(rule.attributes)),
-        "forced": dump([[name, to_json(value)] for name, value in rule.forced.items()]),
-        "effect": rule.effect.value,
-        "disclose": rule.disclose,
-        "author": rule.author,
-        "role": None if rule.role is None else dump_role(rule.role),
-        "attested": rule.attested,
-    }
+    return _RULE.columns(rule)
 
 
 def rule_of(row: Stored, source: Source = Source.RULE) -> Rule:
     """The inverse of `rule_columns`."""
-    with decoding("rule", row["id"]):
-        attributes = row["attributes"]
-        return Rule(
-            id=row["id"],
-            who=row["who"],
-            actions=frozenset(Action(action) for action in json.loads(row["actions"])),
-            type=row["type"],
-            where=load_condition(row["where"]),
-            attributes=None if attributes is None else tuple(json.loads(attributes)),
-            forced={name: from_json(value) for name, value in json.loads(row["forced"])},
-            effect=Effect(row["effect"]),
-            disclose=row["disclose"],
-            author=row["author"],
-            source=source,
-            role=None if row["role"] is None else load_role(row["role"]),
-            attested=bool(row["attested"]),
-        )
+    rule = _RULE.of(row)
+    return rule if source is rule.source else replace(rule, source=source)
 
 
-def subscription_columns(subscription: Subscription) -> Columns:
-    """A subscription; its `first` is the version that its row begins at."""
-    return {
-        "id": subscription.id,
-        "principal": subscription.principal,
-        "type": subscription.type,
-        "where": dump_condition(subscription.where),
-        "history": subscription.history,
-        "since_version": subscription.since_version,
-        "since_time": None if subscription.since_time is None else micros(subscription.since_time),
-        "requires": None if subscription.requires is None else dump_condition(subscription.requires),
-        "origin": subscription.origin,
-        "counted": None if subscription.counted is None else dump(subscription.counted),
-    }
+SUBSCRIPTION: Final = Encoding(
+    "subscription",
+    "id",
+    record(
+        Subscription,
+        id=PLAIN,
+        principal=PLAIN,
+        type=PLAIN,
+        where=CONDITION,
+        history=PLAIN,
+        first=Form(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
+        since_version=PLAIN,
+        since_time=maybe(TIME),
+        requires=maybe(CONDITION),
+        origin=PLAIN,
+        counted=maybe(text(each(PLAIN))),
+    ),
+)
 
 
-def subscription_of(row: Stored) -> Subscription:
-    """The inverse of `subscription_columns`."""
-    with decoding("subscription", row["id"]):
-        return Subscription(
-            id=row["id"],
-            principal=row["principal"],
-            type=row["type"],
-            where=load_condition(row["where"]),
-            history=row["history"],
-            first=row["from_version"],
-            since_version=row["since_version"],
-            since_time=None if row["since_time"] is None else moment(row["since_time"]),
-            requires=None if row["requires"] is None else load_condition(row["requires"]),
-            origin=row["origin"],
-            counted=None if row["counted"] is None else tuple(json.loads(row["counted"])),
-        )
+"""A subscription; its `first` is the version that its row begins at."""
 
-
-def predicate_columns(predicate: RegisterPredicate) -> Columns:
-    """A registered predicate."""
-    return {"name": predicate.name, "target": predicate.target, "digest": predicate.digest}
-
-
-def predicate_of(row: Stored) -> RegisterPredicate:
-    """The inverse of `predicate_columns`."""
-    return RegisterPredicate(row["name"], row["target"], row["digest"])
+PREDICATE: Final = Encoding("predicate", "name", record(RegisterPredicate, name=PLAIN, target=PLAIN, digest=PLAIN))

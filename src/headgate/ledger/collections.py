@@ -23,7 +23,7 @@ from headgate.model.changes import Row
 from headgate.model.layered import branch
 from headgate.model.rights import Rule, Source
 from headgate.model.rolefiles import EventPolicy
-from headgate.model.roles import Ending, RecordWatch, RoleFacts
+from headgate.model.roles import Ending, RoleFacts
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import Value
@@ -266,14 +266,14 @@ def _read_bags(state: State, rows: Rows) -> State:
 
 
 def _read_memberships(state: State, rows: Rows) -> State:
-    memberships = {row["id"]: role_rows.membership_of(row) for row in rows}
+    memberships = {row["id"]: role_rows.MEMBERSHIP.of(row) for row in rows}
     return replace(state, roles=replace(state.roles, memberships=memberships, held=holders(memberships)))
 
 
 def _follow_memberships(state: State, ended: Rows, begun: Rows) -> State:
     kept = {row["id"] for row in begun if row["rank"] < rank(state.version + 1, 0)}
     facts = RoleFacts(
-        memberships=tuple(map(role_rows.membership_of, begun)),
+        memberships=tuple(map(role_rows.MEMBERSHIP.of, begun)),
         ended=tuple(Ending(row["id"], "") for row in ended if row["id"] not in kept),
     )
     return replace(state, roles=merged(state.roles, facts))
@@ -378,13 +378,13 @@ COLLECTIONS: Final = (
     _map(
         schema.subscriptions,
         "subscriptions",
-        lambda _, __, one: {**codec.subscription_columns(one), "from_version": one.first},
-        codec.subscription_of,
+        lambda _, __, one: codec.SUBSCRIPTION.columns(one),
+        codec.SUBSCRIPTION.of,
         decides=False,
         authored=False,
         comes_by="subscriptions",
     ),
-    _map(schema.predicates, "predicates", lambda _, __, one: codec.predicate_columns(one), codec.predicate_of),
+    _map(schema.predicates, "predicates", lambda _, __, one: codec.PREDICATE.columns(one), codec.PREDICATE.of),
     _map(
         schema.keys,
         "keys",
@@ -448,7 +448,7 @@ COLLECTIONS: Final = (
     Collection(
         table=schema.memberships,
         part=attrgetter("roles.memberships"),
-        row=lambda _, __, one: role_rows.membership_columns(one),
+        row=lambda _, __, one: role_rows.MEMBERSHIP.columns(one),
         read=_read_memberships,
         follow=_follow_memberships,
         authored=False,
@@ -457,27 +457,27 @@ COLLECTIONS: Final = (
     _map(
         schema.elections,
         "roles.elections",
-        lambda _, __, one: role_rows.election_columns(one),
-        role_rows.election_of,
+        lambda _, __, one: role_rows.ELECTION.columns(one),
+        role_rows.ELECTION.of,
         **_ROLES,
     ),
     _map(
-        schema.records, "roles.records", lambda _, __, one: role_rows.record_columns(one), role_rows.record_of, **_ROLES
+        schema.records, "roles.records", lambda _, __, one: role_rows.RECORD.columns(one), role_rows.RECORD.of, **_ROLES
     ),
     _elements(schema.bans, "roles.bans", role_rows.ban_columns, role_rows.ban_of, **_ROLES),
     _map(
         schema.peers,
         "roles.peers",
-        lambda _, __, one: role_rows.peer_columns(one),
-        role_rows.peer_of,
+        lambda _, __, one: role_rows.PEER.columns(one),
+        role_rows.PEER.of,
         decides=False,
         comes_by="services of other domains",
     ),
     _elements(
         schema.watches,
         "roles.watches",
-        role_rows.watch_columns,
-        lambda row: RecordWatch(row["watcher"], row["record"]),
+        role_rows.WATCH.columns,
+        role_rows.WATCH.of,
         **_ROLES,
     ),
     _map(

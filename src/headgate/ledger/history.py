@@ -130,7 +130,7 @@ class _Held:
 
     def __init__(self, connection: Connection, principal: str) -> None:
         rows = _rows(connection, schema.memberships, schema.memberships.c.holder == principal)
-        self._every = [(role_rows.membership_of(row), row["from_version"], row["to_version"]) for row in rows]
+        self._every = [(role_rows.MEMBERSHIP.of(row), row["from_version"], row["to_version"]) for row in rows]
 
     def fits(self, rule: Stored, version: int) -> bool:
         """Did the principal hold the role of a rule at a version?"""

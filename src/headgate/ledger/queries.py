@@ -63,7 +63,7 @@ def subscription_changes(connection: Connection, after: int, through: int) -> Su
         .order_by(table.c.to_version, table.c.row)
     )
     return SubscriptionChanges(
-        [codec.subscription_of(row) for row in opened.mappings()],
+        [codec.SUBSCRIPTION.of(row) for row in opened.mappings()],
         [(name, first, closed_at) for name, first, closed_at in closed],
     )
 
@@ -76,7 +76,7 @@ def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscr
     )
     return [
         (
-            codec.subscription_of(row),
+            codec.SUBSCRIPTION.of(row),
             None if (row["to_version"] or through + 1) > through else row["to_version"],
         )
         for row in found.mappings()
@@ -143,7 +143,7 @@ def role_turns(connection: Connection, since: int, version: int) -> list[RoleTur
             found.append((row["to_version"], 0, row["row"], row, json.loads(row["why"])))
     turns: list[RoleTurn] = []
     for at, is_begun, _, row, reason in sorted(found, key=lambda one: one[:3]):
-        one = role_rows.membership_of(row)
+        one = role_rows.MEMBERSHIP.of(row)
         if is_audited(_rolefile_at(connection, one.service, at if is_begun else at - 1), one.role):
             note = connection.scalar(select(schema.versions.c.note).where(schema.versions.c.version == at))
             with decoding("version", at):

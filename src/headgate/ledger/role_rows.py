@@ -2,23 +2,35 @@
 
 Guarantees: what is decoded is what was encoded, kinds of arguments included. A rolefile or event policy that would
 not read back the same is refused when it is written. What cannot be decoded is `damaged`.
-Leaves out: which facts begin and end (`delta`), and in what order they stand (`role_book`).
+Leaves out: which facts begin and end (`delta`), and in what order they stand (`collections`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
 from headgate.lang.render_roles import render_event_policy, render_expression, render_rolefile
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
-from headgate.ledger.codec import Columns, Stored, decoding, digest_of, dump
+from headgate.ledger.codec import (
+    PLAIN,
+    TIME,
+    Columns,
+    Encoding,
+    Form,
+    Stored,
+    decoding,
+    digest_of,
+    dump,
+    each,
+    maybe,
+    record,
+    text,
+)
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import (
-    Argument,
     Asked,
     EventPolicy,
     Given,
@@ -29,7 +41,7 @@ from headgate.model.rolefiles import (
     Variable,
 )
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RecordWatch
-from headgate.model.values import brief, micros, moment
+from headgate.model.values import brief
 
 EVENTS: Final = "events"
 """The name of the one row of event policy."""
@@ -41,97 +53,33 @@ PERMANENT, DIRECT, AUTO_REVOKE, LATCHED = 1, 2, 4, 8
 """The flags of a record."""
 
 
-def dump_arguments(args: Iterable[Argument]) -> str:
-    """Arguments of a role as text."""
-    return dump([dump_argument(arg) for arg in args])
-
-
-def load_arguments(text: str) -> tuple[Argument, ...]:
-    """The inverse of `dump_arguments`."""
-    return tuple(map(load_argument, json.loads(text)))
+ARGUMENTS: Final = each(Form(dump_argument, load_argument))
+"""Arguments of a role."""
 
 
 # -- memberships and elections ----------------------------------------------------------------------------------
 
-
-def membership_columns(one: Membership) -> Columns:
-    """A membership without its rank."""
-    return {
-        "id": one.id,
-        "holder": one.holder,
-        "service": one.service,
-        "instance": dump(one.instance),
-        "role": dump(one.role),
-        "args": dump_arguments(one.args),
-        "record": one.record,
-        "state": one.state,
-        "statement": dump(one.statement),
-        "supports": dump(one.supports),
-        "appointment": one.appointment,
-        "until": None if one.until is None else micros(one.until),
-        "foreign": one.foreign,
-    }
-
-
-def membership_of(row: Stored) -> Membership:
-    """The inverse of `membership_columns`."""
-    with decoding("membership", row["id"]):
-        return Membership(
-            id=row["id"],
-            service=row["service"],
-            role=json.loads(row["role"]),
-            args=load_arguments(row["args"]),
-            holder=row["holder"],
-            record=row["record"],
-            instance=json.loads(row["instance"]),
-            state=row["state"],
-            statement=json.loads(row["statement"]),
-            supports=tuple(json.loads(row["supports"])),
-            appointment=row["appointment"],
-            until=None if row["until"] is None else moment(row["until"]),
-            foreign=row["foreign"],
-        )
-
-
-def election_columns(one: Election) -> Columns:
-    """An election without its rank."""
-    content = {
-        "service": one.service,
-        "instance": one.instance,
-        "role": one.role,
-        "args": [dump_argument(arg) for arg in one.args],
-        "membership": one.membership,
-        "office": _role_json(one.office),
-        "office_record": one.office_record,
-        "record": one.record,
-        "required": [_role_json(ref) for ref in one.required],
-        "until": None if one.until is None else micros(one.until),
-        "revoke_on_exit": one.revoke_on_exit,
-        "revokers": one.revokers,
-    }
-    return {"id": one.id, "elector": one.elector, "content": dump(content)}
-
-
-def election_of(row: Stored) -> Election:
-    """The inverse of `election_columns`."""
-    with decoding("election", row["id"]):
-        found = json.loads(row["content"])
-        return Election(
-            id=row["id"],
-            service=found["service"],
-            role=found["role"],
-            args=tuple(map(load_argument, found["args"])),
-            elector=row["elector"],
-            membership=found["membership"],
-            office=_json_role(found["office"]),
-            office_record=found["office_record"],
-            record=found["record"],
-            instance=found["instance"],
-            required=tuple(map(_json_role, found["required"])),
-            until=None if found["until"] is None else moment(found["until"]),
-            revoke_on_exit=found["revoke_on_exit"],
-            revokers=tuple(found["revokers"]),
-        )
+MEMBERSHIP: Final = Encoding(
+    "membership",
+    "id",
+    record(
+        Membership,
+        id=PLAIN,
+        holder=PLAIN,
+        service=PLAIN,
+        instance=text(PLAIN),
+        role=text(PLAIN),
+        args=text(ARGUMENTS),
+        record=PLAIN,
+        state=PLAIN,
+        statement=text(PLAIN),
+        supports=text(each(PLAIN)),
+        appointment=PLAIN,
+        until=maybe(TIME),
+        foreign=PLAIN,
+    ),
+)
+"""A membership without its rank."""
 
 
 def _role_json(ref: RoleRef) -> dict[str, object]:
@@ -166,39 +114,57 @@ def _json_term(found: object) -> Term:
             raise ValueError(f"`{brief(found)}` is no term")
 
 
+_ROLE: Final = Form(_role_json, _json_role)
+_ELECTION: Final[Form[Any]] = record(
+    dict,
+    service=PLAIN,
+    instance=PLAIN,
+    role=PLAIN,
+    args=ARGUMENTS,
+    membership=PLAIN,
+    office=_ROLE,
+    office_record=PLAIN,
+    record=PLAIN,
+    required=each(_ROLE),
+    until=maybe(TIME),
+    revoke_on_exit=PLAIN,
+    revokers=each(PLAIN),
+)
+ELECTION: Final = Encoding(
+    "election",
+    "id",
+    Form(
+        lambda one: {"id": one.id, "elector": one.elector, "content": dump(_ELECTION.dump(one))},
+        lambda row: Election(id=row["id"], elector=row["elector"], **_ELECTION.load(json.loads(row["content"]))),
+    ),
+)
+"""An election without its rank."""
+
+
 # -- records ----------------------------------------------------------------------------------------------------
 
-
-def record_columns(one: Record) -> Columns:
-    """A credential record."""
-    return {
-        "ref": one.ref,
-        "op": one.op.value,
-        "parents": dump([-link.parent if link.negated else link.parent for link in one.parents]),
-        "state": one.state,
-        "fact": one.fact,
-        "flags": one.permanent * PERMANENT
-        | one.direct * DIRECT
-        | one.auto_revoke * AUTO_REVOKE
-        | one.latched * LATCHED,
-    }
+_LINK: Final = Form(
+    lambda link: -link.parent if link.negated else link.parent, lambda parent: Link(abs(parent), parent < 0)
+)
+_FLAGS: Final = {"permanent": PERMANENT, "direct": DIRECT, "auto_revoke": AUTO_REVOKE, "latched": LATCHED}
+_RECORD: Final[Form[Any]] = record(
+    dict, ref=PLAIN, op=Form(lambda op: op.value, Op), parents=text(each(_LINK)), state=PLAIN, fact=PLAIN
+)
 
 
-def record_of(row: Stored) -> Record:
-    """The inverse of `record_columns`."""
-    with decoding("record", row["ref"]):
-        flags = row["flags"]
-        return Record(
-            ref=row["ref"],
-            op=Op(row["op"]),
-            parents=tuple(Link(abs(parent), parent < 0) for parent in json.loads(row["parents"])),
-            state=row["state"],
-            fact=row["fact"],
-            permanent=bool(flags & PERMANENT),
-            direct=bool(flags & DIRECT),
-            auto_revoke=bool(flags & AUTO_REVOKE),
-            latched=bool(flags & LATCHED),
-        )
+def _flags(flags: int) -> dict[str, Any]:
+    return {name: bool(flags & flag) for name, flag in _FLAGS.items()}
+
+
+RECORD: Final = Encoding(
+    "record",
+    "ref",
+    Form(
+        lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
+        lambda row: Record(**_RECORD.load(row), **_flags(row["flags"])),
+    ),
+)
+"""A credential record."""
 
 
 # -- bans, peers, watches ---------------------------------------------------------------------------------------
@@ -222,30 +188,20 @@ def ban_of(row: Stored) -> Ban:
         return Ban(service, instance, role, tuple(map(load_argument, args)), revoker, by, known)
 
 
-def peer_columns(one: Peer) -> Columns:
-    """A service of another domain."""
-    content = {
-        "key": one.key,
-        "service": one.service,
-        "bound": one.bound,
-        "url": one.url,
-        "heard": None if one.heard is None else micros(one.heard),
-        "number": one.number,
-    }
-    return {"name": one.name, "content": dump(content)}
-
-
-def peer_of(row: Stored) -> Peer:
-    """The inverse of `peer_columns`."""
-    with decoding("peer", row["name"]):
-        found = json.loads(row["content"])
-        heard = None if found["heard"] is None else moment(found["heard"])
-        return Peer(row["name"], found["key"], found["service"], found["bound"], found["url"], heard, found["number"])
-
-
-def watch_columns(one: RecordWatch) -> Columns:
-    """A record that another domain follows."""
-    return {"watcher": one.watcher, "record": one.record}
+_PEER: Final[Form[Any]] = record(
+    dict, key=PLAIN, service=PLAIN, bound=PLAIN, url=PLAIN, heard=maybe(TIME), number=PLAIN
+)
+PEER: Final = Encoding(
+    "peer",
+    "name",
+    Form(
+        lambda one: {"name": one.name, "content": dump(_PEER.dump(one))},
+        lambda row: Peer(name=row["name"], **_PEER.load(json.loads(row["content"]))),
+    ),
+)
+"""A service of another domain."""
+WATCH: Final = Encoding("watch", "watcher", record(RecordWatch, watcher=PLAIN, record=PLAIN))
+"""A record that another domain follows."""
 
 
 # -- rolefiles and event policy ---------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ def _setting(row: Stored, said: str, *, is_set: bool) -> str:
 
 
 def _membership(row: Stored, _: str = "") -> str:
-    one = role_rows.membership_of(row)
+    one = role_rows.MEMBERSHIP.of(row)
     said = f"`{_held(one.service, one.instance, one.role, one.args)}` ({one.id})"
     said += ", by appointment" if one.appointment else ""
     said += "" if one.until is None else f", until {one.until.isoformat()}"
@@ -283,7 +283,7 @@ def _ban(row: Stored, _: str) -> str:
 
 
 def _peer(row: Stored, _: str) -> str:
-    peer = role_rows.peer_of(row)
+    peer = role_rows.PEER.of(row)
     where = f" at {_line(peer.url)}" if peer.url else ""
     return f"`{_line(peer.service)}` of {_line(peer.key)}{where}, whose silence is borne for {peer.bound} s"
 
@@ -294,7 +294,7 @@ def _representative(row: Stored, _: str) -> str:
 
 
 def _election(row: Stored) -> str:
-    one = role_rows.election_of(row)
+    one = role_rows.ELECTION.of(row)
     open_args = tuple(Variable("_") if arg is None else Given(arg) for arg in one.args)
     office = RoleRef(one.role, open_args, one.service, Given(one.instance) if one.instance else None)
     said = f"`{_role(office)}` ({one.id})"

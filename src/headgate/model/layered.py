@@ -133,11 +133,13 @@ def branch(source: Mapping[K, V]) -> Layered[K, V]:
 
 
 def changed(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
-    """The keys that no longer stand for the same object: what was there first, and then what came, as it came."""
+    """The keys that no longer stand for the same object: those that went, then the others, new ones as they came."""
     if before is after:
         return []
     (shared, above, hidden), (other, new, gone) = _layers(before), _layers(after)
-    keys = dict.fromkeys([*above, *hidden, *gone, *new] if shared is other else [*before, *after])
+    had, has = ([*above, *hidden, *gone], new) if shared is other else (list(before), after)
+    # A key that went with an earlier version and is back has come like any other: its place among them counts.
+    keys = dict.fromkeys([*(key for key in had if key not in has), *has])
     return [key for key in keys if before.get(key, _NOTHING) is not after.get(key, _NOTHING)]
 
 

@@ -94,4 +94,4 @@ def test_a_rule_and_a_subscription_read_back_whole() -> None:
     assert again == rule
     assert list(again.forced.items()) == list(rule.forced.items())
     subscription = Subscription("s", "bob", "news.Story", rule.where, history=True, first=7)
-    assert codec.subscription_of({**codec.subscription_columns(subscription), "from_version": 7}) == subscription
+    assert codec.SUBSCRIPTION.of(codec.SUBSCRIPTION.columns(subscription)) == subscription

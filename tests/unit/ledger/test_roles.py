@@ -100,11 +100,11 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
     held = Membership(
         "m", "S", "R\x00", args, "ann", reference(3, 4), "in\x00", None, "R <- S*", ("a", "b"), True, START
     )
-    assert repr(role_rows.membership_of(role_rows.membership_columns(held))) == repr(held)
+    assert repr(role_rows.MEMBERSHIP.of(role_rows.MEMBERSHIP.columns(held))) == repr(held)
     office = RoleRef("Chair", (Given(True), Given(frozenset("w"))), "S", Given(""))
     needs = (RoleRef("L", (Variable("_"), Asked("client")), "T"), RoleRef("M", (), "S", Variable("x")))
     elected = Election("e", "S", "R", (None, 1), "ann", "m", office, 5, 6, "i", needs, START, True, ("bob",))
-    assert repr(role_rows.election_of(role_rows.election_columns(elected))) == repr(elected)
+    assert repr(role_rows.ELECTION.of(role_rows.ELECTION.columns(elected))) == repr(elected)
     record = Record(
         reference(9, 2), Op.NOR, (Link(reference(0, 1), True), Link(reference(1, 1))), None, "", direct=True
     )
@@ -113,7 +113,7 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
         Record(7, state=False, permanent=True),
         Record(8, fact='["peer"]', latched=True, auto_revoke=True),
     ):
-        assert role_rows.record_of(role_rows.record_columns(one)) == one
+        assert role_rows.RECORD.of(role_rows.RECORD.columns(one)) == one
     ban = Ban("S", "i", "R", (True, "é"), "Hr.Chair")
     assert repr(role_rows.ban_of(role_rows.ban_columns(ban))) == repr(ban)
     assert role_rows.ban_columns(ban) != role_rows.ban_columns(replace(ban, args=(1, "é")))
@@ -121,7 +121,7 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
     given = replace(ban, args=(None, 2), by="jo", office=RoleRef("Chair", (Given(1),), "Hr", Given("")))
     assert role_rows.ban_of(role_rows.ban_columns(given)) == given
     peer = Peer("Ward", "did:key:z", "W", 5, "https://w", START, 7)
-    assert role_rows.peer_of(role_rows.peer_columns(peer)) == peer
+    assert role_rows.PEER.of(role_rows.PEER.columns(peer)) == peer
 
 
 def test_what_would_not_read_back_is_refused(ledger: Ledger, commit: Commit, meeting: int) -> None:
@@ -268,6 +268,10 @@ def test_an_id_that_is_used_again_comes_last(ledger: Ledger, path: Path, commit:
         assert follower.state().roles.held["ann"] == ("l-ann", "chair", "b", "a")
     assert ledger.state(ledger.version).roles.held["ann"] == ("l-ann", "chair", "b", "a")
     assert len(ledger.endings("a")) == 1
+    commit(EndCredential("a"))
+    commit(*(GrantRole(name, "Login", "LoggedOn", ("ann", name), "ann") for name in ("c", "a")))
+    assert ledger.state(ledger.version).roles.held["ann"] == ("l-ann", "chair", "b", "c", "a")
+    assert ledger.state() == ledger.state(ledger.version)
 
 
 def test_a_principal_that_is_in_a_group_can_be_removed(ledger: Ledger, commit: Commit, meeting: int) -> None:

@@ -71,7 +71,16 @@ def test_what_came_is_told_in_the_order_in_which_it_came() -> None:
     del after["c"]
     assert changed(before, after) == ["c", "z", "b", "y", "x"]
     assert changed(before, branch(before)) == []
-    assert changed(dict(before), after) == ["b", "c", "z", "y", "x"]
+    assert changed(dict(before), after) == ["c", "b", "z", "y", "x"]
+    again = branch(after)
+    for name in ("w", "c"):
+        again[name] = 400
+    assert changed(after, again) == ["w", "c"]
+    del again["a"]
+    back = branch(again)
+    for name in ("v", "a"):
+        back[name] = 500
+    assert changed(again, back) == ["v", "a"]
 
 
 def test_changes_are_written_out_when_they_are_many_and_not_before() -> None:
