@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from headgate.client import aio
 from headgate.client import publishing as pub
@@ -33,9 +33,6 @@ from headgate.client.subscription import Ack
 from headgate.client.sync_roles import Roles, waited
 from headgate.node.location import place_of
 from headgate.trust.keys import PrivateKey
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

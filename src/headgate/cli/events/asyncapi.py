@@ -8,30 +8,15 @@ from typing import Annotated
 import typer
 import yaml
 
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    CoordinatorOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    PresentOption,
-    WhoOption,
-    connected,
-)
+from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.gateway.http.asyncapi import document
 
 
+@connects
 def asyncapi(
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
-    present: PresentOption = None,
-    coordinator: CoordinatorOption = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
+    *,
+    connection: PresentingConnection,
 ) -> None:
     """Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.
 
@@ -41,7 +26,7 @@ def asyncapi(
 
     `headgate asyncapi --as till --json --domain shop`
     """
-    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
+    with connection.client() as client:
         types = client.types()
         made = document(
             client.about().domain,

@@ -21,7 +21,15 @@ import typer
 from headgate.cli.events.subscribe import WhereOption, place_of
 from headgate.cli.roles.source import judged
 from headgate.cli.shared.common import utc_now
-from headgate.cli.shared.connection import connected
+from headgate.cli.shared.connection import (
+    BrokerOption,
+    CertificateOption,
+    DirectoryOption,
+    KeyOption,
+    NodeConnection,
+    PresentingConnection,
+    WhoOption,
+)
 from headgate.cli.shared.rendering import check_text, say
 from headgate.cli.shared.times import seconds_of
 from headgate.cli.statements.statement_files import remark
@@ -56,10 +64,6 @@ ThereOption = Annotated[
 HomeOption = Annotated[
     list[str] | None, typer.Option("--to", metavar="URL", help="A gateway of our own domain; may be repeated.")
 ]
-WhoOption = Annotated[
-    str | None, typer.Option("--as", metavar="NAME", help="The principal at home: a key of its domain.")
-]
-KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Its private key instead.")]
 ThereKeyOption = Annotated[
     Path | None,
     typer.Option("--from-key", metavar="FILE", help="The key to use there.", show_default="the same"),
@@ -117,11 +121,9 @@ def echo(
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many events.")] = None,
     who: WhoOption = None,
     key: KeyOption = None,
-    domain: Annotated[Path | None, typer.Option("--domain", metavar="DIR", help="Our domain's directory.")] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="DID", help="Our broker.")] = None,
-    certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="The TLS certificate to trust at home.")
-    ] = None,
+    domain: DirectoryOption = None,
+    broker: BrokerOption = None,
+    certificate: CertificateOption = None,
     there_who: ThereWhoOption = None,
     there_key: ThereKeyOption = None,
     there_domain: Annotated[
@@ -156,14 +158,22 @@ def echo(
     path = Path(f"{name}.echo") if journal is None else journal
     if there_who is None and there_key is None:
         there_who, there_key = who, key
+    at_home = NodeConnection(who=who, node=home, key=key, broker=broker, certificate=certificate, domain=domain)
+    over_there = PresentingConnection(
+        who=there_who,
+        node=there,
+        key=there_key,
+        broker=there_broker,
+        certificate=there_certificate,
+        domain=there_domain,
+        present=present,
+    )
     with (
         judged(),
         _stopping() as stop,
         Lock(path.with_name(f"{path.name}.lock"), "the echo"),
-        connected(home, who, key, broker, certificate, domain) as ours,
-        connected(
-            there, there_who, there_key, there_broker, there_certificate, there_domain, present=present
-        ) as theirs,
+        at_home.client() as ours,
+        over_there.client() as theirs,
     ):
         for role in shown:
             show_role(ours, theirs, role)

@@ -16,17 +16,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.shared.common import err
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    CoordinatorOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    PresentOption,
-    WhoOption,
-    connected,
-)
+from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.cli.shared.rendering import cells, check_text, say, table
 from headgate.client import Client
 from headgate.model.errors import HeadgateError, TypeMismatch
@@ -76,6 +66,7 @@ class FileTally:
             self.first.append((row, error))
 
 
+@connects
 def publish(
     type: TypeArgument,
     values: ValuesArgument = None,
@@ -84,14 +75,8 @@ def publish(
     id_column: IdColumnOption = None,
     source: SourceOption = None,
     requires: RequiresOption = None,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
-    present: PresentOption = None,
-    coordinator: CoordinatorOption = None,
+    *,
+    connection: PresentingConnection,
 ) -> None:
     """Publish an event, or a file of events.
 
@@ -113,7 +98,7 @@ def publish(
         raise typer.BadParameter("give either attributes of one event, or --from FILE")
     if from_ is None and id_column is not None:
         raise typer.BadParameter("--id-column goes with --from")
-    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
+    with connection.client() as client:
         kinds = {name: Kind(kind) for name, kind in client.type(type).attributes.items()}
         if from_ is None:
             _one(client, type, given(values or [], kinds), id, source, requires)

@@ -17,17 +17,7 @@ import typer
 from rich.text import Text
 
 from headgate.cli.shared.common import err, out
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    CoordinatorOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    PresentOption,
-    WhoOption,
-    connected,
-)
+from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.cli.shared.rendering import check_text, printable
 from headgate.client import Delivery, Gap, Subscription
 from headgate.client.aio import Start
@@ -52,6 +42,7 @@ CountOption = Annotated[int | None, typer.Option("--count", min=1, help="End aft
 _HIDDEN: Final = "-"
 
 
+@connects
 def subscribe(
     type: TypeArgument,
     where: WhereOption = None,
@@ -60,14 +51,8 @@ def subscribe(
     count: CountOption = None,
     requires: RequiresOption = None,
     json: Annotated[bool, typer.Option("--json", help="One CloudEvent a line, as JSON.")] = False,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
-    present: PresentOption = None,
-    coordinator: CoordinatorOption = None,
+    *,
+    connection: PresentingConnection,
 ) -> None:
     """Subscribe to an event type and print what comes, until Ctrl-C.
 
@@ -86,7 +71,7 @@ def subscribe(
     ending = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with (
-            connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client,
+            connection.client() as client,
             client.subscribe(
                 name, type, where, begin, temporary=name is None, requires=requires, ack="manual"
             ) as subscription,

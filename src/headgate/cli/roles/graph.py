@@ -10,16 +10,8 @@ import typer
 
 from headgate.cli.roles.graph_svg import svg
 from headgate.cli.roles.graph_tree import Fall, Picture, around, of_answer, of_graph, tree
-from headgate.cli.roles.source import Way
 from headgate.cli.shared.common import out
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    WhoOption,
-)
+from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
 from headgate.commands.role_graph import MAX_NODES, graph
 from headgate.model.errors import StorageFull
@@ -36,17 +28,14 @@ IdArgument = Annotated[
 ]
 
 
+@connects
 def role_graph(
     id: IdArgument = None,
     svg_: SvgOption = None,
     falls: FallsOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Draw the credential graph: every membership and election, what it rests on, and whether that is true.
 
@@ -65,8 +54,7 @@ def role_graph(
     check_text(id, falls)
     if id is not None and falls not in (None, id):
         raise typer.BadParameter("an ID and --falls name two credentials; leave one of them out")
-    way = Way(node, who, key, broker, certificate, domain)
-    found = pictured(way, id if falls is None else falls)
+    found = pictured(connection, id if falls is None else falls)
     if svg_ is not None:
         _write(svg_, svg(found if falls is not None else found_alone(found), "Credentials and what they rest on"))
         say("drawn in ", (str(svg_), "bold"))
@@ -78,13 +66,13 @@ def role_graph(
         _show(found, id)
 
 
-def pictured(way: Way, root: str | None) -> Picture:
+def pictured(connection: NodeConnection, root: str | None) -> Picture:
     """The graph, or the part of it around one credential."""
-    if way.asks:
-        with way.client() as client:
+    if connection.asks:
+        with connection.client() as client:
             whole = of_answer(client.roles.graph())
             return whole if root is None else around(whole, of_answer(client.roles.graph(root)))
-    with way.opened() as domain:
+    with connection.opened() as domain:
         state = domain.ledger.state()
         functions = domain.functions(state)
         whole = of_graph(graph(state, state.administrator, None, functions), state.version)

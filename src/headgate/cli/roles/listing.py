@@ -11,16 +11,9 @@ import typer
 
 from headgate.cli.roles.graph import pictured
 from headgate.cli.roles.graph_tree import tree
-from headgate.cli.roles.source import Way, role_words
+from headgate.cli.roles.source import role_words
 from headgate.cli.shared.common import out
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    WhoOption,
-)
+from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_truth, table
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.model.errors import NotFound
@@ -98,6 +91,7 @@ class CredentialHistory:
     revoked: tuple[str, ...] = ()
 
 
+@connects
 def list_(
     every: Annotated[
         bool, typer.Option("--all", help="Also the roles that there are, and what is revoked by role.")
@@ -106,12 +100,8 @@ def list_(
         str | None, typer.Option("--holder", metavar="NAME", help="Only of this principal; of a directory alone.")
     ] = None,
     json: Json = False,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """List memberships and elections: your own with `--as`, or all of a domain's directory.
 
@@ -124,14 +114,13 @@ def list_(
     `headgate role list --holder ann --domain DIR`
     """
     check_text(holder)
-    way = Way(node, who, key, broker, certificate, domain)
-    if way.asks:
+    if connection.asks:
         if holder is not None:
             raise typer.BadParameter("--holder goes with a directory; a node tells you of your own")
-        with way.client() as client:
+        with connection.client() as client:
             found = _told(client.roles.overview())
     else:
-        with way.opened() as opened:
+        with connection.opened() as opened:
             found = _kept(opened.ledger.state(), holder)
     if json:
         print_json(found)
@@ -142,15 +131,12 @@ def list_(
         _show_roles(found)
 
 
+@connects
 def show(
     name: Annotated[str, typer.Argument(metavar="ID|SERVICE", help="A membership, an election, or a service.")],
     json: Json = False,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Show a credential: how it was gained, on what it rests, and why it ended; or a service with its roles.
 
@@ -161,12 +147,11 @@ def show(
     `headgate role show Conf --domain DIR`
     """
     check_text(name)
-    way = Way(node, who, key, broker, certificate, domain)
-    if way.asks:
-        _show_asked(way, name, json=json)
+    if connection.asks:
+        _show_asked(connection, name, json=json)
     else:
-        with way.opened() as opened:
-            _show_read(way, opened, name, json=json)
+        with connection.opened() as opened:
+            _show_read(connection, opened, name, json=json)
 
 
 # -- what there is --------------------------------------------------------------------------------------------
@@ -296,8 +281,8 @@ def _time(moment: datetime | None) -> str:
 # -- one ------------------------------------------------------------------------------------------------------
 
 
-def _show_asked(way: Way, name: str, *, json: bool) -> None:
-    with way.client() as client:
+def _show_asked(connection: NodeConnection, name: str, *, json: bool) -> None:
+    with connection.client() as client:
         told = client.roles.overview()
         held = [_held_told(one) for one in told.held if one.id == name]
         elected = [_elected_told(one) for one in told.elections if one.id == name]
@@ -310,18 +295,18 @@ def _show_asked(way: Way, name: str, *, json: bool) -> None:
     found: list[ListedMembership | ListedElection] = [*held, *elected]
     if not found:
         raise NotFound(f"you have no credential `{brief(name)}`, and there is no such service", remedy="list them")
-    _show_story(way, CredentialHistory(found[0]), json=json)
+    _show_story(connection, CredentialHistory(found[0]), json=json)
 
 
 def _is_service(told: rw.RolesAnswer, name: str) -> bool:
     return any(one.service == name for one in told.services)
 
 
-def _show_read(way: Way, opened: Domain, name: str, *, json: bool) -> None:
+def _show_read(connection: NodeConnection, opened: Domain, name: str, *, json: bool) -> None:
     state = opened.ledger.state()
     found = _story(opened.ledger, state, name)
     if found is not None:
-        _show_story(way, found, json=json)
+        _show_story(connection, found, json=json)
         return
     book = state.roles
     held = [one for one in book.memberships.values() if one.service == name]
@@ -393,7 +378,7 @@ def _show_service(
         say("it has no rolefile here: its roles are given by `headgate role grant`, or are another domain's")
 
 
-def _show_story(way: Way, story: CredentialHistory, *, json: bool) -> None:
+def _show_story(connection: NodeConnection, story: CredentialHistory, *, json: bool) -> None:
     if json:
         print_json(story)
         return
@@ -406,7 +391,7 @@ def _show_story(way: Way, story: CredentialHistory, *, json: bool) -> None:
         return
     say()
     say(("what it rests on", "bold"))
-    for line in tree(pictured(way, story.credential.id), story.credential.id):
+    for line in tree(pictured(connection, story.credential.id), story.credential.id):
         out.print(line, highlight=False, soft_wrap=True)
 
 

@@ -19,16 +19,9 @@ import typer
 from headgate.cli.policy import role_check
 from headgate.cli.roles import graph as role_graph
 from headgate.cli.roles import listing as role_shown
-from headgate.cli.roles.source import Way, arguments_of, judged, role_words
+from headgate.cli.roles.source import arguments_of, judged, role_words
 from headgate.cli.shared.common import shows_errors, utc_now
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    WhoOption,
-)
+from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.rendering import check_text, say
 from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
 from headgate.lang.rolefile import parse_role
@@ -96,6 +89,7 @@ class Said:
 # -- gaining and leaving --------------------------------------------------------------------------------------
 
 
+@connects
 def enter(
     service: ServiceArgument,
     role: RoleArgument,
@@ -103,12 +97,8 @@ def enter(
     with_: WithOption = None,
     instance: InstanceOption = "",
     save: SaveOption = None,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Enter a role, by what you hold.
 
@@ -121,24 +111,21 @@ def enter(
     Exit status: 0 entered, 1 if the role is denied, 2 if that could not be found out.
     """
     check_text(service, role, instance, *(args or ()), *(with_ or ()))
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         using = None if with_ is None else _shown(with_)
         given = arguments_of(args) if args else None
         told = client.roles.enter(service, role, given, using=using, instance=instance)
     _entered("entered", told, save)
 
 
+@connects
 def accept(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A delegation certificate; - for standard input.")],
     args: ArgsArgument = None,
     with_: WithOption = None,
     save: SaveOption = None,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Enter the role to which a delegation certificate elects you.
 
@@ -152,20 +139,17 @@ def accept(
     text = read_one(file).text
     said = _said(text, str(file), statements.DELEGATION)
     given = list(said.args) if not args else arguments_of(args)
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         using = (rw.ALL,) if with_ is None else tuple(_shown(with_))
         told = client.roles.accept(said.service, said.role, text, given or None, using=using, instance=said.instance)
     _entered("entered", told, save)
 
 
+@connects
 def exit_(
     id: IdArgument,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Give a membership of your own up; what rests on it falls with it.
 
@@ -174,21 +158,18 @@ def exit_(
     `headgate role exit mk3fd-ann --as ann`
     """
     check_text(id)
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         client.roles.exit(id)
     say(("left", "bold green"), f" {id}")
 
 
+@connects
 def renew(
     service: ServiceArgument,
     id: IdArgument,
     save: SaveOption = STANDARD,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Get a fresh certificate for a membership that you still hold, to show elsewhere.
 
@@ -197,19 +178,16 @@ def renew(
     `headgate role renew Login mk3fd-ann --save ann.jwt --as ann`
     """
     check_text(service, id)
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         told = client.roles.renew(service, id=id)
     _entered("renewed", told, save)
 
 
+@connects
 def present(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A role certificate of another domain.")],
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Show a role certificate of another domain, so that the role counts here; that domain must be a peer.
 
@@ -220,13 +198,14 @@ def present(
     Exit status: 0 it counts, 1 if it is denied, 2 if that could not be found out.
     """
     text = read_one(file).text
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         told = client.roles.present(text)
     for one in told.memberships:
         words = role_words(one.service, one.instance, one.role, one.args)
         say(("counts", "bold green"), f" {one.id}: {words} ({one.state})")
 
 
+@connects
 def grant(
     service: ServiceArgument,
     role: RoleArgument,
@@ -237,12 +216,8 @@ def grant(
     until: UntilOption = None,
     instance: InstanceOption = "",
     save: SaveOption = None,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Give someone a role for the service's own reasons, or appoint; that is for the administrator.
 
@@ -254,7 +229,7 @@ def grant(
     """
     check_text(service, role, to, instance, *(args or ()))
     end = _end(for_, until)
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         told = client.roles.grant(
             service, role, to, arguments_of(args or ()), appointment=appointment, until=end, instance=instance
         )
@@ -264,6 +239,7 @@ def grant(
 # -- electing and revoking ------------------------------------------------------------------------------------
 
 
+@connects
 def elect(
     service: ServiceArgument,
     role: RoleArgument,
@@ -282,12 +258,8 @@ def elect(
     revocation: Annotated[
         Path | None, typer.Option("--revocation", metavar="FILE", help="A new file for the revocation certificate.")
     ] = None,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Elect others to a role; prints the delegation certificate to hand on, and the one to take it back with.
 
@@ -303,7 +275,7 @@ def elect(
     if bool(to) == anyone:
         raise typer.BadParameter("say who is elected: either --to ROLE, what they hold, or --anyone")
     end = _end(for_, until)
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         told = client.roles.elect(
             service,
             role,
@@ -326,16 +298,13 @@ def elect(
         say(f"there is no certificate, because you have no key; the election is {one.id}")
 
 
+@connects
 def pass_(
     id: IdArgument,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Another holder of the elector's role.")],
     save: SaveOption = STANDARD,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Let another holder of the elector's role take an election of yours back, too.
 
@@ -344,7 +313,7 @@ def pass_(
     `headgate role pass mk3fd-jmb --to rmn --save rmn-revokes.jwt --as jmb`
     """
     check_text(id, to)
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         told = client.roles.pass_revocation(id, to)
     if told.revocation is None:
         say(("passed", "bold green"), f" on to {to}, who has no key and needs no certificate")
@@ -352,6 +321,7 @@ def pass_(
     hand_out(told.revocation, save, f"revocation certificate of election {told.election}, for {to}")
 
 
+@connects
 def revoke(
     what: Annotated[
         list[str],
@@ -362,12 +332,8 @@ def revoke(
     ],
     with_: WithOption = None,
     instance: InstanceOption = "",
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Take back an election, by its id or certificate; or revoke a role that a rolefile lets yours revoke.
 
@@ -387,11 +353,10 @@ def revoke(
     Exit status: 0 revoked, 1 if you may not, 2 if that could not be found out.
     """
     check_text(instance, *what, *(with_ or ()))
-    way = Way(node, who, key, broker, certificate, domain)
     named = _role_named(what, instance)
     if named is not None:
         service, place, role, args = named
-        with judged(), way.client() as client:
+        with judged(), connection.client() as client:
             using = None if with_ is None else _shown(with_)
             version = client.roles.revoke_role(service, role, args, using=using, instance=place)
             pending = any(
@@ -404,11 +369,12 @@ def revoke(
     if with_ is not None or instance:
         raise typer.BadParameter("--with and --instance go with SERVICE and ROLE")
     id, text = _election(what[0])
-    with judged(), way.client() as client:
+    with judged(), connection.client() as client:
         version = client.roles.revoke(id=id, certificate=text)
     say(("revoked", "bold green"), f" {id or what[0]} by version {version}")
 
 
+@connects
 def reinstate(
     what: Annotated[
         list[str],
@@ -419,12 +385,8 @@ def reinstate(
     ],
     with_: WithOption = None,
     instance: InstanceOption = "",
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Let a role that was revoked by role be entered again.
 
@@ -439,7 +401,7 @@ def reinstate(
     if named is None:
         raise typer.BadParameter("name a service and a role, or write them as `Service.Role('a', _)`")
     service, place, role, given = named
-    with judged(), Way(node, who, key, broker, certificate, domain).client() as client:
+    with judged(), connection.client() as client:
         using = None if with_ is None else _shown(with_)
         version = client.roles.reinstate(service, role, given, using=using, instance=place)
     say(("reinstated", "bold green"), f" {role_words(service, place, role, given)} by version {version}")

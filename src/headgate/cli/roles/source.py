@@ -1,52 +1,16 @@
-"""What the commands that look at roles share: whether a node is asked or a directory is read, and roles as words.
-
-Guarantees: who says who it is (`--as`, `--key`) asks a node, and is told what it may know; who does not reads the
-domain's own files, which only its operator can, and sees everything.
-"""
+"""What the commands about roles share: a refusal is an answer, and roles as words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headgate.cli.shared.common import fail, open_domain
-from headgate.cli.shared.connection import connected
+from headgate.cli.shared.common import fail
 from headgate.lang.render_roles import render_argument, render_membership
 from headgate.lang.rolefile import parse_argument
 from headgate.model.errors import BadDefinition, BadExpression, RoleDenied
 from headgate.model.rolefiles import Argument
-
-if TYPE_CHECKING:
-    from headgate.client import Client
-    from headgate.node.domain import Domain
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a command reaches roles, as its options say."""
-
-    node: Sequence[str] | None = None
-    who: str | None = None
-    key: Path | None = None
-    broker: str | None = None
-    certificate: Path | None = None
-    domain: Path | None = None
-
-    @property
-    def asks(self) -> bool:
-        """Is a node asked?"""
-        return self.who is not None or self.key is not None or (bool(self.node) and self.domain is None)
-
-    def client(self) -> Client:
-        """A connection to the node."""
-        return connected(self.node, self.who, self.key, self.broker, self.certificate, self.domain)
-
-    def opened(self) -> Domain:
-        """The domain's own files."""
-        return open_domain(self.domain or Path())
 
 
 @contextmanager

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from headgate.cli.shared.common import open_domain
 from headgate.cli.shared.rendering import check_text
 from headgate.cli.statements.keys import keyring_at
 from headgate.cli.statements.statement_files import signer
@@ -18,7 +22,10 @@ from headgate.trust.keys import PrivateKey
 
 if TYPE_CHECKING:
     from headgate.client import Client
+    from headgate.node.domain import Domain
     from headgate.node.location import DomainLocation
+
+R = TypeVar("R")
 
 NodeOption = Annotated[
     list[str] | None,
@@ -71,40 +78,89 @@ CoordinatorOption = Annotated[
 ]
 
 
-def connected(
-    node: Sequence[str] | None,
-    who: str | None,
-    key: Path | None,
-    broker: str | None,
-    certificate: Path | None,
-    domain: Path | None,
-    *,
-    present: Sequence[Path] | None = None,
-    coordinator: str | None = None,
-) -> Client:
-    """A client as the options say.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConnection:
+    """How a command reaches a node, as its options say: each field is an option of all commands that `connects`.
 
-    A domain's directory gives addresses, certificate and broker that are not given, and the keys of `--as`. With
-    `--node` and no directory, `--as` is a name of one's own keys. With `--node` and `--key` a directory is looked at
-    only if it is named.
+    Who says who it is (`--as`, `--key`) asks a node; a command that can do without reads the domain's own files.
     """
-    from headgate.client import connect
 
-    check_text(who, broker, coordinator, *(node or ()))
-    if (who is None) == (key is None):
-        raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
-    place = _place(domain, needed=not node, wanted=who is not None)
-    urls = list(node or ()) or (place.urls if place else [])
-    if place is not None:
-        broker = broker or place.broker
-        certificate = certificate or place.certificate
-    proof: Path | PrivateKey | None = key
-    if who is not None:
-        proof = _own_key(who) if place is None else place.key(who)
-    assert proof is not None, "either of the two is given"
-    return connect(
-        urls, proof, broker=broker, certificate=certificate, present=list(present or ()), coordinator=coordinator
-    )
+    who: WhoOption = None
+    node: NodeOption = None
+    key: KeyOption = None
+    broker: BrokerOption = None
+    certificate: CertificateOption = None
+    domain: DirectoryOption = None
+
+    @property
+    def asks(self) -> bool:
+        """Is a node asked?"""
+        return self.who is not None or self.key is not None or (bool(self.node) and self.domain is None)
+
+    def opened(self) -> Domain:
+        """The domain's own files."""
+        return open_domain(self.domain or Path())
+
+    def client(self) -> Client:
+        """A client as the options say.
+
+        A domain's directory gives addresses, certificate and broker that are not given, and the keys of `--as`. With
+        `--node` and no directory, `--as` is a name of one's own keys. With `--node` and `--key` a directory is looked
+        at only if it is named.
+        """
+        return self._connected((), None)
+
+    def _connected(self, present: Sequence[Path], coordinator: str | None) -> Client:
+        from headgate.client import connect
+
+        check_text(self.who, self.broker, coordinator, *(self.node or ()))
+        if (self.who is None) == (self.key is None):
+            raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
+        place = _place(self.domain, needed=not self.node, wanted=self.who is not None)
+        proof: Path | PrivateKey | None = self.key
+        if self.who is not None:
+            proof = _own_key(self.who) if place is None else place.key(self.who)
+        assert proof is not None, "either of the two is given"
+        return connect(
+            list(self.node or ()) or (place.urls if place else []),
+            proof,
+            broker=self.broker or (place.broker if place else None),
+            certificate=self.certificate or (place.certificate if place else None),
+            present=list(present),
+            coordinator=coordinator,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentingConnection(NodeConnection):
+    """The same for commands that may show statements, and may ask the broker for some."""
+
+    present: PresentOption = None
+    coordinator: CoordinatorOption = None
+
+    def client(self) -> Client:
+        """A client as the options say."""
+        return self._connected(self.present or (), self.coordinator)
+
+
+def connects(command: Callable[..., R]) -> Callable[..., R]:
+    """A command with the options that its keyword argument `connection` is made of."""
+    own = inspect.signature(command, eval_str=True)
+    kind = own.parameters["connection"].annotation
+    kinds = get_type_hints(kind, include_extras=True)
+    options = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])
+        for one in fields(kind)
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> R:
+        made = {option.name: given.pop(option.name) for option in options if option.name in given}
+        return command(**given, connection=kind(**made))
+
+    rest = [parameter for name, parameter in own.parameters.items() if name != "connection"]
+    run.__signature__ = own.replace(parameters=[*rest, *options])  # type: ignore[attr-defined]
+    return run
 
 
 def _own_key(name: str) -> PrivateKey:

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.shared.common import fail, shows_errors, utc_now
-from headgate.cli.shared.connection import BrokerOption, CertificateOption, DirectoryOption, KeyOption, NodeOption
+from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.rendering import check_text, print_json, say
 from headgate.cli.shared.times import moment_of, seconds_of
 from headgate.cli.statements.authority_syntax import actions_of, attributes_of, given_right
@@ -427,22 +427,20 @@ def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
 # -- revoking -------------------------------------------------------------------------------------------------
 
 
+@connects
 def revoke(
     ids: IdsArgument,
-    who: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Whose certificates they are.")] = None,
     list_: ListOption = None,
     keys: KeysOption = None,
     passphrase_file: PassphraseFile = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
+    *,
+    connection: NodeConnection,
 ) -> None:
     """Take certificates back: sign the next revocation list, or ask the domain's service to do so.
 
-    With `--list`, the file is replaced by a list with the next number that has these too. Send it to those who rely on
-    your certificates. Without it, the certificates are those that a domain's service has issued.
+    With `--list`, the file is replaced by a list with the next number that has these too, signed by `--as`, a key of
+    your own. Send it to those who rely on your certificates. Without it, the certificates are those that a domain's
+    service has issued.
 
     For example:
 
@@ -450,15 +448,16 @@ def revoke(
 
     `headgate cert revoke s8kXcVn0Jm3rT5yQbZ2LhGw --as administrator --domain met`
     """
-    check_text(who, *ids)
+    check_text(connection.who, *ids)
     if list_ is not None:
-        if who is None or node or key or broker or certificate:
+        who = connection.who
+        if who is None or connection.node or connection.key or connection.broker or connection.certificate:
             raise typer.BadParameter("--list goes with --as NAME, and with no option of a node")
         names = KeyNames(keys)
         by = signer(who, names.keyring, passphrase_file)
         revoke_in_file(by, ids_of(ids, names, names.own(who, by.key.public.did)), list_, utc_now())
         return
-    revoke_at_service(ids_of(ids, KeyNames(keys)), node, who, key, broker, certificate, domain)
+    revoke_at_service(ids_of(ids, KeyNames(keys)), connection)
 
 
 for word, command in (("issue", issue), ("show", show), ("verify", verify), ("reduce", reduce), ("revoke", revoke)):

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from headgate.cli.shared.connection import connected
+from headgate.cli.shared.connection import NodeConnection
 from headgate.cli.shared.rendering import say
 from headgate.cli.statements.statement_files import FileSigner, KeyNames, WrittenStatement, read_all
 from headgate.model.authority import RevocationList
@@ -151,17 +151,9 @@ def _write(path: Path, text: str) -> None:
         raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
 
 
-def revoke_at_service(
-    ids: Sequence[str],
-    node: Sequence[str] | None,
-    who: str | None,
-    key: Path | None,
-    broker: str | None,
-    certificate: Path | None,
-    domain: Path | None,
-) -> None:
+def revoke_at_service(ids: Sequence[str], connection: NodeConnection) -> None:
     """Let the domain's service put certificates on its list, which is in force when this returns."""
-    with connected(node, who, key, broker, certificate, domain) as client:
+    with connection.client() as client:
         for id in ids:
             number = client.revoke(id)
             say((id, "bold"), f" is revoked: list {number}")

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    CoordinatorOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    PresentOption,
-    WhoOption,
-    connected,
-)
+from headgate.cli.shared.connection import PresentingConnection, connects
 
 
+@connects
 def token(
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
-    present: PresentOption = None,
-    coordinator: CoordinatorOption = None,
+    *,
+    connection: PresentingConnection,
 ) -> None:
     """Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.
 
@@ -35,7 +20,7 @@ def token(
 
     `headgate token --node https://gate.example.org:8443 --key ann.pem --certificate gate.crt`
     """
-    client = connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator)
+    client = connection.client()
     try:
         print(client.token())
     finally:

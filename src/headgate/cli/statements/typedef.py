@@ -14,17 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.shared.common import fail, shows_errors, utc_now
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    CoordinatorOption,
-    DirectoryOption,
-    KeyOption,
-    NodeOption,
-    PresentOption,
-    WhoOption,
-    connected,
-)
+from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.cli.shared.rendering import check_text, say
 from headgate.cli.shared.times import moment_of
 from headgate.cli.statements.certificate_rendering import say_legend, steps, validity_words
@@ -199,16 +189,11 @@ def _say_type(found: SignedType, names: KeyNames) -> None:
         say("  allowed by nobody: its owner coordinates the network")
 
 
+@connects
 def declare(
     file: FileArgument,
-    who: WhoOption = None,
-    node: NodeOption = None,
-    key: KeyOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
-    domain: DirectoryOption = None,
-    present: PresentOption = None,
-    coordinator: CoordinatorOption = None,
+    *,
+    connection: PresentingConnection,
 ) -> None:
     """Declare a signed type at a node, which verifies it by itself and keeps it as it was signed.
 
@@ -218,7 +203,7 @@ def declare(
     """
     written = read_one(file)
     read = read_type(written.text).value
-    with connected(node, who, key, broker, certificate, domain, present=present, coordinator=coordinator) as client:
+    with connection.client() as client:
         told = client.declare_signed_type(written.text)
         say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")
 
