@@ -15,7 +15,6 @@ from headgate.cli.roles.graph_svg import MAX_BOXES, svg
 from headgate.cli.roles.graph_tree import MAX_LINES, Box, Fall, ListedCredential, Picture, around, of_graph, tree
 from headgate.commands.role_graph import Edge, Graph, GraphNode, graph
 from headgate.model.errors import TooLarge
-from headgate.model.state import ADMINISTRATOR
 from strategies.rehearsing import Rehearsal
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -86,13 +85,14 @@ def test_a_long_tree_is_cut() -> None:
 
 
 def test_the_story_of_the_meeting_from_its_ledger(tmp_path: Path) -> None:
-    state = Rehearsal("meeting", tmp_path).states[2]
-    found = of_graph(graph(state, ADMINISTRATOR, None, {}), state.version)
+    rehearsal = Rehearsal("meeting", tmp_path)
+    state = rehearsal.states[rehearsal.events[0].version]
+    found = of_graph(graph(state, state.administrator, None, {}), state.version)
     said = lines(found, "bob-in")
     assert said[0] == "true     bob-in  Meeting.Member, held by bob  [and]"
     assert any("Meeting.Candidate('bob') is not revoked by Chair" in line for line in said)
     assert any("bob-on  Login.LoggedOn('bob', 'ely')" in line for line in said)
-    rooted = of_graph(graph(state, ADMINISTRATOR, "bob-on", {}), state.version, "bob-on")
+    rooted = of_graph(graph(state, state.administrator, "bob-on", {}), state.version, "bob-on")
     assert [one.id for one in rooted.falls] == ["bob-in"]
     picture = svg(around(found, rooted), "Bob")
     assert picture.count("would fall") == 3  # both, and the legend
