@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.analysis.advice import doubtful_values
-from headgate.model.authority import Certificate
+from headgate.model.authority import Certificate, Identity
 from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
@@ -61,7 +61,8 @@ def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
     notes = (*_values(top, state), *warnings(top, state, functions))
-    return Scenario(path, title, policy, steps, expect, targets, functions, notes)
+    statements: dict[str, Certificate | Identity] = {**register.certificates, **register.identities}
+    return Scenario(path, title, policy, steps, expect, targets, functions, notes, statements)
 
 
 def _values(top: Mapping[str, YamlNode], state: State) -> Iterator[str]:

@@ -16,6 +16,7 @@ from headgate.decide.check import check_role
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_role, parse_rolefile
+from headgate.model.authority import Certificate, Identity
 from headgate.model.changes import (
     AddRule,
     Batch,
@@ -297,6 +298,8 @@ class Scenario:
     """The generic predicates, which rolefiles may call as functions of their service."""
     notes: tuple[str, ...] = ()
     """What is worth saying of the file."""
+    statements: Mapping[str, Certificate | Identity] = field(default_factory=dict)
+    """The certificates and identity statements that it declares, by id."""
 
 
 def condition(text: str | None) -> Condition:

@@ -168,7 +168,7 @@ class Writer:
         if admission is None or admission.state is not self._follower.state or not submission.is_quick(admission):
             return
         now = self._clock()
-        if self._standing.due(admission.state, now):
+        if self._standing.overdue(admission.state):  # looked at after the event's time was taken
             return
         with suppress(Exception):  # whatever it is, the writer meets it again and answers
             submission.prepare(admission, now, self._window)
@@ -229,7 +229,7 @@ class Writer:
         token = self._token if self._token is not None else self._take()
         admission = self._newest()
         now = self._clock()
-        if self._standing.due(admission.state, now):  # nothing is decided by what has ended, not for a moment
+        if self._standing.overdue(admission.state):  # nothing is decided by what has ended, not for a moment
             self._standing.settle()
             return
         counting = _Counting(self._log.counted(now) if admission.asks_rate else Rates(), now)
