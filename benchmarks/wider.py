@@ -19,12 +19,12 @@ import casbin
 import cedarpy
 
 from benchmarks.measure import console, report, report_ratio, side_by_side
-from headgate.decide.wider import match, wider
-from headgate.decide.wider.vector import Vector, vector
-from headgate.decide.wider.vector import wider as vector_wider
 from headgate.lang import parse_condition
 from headgate.model.conditions import Compare, Condition, Constant, InRange, Subject, all_of
 from headgate.model.values import Value
+from headgate.solver import match, wider
+from headgate.solver.vector import Vector, vector
+from headgate.solver.vector import wider as vector_wider
 
 MOST = 128
 """Elements of the longest vector."""

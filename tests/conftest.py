@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a run, started when the first one asks for it."""
+"""One Spark session for all tests of a run, started when first asked for; and no test fails for being slow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headgate.pipeline.spark.session import BRIEF
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
 """Those of nodes, too."""
+
+settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

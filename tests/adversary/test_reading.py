@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.alone import Alone, Socket, head, rule, wait
 from harness.attack import SALE, event, fresh, person, publish, publish_all, read, refused
-from headgate.gateway.http.subscription_names import ledger_id
+from headgate.commands.subscriptions import ledger_id
 from headgate.model.changes import (
     AddMember,
     AddRule,
@@ -327,12 +327,12 @@ def test_many_who_do_not_read_cost_little_and_keep_nobody_waiting(
         assert http.delete("/v1/sessions/current").status_code == 204
 
 
-def test_a_socket_that_takes_nothing_ends_with_its_session_and_keeps_no_files_open(north: Alone) -> None:
+def test_a_socket_that_takes_nothing_ends_with_its_session_and_is_let_go_of(north: Alone) -> None:
     name, publisher = person(north, "deaf", ("subscribe", SALE)), teller(north)
     token = north.token(name)
     with north.http(token) as http:
         assert http.put("/v1/subscriptions/mine", json={"type": SALE}).status_code == 201
-    files = north.gateway.open_files()
+    before = north.gateway.sockets()
     upgrade = (
         "upgrade: websocket",
         "connection: upgrade",
@@ -346,11 +346,13 @@ def test_a_socket_that_takes_nothing_ends_with_its_session_and_keeps_no_files_op
             connection.sendall(head("/v1/socket", token, *upgrade, method="GET"))
             assert connection.recv(1_024).startswith(b"HTTP/1.1 101 ")
             connection.sendall(bytes([0x81, 0x80 | len(frame)]) + bytes(4) + frame)
+        deaf = north.gateway.sockets() - before
+        assert len(deaf) >= 10
         for n in range(4):
             sent(north, publisher, *({"item": "x" * 20_000} for _ in range(50)), gateway=n % 2)
         with north.http(token, 1) as http:
             assert http.delete("/v1/sessions/current").status_code == 204
-        wait(lambda: north.gateway.open_files() <= files + 2, "the end of what is not read")
+        wait(lambda: not deaf & north.gateway.sockets(), "the end of what is not read")
 
 
 def test_a_subscription_of_another_is_neither_read_ended_nor_filled(north: Alone) -> None:

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.deliver import decide
 from headgate.model.errors import HeadgateError
 from headgate.node.domain import Domain
@@ -45,14 +47,14 @@ def draw_worlds() -> list[Story]:
     return found
 
 
-def play(domain: Domain, step: Step) -> None:
+def play(domain: Domain, publisher: LocalPublisher, step: Step) -> None:
     match step:
         case Commit(batch):
             with suppress(HeadgateError):  # some changes are refused; what is refused leaves no trace
                 domain.commit(batch)
         case Publish(stream, time, drafts, together):
             for portion in [drafts] if together else [(draft,) for draft in drafts]:
-                domain.publish_all(portion, stream=stream, now=time)
+                publisher.publish_all(portion, stream=stream, now=time)
 
 
 def expected(domain: Domain) -> Counter[Any]:
@@ -71,7 +73,7 @@ def expected(domain: Domain) -> Counter[Any]:
 def delivered(domain: Domain) -> Counter[Any]:
     opened = [s for s, _ in domain.ledger.all_subscriptions(domain.ledger.version)]
     found: Counter[Any] = Counter()
-    for _, one in domain.deliveries():
+    for _, one in read_deliveries(domain):
         subscription = opened[one.subscription]
         found[subscription.id, subscription.first, one.stream, one.seq, exact(one.view)] += 1
     return found
@@ -86,17 +88,17 @@ def test_spark_delivers_exactly_what_decide_says(spark: Any, tmp_path: Path) -> 
         with Domain.create(directory) as domain:
             domain.paths.predicates.mkdir()
             shutil.copy(str(predicates.__file__), domain.paths.predicates / f"{predicates.DIGEST}.py")
-            pipeline = domain.pipeline(spark)
+            pipeline, publisher = domain.pipeline(spark), LocalPublisher(domain)
             for story in together:
                 for step in story.setup:
-                    play(domain, step)
+                    play(domain, publisher, step)
             turns = list(zip_longest(*(story.steps for story in together)))
             for number, turn in enumerate(turns):
                 if number == len(turns) // 2:
                     pipeline.catch_up()
                 for step in turn:
                     if step is not None:
-                        play(domain, step)
+                        play(domain, publisher, step)
             pipeline.catch_up()
             wanted, got = expected(domain), delivered(domain)
             assert got == wanted, f"worlds {start} to {start + TOGETHER - 1}: {together}"

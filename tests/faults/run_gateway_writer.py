@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from headgate.gateway.publishing.submissions import of_drafts
+from headgate.commands.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.events import Draft
 from headgate.node.domain import Domain, utc_now

@@ -26,9 +26,9 @@ import pytest
 
 from faults.node_story import GATEWAYS, MARK, READERS, SECONDS, Breaker, Story, faults, marked, policy
 from harness.node import Node, run, running
+from headgate.commands.subscriptions import ledger_id
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.gateway.http.subscription_names import ledger_id
 from headgate.ledger import Ledger
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
@@ -41,6 +41,7 @@ from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode
 from headgate.pipeline.log.log_file import LogFile
 from headgate.pipeline.paths import Paths
+from headgate.solver.policy_rule import check_policy_rule
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -145,7 +146,9 @@ def check_published(story: Story, found: Record) -> None:
     for event in mine:
         assert dict(event.values) == story.sent[event.publisher, event.id]
         draft = Draft(event.id, event.publisher, event.type, event.values, event.source)
-        admit(found.state(event.version), draft, now=event.time, predicates={})  # or it is refused
+        admit(
+            found.state(event.version), draft, now=event.time, predicates={}, policy_rule=check_policy_rule
+        )  # or it is refused
         n = int(event.values["n"])
         assert n > last.get((event.publisher, event.stream), -1), f"{event} came after a later one"
         last[event.publisher, event.stream] = n

@@ -75,6 +75,14 @@ class Process:
         """How many files and sockets it holds."""
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
+    def sockets(self) -> frozenset[str]:
+        """The sockets it holds, each by a name that no other has."""
+        held = set()
+        for one in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed in this moment
+                held.add(str(one.readlink()))
+        return frozenset(name for name in held if name.startswith("socket:"))
+
     def faults(self) -> list[dict[str, Any]]:
         """What it has logged as an error."""
         found = []

@@ -19,8 +19,8 @@ import httpx
 
 from harness.node import Node
 from headgate.client import Delivery, aio
+from headgate.commands.subscriptions import ledger_id
 from headgate.decide.deliver import decide
-from headgate.gateway.http.subscription_names import ledger_id
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State

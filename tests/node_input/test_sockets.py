@@ -12,9 +12,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from harness.alone import Alone, Socket, answer_of, head, wait
+from headgate.commands.subscriptions import ledger_id
 from headgate.gateway.delivery.push import MAX_BAD_FRAMES, MAX_OUTBOX
 from headgate.gateway.http.frames import MAX_CREDIT, MAX_WATCHED
-from headgate.gateway.http.subscription_names import ledger_id
 from headgate.model.changes import Subscribe, Unsubscribe
 from headgate.model.rights import Subscription
 from headgate.node.settings import LimitSettings, PublishSettings

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headgate.cli.stories import STORIES, file_of
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
 from headgate.pipeline.spark.faults import POINTS
@@ -20,7 +21,8 @@ from headgate.scenario.spark_engine import SparkWorld
 pytestmark = pytest.mark.spark
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
-FILES = sorted(FOLDER.glob("*.yaml"))
+STORY_FILES = [file_of(story) for story in STORIES]
+FILES = [*sorted(FOLDER.glob("*.yaml")), *STORY_FILES]
 SEED = int(os.environ.get("HEADGATE_SEED", "1"))
 
 STORY = """\
@@ -40,10 +42,10 @@ expect: {deliveries: {s: [e1, e2]}}
 @pytest.fixture(scope="module")
 def results(spark: Any) -> dict[str, list[EngineResult]]:
     found = run_all([load(file) for file in FILES], ENGINES, session=spark, seed=SEED)
-    return {one[0].scenario.file.name: one for one in found}
+    return {str(one[0].scenario.file): one for one in found}
 
 
-@pytest.mark.parametrize("file", [file.name for file in FILES])
+@pytest.mark.parametrize("file", map(str, FILES), ids=lambda file: "/".join(Path(file).parts[-2:]))
 def test_scenario(results: dict[str, list[EngineResult]], file: str) -> None:
     told = [(result.engine, result.differences, result.error) for result in results[file]]
     assert told == [(engine, [], None) for engine in ENGINES], f"seed {SEED}"

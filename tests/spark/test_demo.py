@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.cli.stories import prepare
 from headgate.cli.stories.stage import Stage
-from headgate.node.domain import Domain, utc_now
+from headgate.commands.delivery.local import read_deliveries
+from headgate.node.domain import Domain
 from headgate.pipeline.spark.verify import verify
 
 pytestmark = pytest.mark.spark
@@ -58,7 +58,7 @@ def test_the_domain_holds_the_story(played: tuple[Path, str]) -> None:
     place, _ = played
     with Domain.open(place) as domain:
         assert [(p.version, p.seq) for p in domain.ledger.starting_points(stream="main")] == [(2, 1), (3, 7)]
-        received = {(name, d.event): dict(d.view) for name, d in domain.deliveries()}
+        received = {(name, d.event): dict(d.view) for name, d in read_deliveries(domain)}
     assert [event for name, event in received if name == "smith"] == ["e1", "e3", "e5"]
     assert all(view["location"] is None for (name, _), view in received.items() if name == "billing")
     assert all(view["numberplate"] is None for (name, _), view in received.items() if name == "statistician")
@@ -93,15 +93,14 @@ RECEIVED = {
 
 @pytest.mark.parametrize("name", RECEIVED)
 def test_a_story_of_authority_is_delivered_by_spark_as_it_is_told(spark: Any, tmp_path: Path, name: str) -> None:
-    story = prepare(name, tmp_path, utc_now())
-    with Stage(story, tmp_path, threading.Event()) as stage:
+    with Stage(name, tmp_path, threading.Event()) as stage:
         stage.play(spark)
         report = verify(stage.pipeline(spark))
     assert report.sound
     assert not report.undecided
     received: dict[str, str] = {}
-    with Domain.open(tmp_path / story.place) as domain:
-        deliveries = domain.deliveries()
+    with Domain.open(stage.place) as domain:
+        deliveries = read_deliveries(domain)
     for reader, delivery in deliveries:
         received[reader] = f"{received.get(reader, '')} {delivery.event}".strip()
     assert received == RECEIVED[name]

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.node.init import make_domain
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
@@ -93,12 +95,12 @@ def domain(tmp_path: Path) -> Iterator[Domain]:
 
 def sell(domain: Domain, first: int, count: int) -> list[str]:
     drafts = [Draft(f"e{n}", "till", "shop.Sale", {"item": SECRET, "amount": n}) for n in range(first, first + count)]
-    assert all(one.refusal is None for one in domain.publish_all(drafts))
+    assert all(one.refusal is None for one in LocalPublisher(domain).publish_all(drafts))
     return [draft.id for draft in drafts]
 
 
 def delivered(domain: Domain) -> list[str]:
-    return [one.event for _, one in domain.deliveries()]
+    return [one.event for _, one in read_deliveries(domain)]
 
 
 def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, running: list[Process]) -> None:

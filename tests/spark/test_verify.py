@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 
 from headgate.cli.policy import verify as command
 from headgate.cli.shared.common import shows_errors
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, Subscribe
 from headgate.model.errors import BadDefinition, Damaged
@@ -46,7 +48,8 @@ def send(domain: Domain, first: int, count: int, stream: str = "main") -> None:
         Draft(f"{stream}{n}", "shop", "shop.Sale", {"item": "hat" if n % 2 else "cap", "price": n * 1.5})
         for n in range(first, first + count)
     ]
-    assert all(a.refusal is None for a in domain.publish_all(drafts, stream=stream, now=NOON))
+    answers = LocalPublisher(domain, advertise=False).publish_all(drafts, stream=stream, now=NOON)
+    assert all(answer.refusal is None for answer in answers)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +226,7 @@ def test_a_subscription_to_history_reaches_back_to_where_the_log_was_trimmed(spa
         domain.log.trim("main", 3)
         domain.commit(Batch(WHO, (Subscribe(Subscription("late", "ann", "shop.Sale", history=True)),)))
         domain.pipeline(spark).catch_up()
-        assert [d.seq for name, d in domain.deliveries() if (name, d.stream) == ("late", "main")] == [4, 5, 6, 7]
+        assert [d.seq for name, d in read_deliveries(domain) if (name, d.stream) == ("late", "main")] == [4, 5, 6, 7]
         figures = domain.store.stats(last=1)[0]
         assert (figures.events, figures.deliveries, figures.version) == (0, 6, 5)
         number = [s.id for s, _ in domain.ledger.all_subscriptions(5)].index("late")
@@ -257,7 +260,7 @@ def test_an_unreadable_blob_names_the_store(spark: Any, copy: Path, store: sqlit
 
 def test_a_replay_gives_the_identical_deliveries(spark: Any, copy: Path, tmp_path: Path) -> None:
     with Domain.open(copy) as domain:
-        before = domain.deliveries()
+        before = read_deliveries(domain)
         assert replay(domain.pipeline(spark), tmp_path / "again.db") == len(before)
         reached = domain.store.reached()
         with pytest.raises(BadDefinition, match="exists already"):
@@ -267,7 +270,7 @@ def test_a_replay_gives_the_identical_deliveries(spark: Any, copy: Path, tmp_pat
     again.close()
     shutil.copy(tmp_path / "again.db", copy / "deliveries.db")
     with Domain.open(copy) as domain:
-        assert domain.deliveries() == before
+        assert read_deliveries(domain) == before
         assert verify(domain.pipeline(spark)).sound
 
 

@@ -28,6 +28,7 @@ from headgate.model.rights import Action, Rule, Source, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Kind, Value
+from headgate.solver.policy_rule import check_policy_rule
 
 DOMAINS: Final = ("pito", "met", "ccs")
 CLIENTS: Final = ("smith", "cctv", "billing")
@@ -280,7 +281,7 @@ class Domain:
         possible = [sent for fact in mine if (sent := _sent(fact, values)) is not None]
         draft = Draft("e", who, type_name, values)
         try:
-            event = admit(state, draft, now=moment(self.clock), predicates={})
+            event = admit(state, draft, now=moment(self.clock), predicates={}, policy_rule=check_policy_rule)
         except PublishDenied:
             assert not possible, (self.name, who, type_name, values, mine)
             return

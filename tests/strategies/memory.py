@@ -21,6 +21,7 @@ from headgate.model.values import Value, micros, moment
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import LogBatch, encode
 from headgate.roles.requests.transition import transition
+from headgate.solver.policy_rule import check_policy_rule
 from strategies.predicates import function_of
 from strategies.worlds import Commit, Publish, Story, allowed
 
@@ -155,7 +156,9 @@ def _publish(played: Played, step: Publish) -> None:
     for draft in step.drafts:
         rate = played.rates.before(draft.publisher, draft.type, step.time) + 1 if counts else None
         try:
-            event = admit(ledger.now, draft, now=step.time, predicates=ledger.predicates, rate=rate)
+            event = admit(
+                ledger.now, draft, now=step.time, predicates=ledger.predicates, rate=rate, policy_rule=check_policy_rule
+            )
         except HeadgateError as error:
             played.refused.append((draft, ledger.version, error))
             continue

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
 
-from headgate.cli.stories import prepare
+from headgate.cli.shared.common import out
 from headgate.cli.stories.board import Refusal
+from headgate.cli.stories.ending import answer
+from headgate.cli.stories.exhibits import show_exhibits
 from headgate.cli.stories.stage import Stage
 from headgate.decide.deliver import decide
 from headgate.model.events import Event
 from headgate.model.state import State
-from headgate.node.domain import utc_now
 from headgate.pipeline.deliveries.blobs import Delivered
 
 
@@ -22,11 +24,18 @@ class Rehearsal:
     """A story played to its end in a directory, and what `decide` delivers of it."""
 
     def __init__(self, name: str, directory: Path) -> None:
-        self.story = prepare(name, directory, utc_now())
-        with Stage(self.story, directory, threading.Event()) as stage:
-            self.events: list[Event] = [event for scene in self.story.scenes for event in stage.perform(scene)]
+        with Stage(name, directory, threading.Event()) as stage:
+            with redirect_stdout(StringIO()) as exhibits:
+                show_exhibits(stage)
+                for number in stage.scenes:
+                    stage.take(number)
+                show_exhibits(stage)
+                out.print(answer(stage))
+            self.said = exhibits.getvalue()
+            self.stage = stage
+            self.events: list[Event] = stage.world.events
             self.board = stage.board
-            ledger = stage.gateway.ledger
+            ledger = stage.world.domain.ledger
             self.subscriptions = [one for one, _ in ledger.all_subscriptions(ledger.version)]
             self.states: list[State] = [ledger.state(version) for version in range(ledger.version + 1)]
         self.refusals = [row for row in self.board.rows if isinstance(row, Refusal)]

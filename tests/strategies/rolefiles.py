@@ -98,13 +98,17 @@ references = st.one_of(own_roles, other_roles)
 
 
 def _not_text(of: Expression) -> Expression:
-    """Beside the clock or a part of it, text means a time."""
+    """Beside the clock or a part of it, and in a sum, text means a time."""
     return Given(7) if isinstance(of, Given) and isinstance(of.value, str) else of
+
+
+def _combined(op: Operator, left: Expression, right: Expression) -> Expression:
+    return Combine(op, _not_text(left), _not_text(right)) if op in ("+", "-") else Combine(op, left, right)
 
 
 def _wider(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
     clocks = st.builds(ClockOf, st.sampled_from(("timeofday", "weekday")), inner, st.sampled_from(ZONES))
-    combined = st.builds(Combine, st.sampled_from(get_args(Operator)), inner, inner)
+    combined = st.builds(_combined, st.sampled_from(get_args(Operator)), inner, inner)
     return st.one_of(combined, clocks, st.builds(Apply, names, st.lists(inner, max_size=3).map(tuple)))
 
 

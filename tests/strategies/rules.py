@@ -8,7 +8,6 @@ from itertools import product
 
 import hypothesis.strategies as st
 
-from headgate.decide.wider.order import after, before
 from headgate.model.conditions import (
     FALSE,
     TRUE,
@@ -25,6 +24,7 @@ from headgate.model.conditions import (
     any_of,
 )
 from headgate.model.values import INT_MAX, Value
+from headgate.solver.order import after, before
 
 NUMBERS: tuple[Value, ...] = (0, -0.0, 1, 1.5, 2.0, 3, 2**53, float(2**53), 2**53 + 1, INT_MAX, 1e300)
 TEXTS: tuple[Value, ...] = ("", "a", "ab", "b", "a b", "b\ta", "a\0", "\ud7ff\U0010ffff")

@@ -7,6 +7,7 @@ tokens are made out with the broker's key.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -24,6 +25,7 @@ from websockets.sync.client import connect as dial
 from websockets.typing import Subprotocol
 
 from headgate.cli.node.init import make_domain
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.gateway.http.app import create_app
 from headgate.gateway.runtime import Gateway
 from headgate.gateway.serve import Server
@@ -46,6 +48,9 @@ from strategies.small import grant
 SALE, PRICE = "shop.Sale", "shop.Price"
 PATIENCE = 60.0
 """Seconds that anything may take on a busy machine."""
+
+IDS = itertools.count(time.time_ns())
+"""Ids that no event had before."""
 
 PEOPLE = ("anna", "bob", "till")
 
@@ -70,6 +75,7 @@ class Served:
         self.loop = loop
         self.domain = domain
         self.decider = Decider(domain)
+        self.publisher = LocalPublisher(domain, advertise=False)
         self.port = port
         self.keys = keys
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
@@ -107,9 +113,10 @@ class Served:
         return self.domain.commit(Batch(author, changes))
 
     def publish(self, *amounts: float, type: str = SALE, item: str = "tea") -> None:
-        drafts = [Draft(f"{time.monotonic_ns()}", "till", type, {"item": item, "amount": a}, "t") for a in amounts]
-        for one in self.domain.publish_all(drafts):
-            assert one.event is not None, one.refusal
+        drafts = [Draft(f"{next(IDS)}", "till", type, {"item": item, "amount": a}, "t") for a in amounts]
+        for answer in self.publisher.publish_all(drafts):
+            assert answer.refusal is None, answer
+            assert not answer.duplicate, answer
 
     def shut(self) -> None:
         """Tell the gateway that it is about to stop."""

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from headgate.cli import main
 from headgate.cli.main import app
-from headgate.cli.stories.police import police
 from headgate.decide.check import Scope, check
 from headgate.decide.truth import Seen, World, truth
 from headgate.lang import parse_condition
@@ -24,6 +23,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import Kind, conform
 from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
+from strategies.rehearsing import Rehearsal
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
@@ -71,7 +71,7 @@ def test_the_policies_of_the_guide_pass(tmp_path: Path) -> None:
 
 def test_the_chains_of_the_readme_are_judged_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    police(tmp_path / "net", datetime.now(UTC))
+    Rehearsal("police", tmp_path / "net")
     said = [line.split()[1:] for line in read("README.md").splitlines() if line.startswith("headgate cert verify ")]
     holds, revoked = (run(*words) for words in said)
     assert holds.exit_code == 0, holds.output

@@ -1,5 +1,6 @@
 """The project's own promises: a clear word about Java, no registry's name in any file, and every test is run."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -105,8 +106,15 @@ def tests_of_two_kinds(tmp_path: Path) -> Path:
     """A project with `tools/run-tests` and tests of its own."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "run-tests", tmp_path / "tools")
-    for place in ("node/test_a.py", "unit/one/test_b.py", "unit/test_c.py", "test_d.py"):
-        file = tmp_path / "tests" / place
+    for name in (
+        "node/test_a.py",
+        "unit/one/test_b.py",
+        "unit/test_c.py",
+        "test_d.py",
+        "spark/test_e.py",
+        "agreement/test_f.py",
+    ):
+        file = tmp_path / "tests" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("def test_one(): pass\ndef test_two(): pass\n")
     return tmp_path
@@ -114,14 +122,23 @@ def tests_of_two_kinds(tmp_path: Path) -> Path:
 
 def _tested(project: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(project / "tools" / "run-tests")]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
 
 
 def test_every_test_runs_and_all_are_counted_in_the_last_line(tests_of_two_kinds: Path) -> None:
     done = _tested(tests_of_two_kinds)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].startswith("=== 8 passed in ")
+    assert done.stdout.splitlines()[-1].startswith("=== 12 passed in ")
     assert done.stdout.count("passed") == 1, "nobody adds them up twice"
+
+
+def test_what_is_compiled_is_kept_whatever_the_environment_says_and_beside_no_module(tests_of_two_kinds: Path) -> None:
+    file = tests_of_two_kinds / "tests" / "unit" / "test_c.py"
+    file.write_text("import sys\ndef test_one(): assert sys.pycache_prefix and not sys.dont_write_bytecode\n")
+    done = _tested(tests_of_two_kinds)
+    assert done.returncode == 0, done.stdout
+    assert not list(tests_of_two_kinds.glob("tests/**/__pycache__"))
 
 
 def test_one_part_that_fails_fails_all_and_is_shown(tests_of_two_kinds: Path) -> None:
@@ -130,7 +147,7 @@ def test_one_part_that_fails_fails_all_and_is_shown(tests_of_two_kinds: Path) ->
     assert done.returncode == 1
     assert "assert 1 == 2" in done.stdout
     assert "FAILED tests/unit/one\n" in done.stdout
-    assert "6 passed" in done.stdout.splitlines()[-1]
+    assert "10 passed" in done.stdout.splitlines()[-1]
     assert "1 failed" in done.stdout.splitlines()[-1]
     (tests_of_two_kinds / "tests" / "unit" / "one" / "test_b.py").write_text("def (")
     assert _tested(tests_of_two_kinds).returncode == 1

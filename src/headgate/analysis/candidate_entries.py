@@ -18,12 +18,12 @@ from headgate.decide.bind import bind
 from headgate.decide.event_policy import rule_of
 from headgate.decide.truth import clock_part
 from headgate.decide.views import condition_for, covered, forced_value, named_type
-from headgate.decide.wider.goals import Every, Goal, Some, Want
 from headgate.model.conditions import FALSE, Attribute, ClockPart, Condition, Constant, Operand, Subject
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
+from headgate.solver.goals import Every, Goal, Some, Want
 
 Holding: TypeAlias = Literal["held", "open", "shared"]
 """Which roles count: those that are held, any with any arguments, or any with one membership of each role."""

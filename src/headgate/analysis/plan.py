@@ -25,48 +25,9 @@ from headgate.decide.check import check_author
 from headgate.decide.constraint_names import named
 from headgate.decide.reduction import exact as exact_authority
 from headgate.decide.statement_state import StatementState
+from headgate.model import changes
 from headgate.model.authority import Issuing
-from headgate.model.changes import (
-    AddIssuing,
-    AddMember,
-    AddRow,
-    AddRule,
-    Batch,
-    Change,
-    DeclareGroup,
-    DeclarePrincipal,
-    DeclareRelation,
-    DeclareType,
-    RemoveGroup,
-    RemoveIssuing,
-    RemoveMember,
-    RemovePeer,
-    RemovePredicate,
-    RemovePrincipal,
-    RemoveProvider,
-    RemoveRelation,
-    RemoveRepresentative,
-    RemoveRow,
-    RemoveRule,
-    RetireType,
-    Row,
-    SetAttribute,
-    SetConnect,
-    SetCoordinator,
-    SetEventPolicy,
-    SetKey,
-    SetNames,
-    SetNetwork,
-    SetOpen,
-    SetPeer,
-    SetPolicyRule,
-    SetPrivate,
-    SetProvider,
-    SetRepresentative,
-    SetRolefile,
-    Settle,
-    Unsubscribe,
-)
+from headgate.model.changes import Batch, Change, Row, Settle
 from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
 from headgate.model.errors import HeadgateError
 from headgate.model.rights import Rule, Source
@@ -286,34 +247,34 @@ class _Work:
         yield from self._events_gone()
         stays = {rule.id for rule in kept}
         yield from (
-            RemoveRule(rule.id) for rule in _own_rules(self.now, self.came, self.wanted) if rule.id not in stays
+            changes.RemoveRule(rule.id) for rule in _own_rules(self.now, self.came, self.wanted) if rule.id not in stays
         )
-        yield from (RemoveRule(rule.id) for rule in self.now.rules if self._is_closed_to(rule))
-        yield from (RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
+        yield from (changes.RemoveRule(rule.id) for rule in self.now.rules if self._is_closed_to(rule))
+        yield from (changes.RemoveIssuing(id) for id in self.now.issuing if id not in self.issuing_kept)
         gone = (one for key, one in self.now.providers.items() if key not in self.wanted.providers and not one.own)
-        yield from (RemoveProvider(one.key) for one in gone)
+        yield from (changes.RemoveProvider(one.key) for one in gone)
         yield from self._members_gone()
-        yield from map(RemoveGroup, self.groups_gone)
-        yield from map(RemoveRelation, self.relations_gone)
-        yield from map(RemovePredicate, self.predicates_gone)
+        yield from map(changes.RemoveGroup, self.groups_gone)
+        yield from map(changes.RemoveRelation, self.relations_gone)
+        yield from map(changes.RemovePredicate, self.predicates_gone)
         yield from self._types_gone()
-        yield from map(RemovePrincipal, self.principals_gone)
+        yield from map(changes.RemovePrincipal, self.principals_gone)
         yield from self._principals()
         yield from self._keys()
         private = self.now.private, self.wanted.private
-        yield from (SetPrivate(name, name in private[1]) for name in sorted(private[0] ^ private[1]))
+        yield from (changes.SetPrivate(name, name in private[1]) for name in sorted(private[0] ^ private[1]))
         yield from self._groups()
         yield from self._relations()
         yield from (one for one in self.wanted.predicates.values() if self.now.predicates.get(one.name) != one)
         yield from self._types()
         if self.now.connect_open != self.wanted.connect_open:
-            yield SetConnect(self.wanted.connect_open)
+            yield changes.SetConnect(self.wanted.connect_open)
         if self.now.any_names != self.wanted.any_names:
-            yield SetNames(self.wanted.any_names)
+            yield changes.SetNames(self.wanted.any_names)
         yield from self._authority()
         yield from self._roles()
-        yield from (AddRule(rule, first=True) for rule in first)
-        yield from (AddRule(rule) for rule in last)
+        yield from (changes.AddRule(rule, first=True) for rule in first)
+        yield from (changes.AddRule(rule) for rule in last)
 
     # -- rules ------------------------------------------------------------------------------------------------
 
@@ -363,15 +324,15 @@ class _Work:
         had, has = _own_policy_rules(now), wanted.policy_rules
         for name in wanted.principals:
             if repr(had.get(name)) != repr(has.get(name)):
-                yield SetPolicyRule(name, has.get(name))
+                yield changes.SetPolicyRule(name, has.get(name))
         if now.coordinator != wanted.coordinator:
-            yield SetCoordinator(wanted.coordinator)
+            yield changes.SetCoordinator(wanted.coordinator)
         if now.network != wanted.network:
-            yield SetNetwork(wanted.network)
+            yield changes.SetNetwork(wanted.network)
         for key, provider in wanted.providers.items():
             if repr(now.providers.get(key)) != repr(provider):
-                yield SetProvider(provider)
-        yield from (AddIssuing(one) for id, one in wanted.issuing.items() if id not in self.issuing_kept)
+                yield changes.SetProvider(provider)
+        yield from (changes.AddIssuing(one) for id, one in wanted.issuing.items() if id not in self.issuing_kept)
 
     # -- roles and event policy --------------------------------------------------------------------------------
 
@@ -392,24 +353,26 @@ class _Work:
     def _events_gone(self) -> Iterator[Change]:
         """The event policy goes before what it names, and before what it sees changes."""
         if self.policy_anew and self.now.roles.policy.entries:
-            yield SetEventPolicy(EventPolicy())
-        yield from (RemoveRepresentative(name) for name in self.now.roles.representatives if name in self.seen_anew)
+            yield changes.SetEventPolicy(EventPolicy())
+        yield from (
+            changes.RemoveRepresentative(name) for name in self.now.roles.representatives if name in self.seen_anew
+        )
 
     def _roles(self) -> Iterator[Change]:
         now, wanted = self.now.roles, self.wanted.roles
         for name, one in wanted.representatives.items():
             if name in self.seen_anew:
-                yield SetRepresentative(one)
+                yield changes.SetRepresentative(one)
         if self.policy_anew and wanted.policy.entries:
-            yield SetEventPolicy(wanted.policy)
-        yield from (RemovePeer(name) for name in now.peers if name not in wanted.peers)
-        yield from (SetRolefile(service, None) for service in now.rolefiles if service not in wanted.rolefiles)
+            yield changes.SetEventPolicy(wanted.policy)
+        yield from (changes.RemovePeer(name) for name in now.peers if name not in wanted.peers)
+        yield from (changes.SetRolefile(service, None) for service in now.rolefiles if service not in wanted.rolefiles)
         for name, peer in wanted.peers.items():
             if name not in now.peers or _exact_peer(now.peers[name]) != _exact_peer(peer):
-                yield SetPeer(peer)
+                yield changes.SetPeer(peer)
         for service in _those_asked_first(wanted.rolefiles):
             if exact_syntax(now.rolefiles.get(service)) != exact_syntax(wanted.rolefiles[service]):
-                yield SetRolefile(service, wanted.rolefiles[service])
+                yield changes.SetRolefile(service, wanted.rolefiles[service])
 
     # -- what goes --------------------------------------------------------------------------------------------
 
@@ -417,7 +380,7 @@ class _Work:
         for name in reversed(list(self.now.types)):
             ours = self.now.types[name].owner in self.came or _is_ours(name, self.wanted.types)
             if name not in self.wanted.types and not ours:
-                yield RetireType(name)
+                yield changes.RetireType(name)
 
     def _unsubscribed(self) -> Iterator[Change]:
         closed = self.now.open_names - self.wanted.open_names
@@ -429,13 +392,13 @@ class _Work:
                 or _names(one.where, Related) & relations
                 or _names(one.where, Predicate) & set(self.predicates_gone)
             ):
-                yield Unsubscribe(one.id)
+                yield changes.Unsubscribe(one.id)
 
     def _members_gone(self) -> Iterator[Change]:
         for group, members in self.now.groups.items():
             if group in self.wanted.groups:
                 left = (members - self.wanted.groups[group] - self.gone) | (members & self.turned)
-                yield from (RemoveMember(group, one) for one in sorted(left))
+                yield from (changes.RemoveMember(group, one) for one in sorted(left))
 
     def _is_named(self, name: str) -> bool:
         """Is a name that of a principal or group, when all is done?"""
@@ -447,13 +410,13 @@ class _Work:
     def _principals(self) -> Iterator[Change]:
         for name, attributes in self.wanted.principals.items():
             if name not in self.now.principals:
-                yield DeclarePrincipal(name, attributes)
+                yield changes.DeclarePrincipal(name, attributes)
                 continue
             had, has = _attributes(self.now, name), _attributes(self.wanted, name)
             for attribute in dict.fromkeys([*had, *has]):
                 if had.get(attribute) != has.get(attribute):
                     value: Value = attributes.get(attribute)
-                    yield SetAttribute(name, attribute, value)
+                    yield changes.SetAttribute(name, attribute, value)
 
     def _keys(self) -> Iterator[Change]:
         wanted = dict(self.wanted.keys)
@@ -461,35 +424,35 @@ class _Work:
             wanted.setdefault(self.now.administrator, own)
         had = {name: key for name, key in self.now.keys.items() if name not in self.principals_gone}
         # All old keys go before any new one comes: two principals may exchange theirs.
-        yield from (SetKey(name, None) for name, key in had.items() if wanted.get(name) != key)
-        yield from (SetKey(name, key) for name, key in wanted.items() if had.get(name) != key)
+        yield from (changes.SetKey(name, None) for name, key in had.items() if wanted.get(name) != key)
+        yield from (changes.SetKey(name, key) for name, key in wanted.items() if had.get(name) != key)
 
     def _groups(self) -> Iterator[Change]:
         now, wanted = self.now, self.wanted
         for name in wanted.groups:
             if name not in now.groups:
-                yield DeclareGroup(name, name in wanted.open_names)
+                yield changes.DeclareGroup(name, name in wanted.open_names)
             elif (name in now.open_names) != (name in wanted.open_names):
-                yield SetOpen(name, name in wanted.open_names)
+                yield changes.SetOpen(name, name in wanted.open_names)
         for name, members in wanted.groups.items():
             had = now.groups.get(name, frozenset()) - self.gone - self.turned
-            yield from (AddMember(name, one, not self._is_named(one)) for one in sorted(members - had))
+            yield from (changes.AddMember(name, one, not self._is_named(one)) for one in sorted(members - had))
 
     def _relations(self) -> Iterator[Change]:
         now, wanted = self.now, self.wanted
         for name, rows in wanted.relations.items():
             if name not in now.relations:
-                yield DeclareRelation(name, name in wanted.open_names)
+                yield changes.DeclareRelation(name, name in wanted.open_names)
             elif (name in now.open_names) != (name in wanted.open_names):
-                yield SetOpen(name, name in wanted.open_names)
+                yield changes.SetOpen(name, name in wanted.open_names)
             had, has = _rows(now.relations.get(name, frozenset())), _rows(rows)
-            yield from (RemoveRow(name, row) for key, row in sorted(had.items()) if key not in has)
-            yield from (AddRow(name, row) for key, row in sorted(has.items()) if key not in had)
+            yield from (changes.RemoveRow(name, row) for key, row in sorted(had.items()) if key not in has)
+            yield from (changes.AddRow(name, row) for key, row in sorted(has.items()) if key not in had)
 
     def _types(self) -> Iterator[Change]:
         for name, one in self.wanted.types.items():  # parents come first
             if name not in self.now.types or _shape(self.now.types[name]) != _shape(one):
-                yield DeclareType(EventType(name, one.owner, one.attributes, one.parent, one.key))
+                yield changes.DeclareType(EventType(name, one.owner, one.attributes, one.parent, one.key))
 
 
 def _those_asked_first(rolefiles: Mapping[str, Rolefile]) -> list[str]:

@@ -31,9 +31,6 @@ from headgate.analysis.candidate_entries import (
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import named_type, view
-from headgate.decide.wider.exact import Solution, find
-from headgate.decide.wider.goals import Every, Goal, Want, event_of
-from headgate.decide.wider.terms import MOST_NAMED, ConditionFrame, Term
 from headgate.model.conditions import (
     Attribute,
     InSet,
@@ -50,6 +47,9 @@ from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.values import Value, brief
+from headgate.solver.exact import Solution, find
+from headgate.solver.goals import Every, Goal, Want, event_of
+from headgate.solver.terms import MOST_NAMED, ConditionFrame, Term
 
 MOST_QUESTIONS: Final = 5_000
 """Questions that are put for one policy; rules that are not looked at by then are said to be undecided."""

@@ -286,11 +286,11 @@ async def _hang_up(socket: ClientConnection) -> None:
 def _refusal(gateway: GatewayLink, refused: InvalidStatus) -> HeadgateError:
     status = refused.response.status_code
     try:
-        told = msgspec.json.decode(refused.response.body or b"", type=dict[str, Any])
+        problem = msgspec.json.decode(refused.response.body or b"", type=dict[str, Any])
     except (msgspec.ValidationError, msgspec.DecodeError):
         if status == 401:
             return refusal({"code": "not-authenticated", "detail": "the gateway does not take this session"})
         if status == 403:
             return refusal({"code": "connect-denied", "detail": "the gateway does not let this principal in"})
         return unexpected(gateway.address.socket, f"status {status}")
-    return refusal(told, status=status)
+    return refusal(problem, status=status)

@@ -76,13 +76,13 @@ class Translation:
     type: str
     taken: Mapping[str, str]
 
-    def __call__(self, one: Delivery) -> dict[str, Any]:
+    def __call__(self, delivery: Delivery) -> dict[str, Any]:
         """A delivery as its event at home has it; what is hidden or was not said is null."""
-        about = {"@publisher": one.publisher, "@time": one.time, "@id": one.id, "@type": one.type}
-        found = {
-            ours: about[theirs] if theirs in about else one.data.get(theirs) for ours, theirs in self.taken.items()
+        about = {"@publisher": delivery.publisher, "@time": delivery.time, "@id": delivery.id, "@type": delivery.type}
+        values = {
+            ours: about[theirs] if theirs in about else delivery.data.get(theirs) for ours, theirs in self.taken.items()
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def translation(
@@ -142,11 +142,11 @@ class Journal:
 
     def save(self) -> None:
         """Write it down: the old file or the new one, whole."""
-        said = {"echo": _FORMAT, "of": self._of, "pending": {id: micros(at) for id, at in self.pending.items()}}
+        document = {"echo": _FORMAT, "of": self._of, "pending": {id: micros(at) for id, at in self.pending.items()}}
         beside = self.path.with_name(f"{self.path.name}.new")
         try:
             with beside.open("w", encoding="utf-8") as file:
-                json.dump(said, file)
+                json.dump(document, file)
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
@@ -167,16 +167,16 @@ class Journal:
         except OSError as error:
             raise NotFound(f"the journal `{self.path}` cannot be read ({error.strerror})") from None
         try:
-            said = json.loads(raw)
-            if said["echo"] != _FORMAT or not isinstance(said["of"], str):
+            document = json.loads(raw)
+            if document["echo"] != _FORMAT or not isinstance(document["of"], str):
                 raise ValueError("another format")  # noqa: TRY301 - as with all else that is no journal
-            found = {str(id): moment(int(at)) for id, at in said["pending"].items()}
+            pending = {str(id): moment(int(at)) for id, at in document["pending"].items()}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
             remedy = "move it away, if no event may have been on its way when it was written"
             raise Damaged(f"`{self.path}` is not the journal of an echo", remedy=remedy) from None
-        if said["of"] != self._of:
-            raise BadDefinition(f"`{self.path}` is the journal of another echo, `{brief(said['of'])}`")
-        return found
+        if document["of"] != self._of:
+            raise BadDefinition(f"`{self.path}` is the journal of another echo, `{brief(document['of'])}`")
+        return pending
 
 
 # -- echoing --------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Echo:
         source: str,
         clock: Callable[[], datetime],
         manner: Manner | None = None,
-        told: Callable[[Tally], None] = lambda _: None,
+        report: Callable[[Tally], None] = lambda _: None,
     ) -> None:
         self.tally = Tally()
         self._subscription = subscription
@@ -233,7 +233,7 @@ class Echo:
         self._source = source
         self._clock = clock
         self._manner = manner or Manner()
-        self._told = told
+        self._told = report
 
     def run(self, stop: threading.Event, count: int | None = None) -> Tally:
         """Echo until it is stopped, or so many events were dealt with; what is under way is finished first."""
@@ -248,18 +248,18 @@ class Echo:
 
     def _batch(self, most: int) -> list[Delivery]:
         """What has come; waits a little for the first."""
-        found: list[Delivery] = []
+        batch: list[Delivery] = []
         try:
-            while len(found) < most:
-                one = self._subscription.next(TICK if not found else _NEXT)
-                if one is None:
+            while len(batch) < most:
+                delivery = self._subscription.next(TICK if not batch else _NEXT)
+                if delivery is None:
                     break
-                found.append(one)
+                batch.append(delivery)
         except Gap as gap:
             self.tally.gaps += 1
             self.tally.refusals = [gap]
             self._told(self.tally)
-        return found
+        return batch
 
     def _send(self, batch: Sequence[Delivery]) -> None:
         """Publish a batch, then let the other domain forget it."""
@@ -275,16 +275,16 @@ class Echo:
         self._journal.done(one.position for one in batch)
         self._told(self.tally)
 
-    def _may_send(self, one: Delivery, now: datetime) -> bool:
+    def _may_send(self, delivery: Delivery, now: datetime) -> bool:
         """Is an event new, or known again at home if it is not? If neither, as was said."""
-        first = self._journal.pending.get(one.position)
+        first = self._journal.pending.get(delivery.position)
         if first is None or now - first < self._manner.safe or self._manner.doubt == "send":
             return True
         if self._manner.doubt == "skip":
             self.tally.skipped += 1
             return False
         raise InDoubt(
-            f"`{brief(one.id)}` was on its way since {render_timestamp(first)}, longer than home knows it again",
+            f"`{brief(delivery.id)}` was on its way since {render_timestamp(first)}, longer than home knows it again",
             remedy="look whether it is there, and choose to send or to skip what is in doubt",
         )
 
@@ -313,11 +313,16 @@ def hold(client: Client, wanted: RoleRef) -> str:
     args = [one.value if isinstance(one, Given) else None for one in wanted.args]
     if any(not isinstance(one, Given | Variable) for one in wanted.args):
         raise BadDefinition(f"`@names` have no meaning in `{brief(wanted.role)}` here")
-    for one in client.roles.held():
-        if (one.service, one.instance, one.role, one.state) != (wanted.service, instance, wanted.role, "true"):
+    for membership in client.roles.held():
+        if (membership.service, membership.instance, membership.role, membership.state) != (
+            wanted.service,
+            instance,
+            wanted.role,
+            "true",
+        ):
             continue
-        if all(other is None or other == mine for mine, other in zip(one.args, args, strict=False)):
-            return one.id
+        if all(other is None or other == mine for mine, other in zip(membership.args, args, strict=False)):
+            return membership.id
     told = client.roles.enter(wanted.service, wanted.role, args or None, instance=str(instance))
     return told.memberships[0].id
 
@@ -326,10 +331,10 @@ def show_role(home: Client, there: Client, wanted: RoleRef) -> None:
     """Let a role that one holds at home count in the other domain, by its certificate."""
     id = hold(home, wanted)
     assert wanted.service is not None, "one without a service is not held"
-    told = home.roles.renew(wanted.service, id=id)
-    if told.certificate is None:
+    renewed = home.roles.renew(wanted.service, id=id)
+    if renewed.certificate is None:
         raise BadDefinition(f"there is no certificate for `{brief(wanted.role)}`", remedy="give the principal a key")
-    there.roles.present(told.certificate)
+    there.roles.present(renewed.certificate)
 
 
 def kinds(client: Client, type: str) -> dict[str, Kind]:

@@ -38,10 +38,10 @@ class Unreachable(HeadgateError):
 
     def __init__(self, what: str, tried: Sequence[str], *, remedy: str | None = None) -> None:
         self.tried = tuple(tried)
-        told = "; ".join(dict.fromkeys(self.tried[-_MOST_TRIED:])) or "nothing was tried"
-        if remedy is None and _UNVERIFIED in told:
+        attempts = "; ".join(dict.fromkeys(self.tried[-_MOST_TRIED:])) or "nothing was tried"
+        if remedy is None and _UNVERIFIED in attempts:
             remedy = "give the node's own certificate: `--certificate FILE`, or `--domain DIR` on its machine"
-        super().__init__(f"{what}: {told}", remedy=remedy or "check that the node is up and the address is right")
+        super().__init__(f"{what}: {attempts}", remedy=remedy or "check that the node is up and the address is right")
 
 
 class Gap(HeadgateError):
@@ -88,20 +88,20 @@ def refusal(problem: Mapping[str, Any], *, status: int | None = None) -> Headgat
     """The error that a problem document tells of."""
     code = _text(problem.get("code")) or "refused"
     message = _text(problem.get("detail")) or f"the gateway refused with status `{status or problem.get('status')}`"
-    place, remedy = _text(problem.get("place")), _text(problem.get("remedy"))
+    where, remedy = _text(problem.get("place")), _text(problem.get("remedy"))
     if code == BadStatement.code:
-        return BadStatement(message, reason=_text(problem.get("reason")) or "refused", place=place, remedy=remedy)
+        return BadStatement(message, reason=_text(problem.get("reason")) or "refused", place=where, remedy=remedy)
     if code == RoleDenied.code:
         reason = _text(problem.get("reason"))
         details = {} if reason is None else {"reason": reason}
         nearest = problem.get("nearest")
         if isinstance(nearest, Mapping):
             details |= {str(name): brief(one) for name, one in nearest.items() if one is not None}
-        return RoleDenied(message, failure=_failure(problem), details=details, place=place, remedy=remedy)
+        return RoleDenied(message, failure=_failure(problem), details=details, place=where, remedy=remedy)
     known = _by_code().get(code)
     if known is None:
-        return Refused(message, code=code, place=place, remedy=remedy)
-    return known(message, place=place, remedy=remedy)
+        return Refused(message, code=code, place=where, remedy=remedy)
+    return known(message, place=where, remedy=remedy)
 
 
 def _failure(problem: Mapping[str, Any]) -> RoleFailure:

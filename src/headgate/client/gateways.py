@@ -67,12 +67,12 @@ class Address:
         extra = parts.path not in {"", "/"} or parts.query or parts.fragment or parts.username or parts.password
         if parts.scheme not in {"https", "http"} or not host or extra:
             raise BadDefinition(f"`{brief(text)}` is not a gateway's address", remedy=remedy)
-        found = cls(host, port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")
-        if not found.tls and not found._is_here():
+        address = cls(host, port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")
+        if not address.tls and not address._is_here():
             raise BadDefinition(
                 f"`{brief(text)}` is not on this machine, and plaintext goes no further", remedy="use `https://`"
             )
-        return found
+        return address
 
     def _is_here(self) -> bool:
         try:
@@ -98,10 +98,10 @@ class Address:
 
 def addresses(urls: str | Sequence[str]) -> list[Address]:
     """The addresses that a client was given."""
-    found = list(dict.fromkeys(Address.parse(url) for url in ([urls] if isinstance(urls, str) else urls)))
-    if not 1 <= len(found) <= MAX_GATEWAYS:
-        raise BadDefinition(f"a client has 1 to {MAX_GATEWAYS} gateways, not `{len(found)}`")
-    return found
+    parsed = list(dict.fromkeys(Address.parse(url) for url in ([urls] if isinstance(urls, str) else urls)))
+    if not 1 <= len(parsed) <= MAX_GATEWAYS:
+        raise BadDefinition(f"a client has 1 to {MAX_GATEWAYS} gateways, not `{len(parsed)}`")
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +175,15 @@ class GatewayLink:
         if reply.status not in (httpx.codes.CREATED, httpx.codes.OK):
             raise Trouble(self.address.http, f"no challenge, but status {reply.status}", sent=False)
         try:
-            told = msgspec.json.decode(reply.content, type=wire.ChallengeAnswer)
+            answer = msgspec.json.decode(reply.content, type=wire.ChallengeAnswer)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise unexpected(self.address.http, error) from None
-        challenge = Challenge(told.nonce, told.broker, told.proof, told.expires)
+        challenge = Challenge(answer.nonce, answer.broker, answer.proof, answer.expires)
         signature = prove(key, challenge, mine, reply.binding, broker)
-        expected.check(told.broker, told.statements)
+        expected.check(answer.broker, answer.statements)
         self.proven = {reply.binding}
         self._stranger = False
-        return Answered(mine, told.nonce, signature, told.expires, told.broker)
+        return Answered(mine, answer.nonce, signature, answer.expires, answer.broker)
 
     async def send(self, method: str, path: str, *, wait: float = 0.0, **request: Any) -> Reply:
         """One request, over a connection that the broker has proven to be its own."""

@@ -159,22 +159,22 @@ class Inbox:
 
     def frames(self) -> list[dict[str, Any]]:
         """What is to be said now."""
-        said: list[dict[str, Any]] = []
+        frames: list[dict[str, Any]] = []
         if not self._opened:
             self._opened = True
             self._credit = self._window
-            said.append({"op": "open", "subscription": self.id, "credit": self._window})
+            frames.append({"op": "open", "subscription": self.id, "credit": self._window})
         # A gateway that does not confirm is asked for nothing more, so that what is remembered stays bounded.
         unconfirmed = len(self._to_say) + len(self._said)
         if self._opened and self._owed >= max(1, self._window // 2) and unconfirmed < self._most:
-            said.append({"op": "credit", "subscription": self.id, "credit": self._owed})
+            frames.append({"op": "credit", "subscription": self.id, "credit": self._owed})
             self._credit += self._owed
             self._owed = 0
         # One acknowledgement at a time, so that a confirmation says which.
         if self._to_say and not self._said:
             self._said = [self._to_say.popleft() for _ in range(min(len(self._to_say), MAX_POSITIONS))]
-            said.append({"op": "ack", "subscription": self.id, "positions": self._said})
-        return said
+            frames.append({"op": "ack", "subscription": self.id, "positions": self._said})
+        return frames
 
     @property
     def settled(self) -> bool:
@@ -185,26 +185,26 @@ class Inbox:
 
     def take(self, limit: int) -> list[Delivery]:
         """Up to so many of the deliveries that wait. What was lost among them is raised in its place, once."""
-        found: list[Delivery] = []
-        while self._waiting and len(found) < limit:
-            one = self._waiting[0]
-            if isinstance(one, HeadgateError):
-                if found:
+        taken: list[Delivery] = []
+        while self._waiting and len(taken) < limit:
+            delivery = self._waiting[0]
+            if isinstance(delivery, HeadgateError):
+                if taken:
                     break
                 self._waiting.popleft()
-                raise one
+                raise delivery
             if len(self._taken) >= self._most:
-                if found:
+                if taken:
                     break
                 raise Unacknowledged(
                     f"`{len(self._taken)}` deliveries were taken and none acknowledged",
                     remedy="call `ack()` on the last one that was dealt with",
                 )
             self._waiting.popleft()
-            self._taken.append((one.number, one.position))
+            self._taken.append((delivery.number, delivery.position))
             self._owed += 1
-            found.append(one)
-        return found
+            taken.append(delivery)
+        return taken
 
     def acknowledge_through(self, number: int) -> None:
         """Everything that was taken up to this one has been dealt with."""

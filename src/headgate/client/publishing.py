@@ -147,15 +147,15 @@ async def send_many(session: ClientSession, events: Sequence[EncodedEvent]) -> l
     """Publish a batch, in halves if it is too large."""
     body = b"[" + b",".join(one.body for one in events) + b"]"
     try:
-        told = await session.ask(wire.PublishAnswer, "POST", "/v1/events", content=body, content_type=wire.BATCH_JSON)
+        reply = await session.ask(wire.PublishAnswer, "POST", "/v1/events", content=body, content_type=wire.BATCH_JSON)
     except TooLarge:
         if len(events) == 1:
             raise
         half = len(events) // 2
         return await send_many(session, events[:half]) + await send_many(session, events[half:])
-    if len(told.results) != len(events):
-        raise unexpected("the gateway", f"{len(told.results)} results for {len(events)} events")
-    return [_result(one) for one in told.results]
+    if len(reply.results) != len(events):
+        raise unexpected("the gateway", f"{len(reply.results)} results for {len(events)} events")
+    return [_result(one) for one in reply.results]
 
 
 def _result(told: wire.EventResult | wire.RowResult) -> Result:
@@ -216,7 +216,7 @@ async def _send_piece(session: ClientSession, type: str, table: pa.Table) -> Bul
         writer.write_table(table)
     body = sink.getvalue().to_pybytes()
     try:
-        told = await session.ask(
+        reply = await session.ask(
             wire.BulkAnswer, "POST", "/v1/events", content=body, content_type=wire.ARROW, params={"type": type}
         )
     except TooLarge:
@@ -227,8 +227,8 @@ async def _send_piece(session: ClientSession, type: str, table: pa.Table) -> Bul
         rest = await _send_piece(session, type, table.slice(half))
         moved = {row + half: error for row, error in rest.refused.items()}
         return Bulk(first.accepted + rest.accepted, first.duplicates + rest.duplicates, {**first.refused, **moved})
-    found = {one.row: _result(one).refusal for one in told.results if one.status == "refused"}
-    return Bulk(told.accepted, told.duplicates, {row: error for row, error in found.items() if error is not None})
+    found = {one.row: _result(one).refusal for one in reply.results if one.status == "refused"}
+    return Bulk(reply.accepted, reply.duplicates, {row: error for row, error in found.items() if error is not None})
 
 
 # -- gathering ------------------------------------------------------------------------------------------------
@@ -364,16 +364,16 @@ class Publisher:
         while len(self._waiting) < self._size and not self._hurry and self._loop.time() < until:
             await asyncio.sleep(min(_STEP, self._linger))
 
-    def _count(self, one: Result) -> None:
-        if one.refusal is None:
-            self.accepted += one.status == "accepted"
-            self.duplicates += one.status == "duplicate"
+    def _count(self, result: Result) -> None:
+        if result.refusal is None:
+            self.accepted += result.status == "accepted"
+            self.duplicates += result.status == "duplicate"
             return
         self.refused += 1
         if len(self.refusals) < MAX_KEPT_REFUSALS:
-            self.refusals.append(one.refusal)
+            self.refusals.append(result.refusal)
         if self._on_refused is not None:
-            self._on_refused(one)
+            self._on_refused(result)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

@@ -49,12 +49,12 @@ class Roles:
 
     async def overview(self) -> rw.RolesAnswer:
         """What one holds, what one may take back, and which services have roles."""
-        told = await self._session.ask(rw.RolesAnswer, "GET", "/v1/roles")
-        for held in told.held:
+        reply = await self._session.ask(rw.RolesAnswer, "GET", "/v1/roles")
+        for held in reply.held:
             held.args = _loaded(held.args)
-        for election in told.elections:
+        for election in reply.elections:
             election.args = _loaded(election.args)
-        return told
+        return reply
 
     async def held(self) -> list[rw.MembershipAnswer]:
         """The memberships that one holds, in the order in which they began."""
@@ -157,10 +157,10 @@ class Roles:
 
     async def present(self, certificate: str) -> pw.PresentedAnswer:
         """Let roles of another domain, whose certificate one has, count at this one."""
-        told = await self._post(pw.PresentedAnswer, "/present", {"certificate": certificate})
-        for one in told.memberships:
+        reply = await self._post(pw.PresentedAnswer, "/present", {"certificate": certificate})
+        for one in reply.memberships:
             one.args = _loaded(one.args)
-        return told
+        return reply
 
     # -- electing and revoking --------------------------------------------------------------------------------
 
@@ -229,16 +229,16 @@ class Roles:
 
     # -- keeping certificates fresh ---------------------------------------------------------------------------
 
-    def _keep(self, service: str, told: rw.CertificateAnswer) -> rw.CertificateAnswer:
-        told = _told(told)
-        if told.certificate is not None and told.issued is not None and told.expires is not None:
-            ids = tuple(one.id for one in told.memberships)
-            life = (told.expires - told.issued).total_seconds()
-            self._wallet.keep_role(RoleHeld(service, ids, told.certificate, told.expires), life)
+    def _keep(self, service: str, reply: rw.CertificateAnswer) -> rw.CertificateAnswer:
+        reply = _told(reply)
+        if reply.certificate is not None and reply.issued is not None and reply.expires is not None:
+            ids = tuple(one.id for one in reply.memberships)
+            life = (reply.expires - reply.issued).total_seconds()
+            self._wallet.keep_role(RoleHeld(service, ids, reply.certificate, reply.expires), life)
             self._changed.set()
             if self._task is None:
                 self._task = asyncio.create_task(self._work())
-        return told
+        return reply
 
     async def stop(self) -> None:
         """Renew nothing more."""
@@ -277,14 +277,14 @@ class Roles:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _renew_due(self) -> None:
-        for one in self._wallet.due_roles():
+        for held in self._wallet.due_roles():
             try:
-                await self.renew(one.service, certificate=one.text)
+                await self.renew(held.service, certificate=held.text)
             except (RoleDenied, NotFound) as denied:
                 if _may_heal(denied):
                     raise
-                self._wallet.forget_role(one)
-                await self._renew_each(one)
+                self._wallet.forget_role(held)
+                await self._renew_each(held)
 
     async def _renew_each(self, lost: RoleHeld) -> None:
         """A certificate may be over whose memberships are not; those that are lost are regained only by entering."""

@@ -215,10 +215,10 @@ def _read(reply: Reply, kind: type[A], gateway: GatewayLink) -> A:
 def problem_of(reply: Reply, gateway: GatewayLink) -> HeadgateError:
     """The refusal that an answer tells of."""
     try:
-        told = msgspec.json.decode(reply.content, type=dict[str, Any])
+        problem = msgspec.json.decode(reply.content, type=dict[str, Any])
     except (msgspec.ValidationError, msgspec.DecodeError):
         return unexpected(gateway.address.http, f"status {reply.status}")
-    return refusal(told, status=reply.status)
+    return refusal(problem, status=reply.status)
 
 
 def _retry_after(reply: Reply) -> float:

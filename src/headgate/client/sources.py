@@ -56,13 +56,13 @@ def check_kinds(what: Sequence[str]) -> None:
 async def obtained(session: ClientSession, what: Sequence[str]) -> list[str]:
     """What the service of this session's domain issues."""
     check_kinds(what)
-    found: list[str] = []
+    texts: list[str] = []
     if "certificates" in what:
         told = await session.ask(wire.CertificatesAnswer, "POST", "/v1/certificates", body={})
-        found += [*told.statements, *(one.statement for one in told.certificates if one.statement is not None)]
+        texts += [*told.statements, *(one.statement for one in told.certificates if one.statement is not None)]
     if "identity" in what:
-        found.append(_text(await session.ask(wire.IssuedAnswer, "POST", "/v1/identity", body={})))
-    return found
+        texts.append(_text(await session.ask(wire.IssuedAnswer, "POST", "/v1/identity", body={})))
+    return texts
 
 
 async def as_guest(session: ClientSession, gateway: GatewayLink, home: Issuer) -> list[str]:

@@ -183,10 +183,10 @@ class Subscription:
         )
 
     def _problem(self, frame: ReceivedFrame) -> None:
-        told = refusal({"code": frame.code, "detail": frame.detail, "remedy": frame.remedy, "place": frame.place})
-        if told.code != NotFound.code:
+        error = refusal({"code": frame.code, "detail": frame.detail, "remedy": frame.remedy, "place": frame.place})
+        if error.code != NotFound.code:
             self._channel.detach(self.id)
-            self._error = told
+            self._error = error
         elif self._opened:
             self._inbox.confirm()  # it ended, so nothing is left to acknowledge; `closed` comes after its last delivery
         elif self._remake is None:

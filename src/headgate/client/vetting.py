@@ -72,13 +72,13 @@ class ExpectedGateway:
         why = "it shows no identity statement"
         for text, crossing in _pairs(shown):
             try:
-                found = verify_server(text, crossing, anchor=anchor, audience=None, now=now, verifier=self.verifier)
+                identity = verify_server(text, crossing, anchor=anchor, audience=None, now=now, verifier=self.verifier)
             except HeadgateError as error:
                 why = error.message
                 continue
-            if found.subject != broker:
-                why = f"it shows a statement about `{brief(found.subject)}`"
-            elif self._is_met(found):
+            if identity.subject != broker:
+                why = f"it shows a statement about `{brief(identity.subject)}`"
+            elif self._is_met(identity):
                 return
             else:
                 assert self.rule is not None

@@ -89,13 +89,13 @@ def texts_in(path: Path) -> list[str]:
         raise NotFound(f"the statements in `{path}` cannot be read ({error.strerror})") from None
     if len(data) > MAX_LIST_BYTES:
         raise TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="show fewer statements")
-    found = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
-    for text in found:
+    texts = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+    for text in texts:
         try:
             held(text)
         except HeadgateError as error:
             raise error.at(str(path)) from None
-    return found
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,10 @@ class Wallet:
 
     def add(self, texts: Sequence[str]) -> None:
         """Show these too from now on."""
-        found = {text: held(text) for text in texts}
-        if len(self._given.keys() | found.keys()) > MAX_SHOWN:
+        statements = {text: held(text) for text in texts}
+        if len(self._given.keys() | statements.keys()) > MAX_SHOWN:
             raise TooLarge(f"more statements than MAX_SHOWN ({MAX_SHOWN}) are to be shown", remedy="show fewer")
-        self._given |= found
+        self._given |= statements
 
     def add_source(self, fetch: Fetch, *, early: bool) -> None:
         """Fetch statements, and fetch them again; `early` where no session is needed for it."""
@@ -170,16 +170,16 @@ class Wallet:
         """Fetch what is due; with `early` only what needs no session. True if anything came."""
         now = self._timing.clock()
         due = [one for one in self._sources if one.due <= now and (one.early or not early)]
-        for one in due:
+        for source in due:
             try:
-                found = [held(text) for text in await one.fetch(gateway)]
+                statements = [held(text) for text in await source.fetch(gateway)]
             except (HeadgateError, Trouble):
                 # What was fetched before may still do; without anything there is nothing to go on with.
-                if not (early and one.held):
+                if not (early and source.held):
                     raise
                 continue
-            one.held = found
-            one.due = now + self._fresh_for(min((each.life for each in found), default=math.inf))
+            source.held = statements
+            source.due = now + self._fresh_for(min((each.life for each in statements), default=math.inf))
         return bool(due)
 
     def _fresh_for(self, life: float) -> float:
@@ -199,11 +199,11 @@ class Wallet:
         self._embodied.update(dict.fromkeys(new.ids, new))
         self._roles_due[new.ids] = self._timing.clock() + self._fresh_for(life)
 
-    def forget_role(self, one: RoleHeld) -> None:
+    def forget_role(self, role: RoleHeld) -> None:
         """Keep a certificate no longer."""
-        if self.roles.pop(one.ids, None) is not None:
-            del self._roles_due[one.ids]
-            for id in one.ids:
+        if self.roles.pop(role.ids, None) is not None:
+            del self._roles_due[role.ids]
+            for id in role.ids:
                 self._embodied.pop(id, None)
 
     def drop_role(self, id: str) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
 from typing import Final, assert_never
 
@@ -25,70 +26,9 @@ from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
 from headgate.decide.statement_state import LONG_AGO, StatementState
 from headgate.decide.views import condition_for, entries, governs, holds
+from headgate.model import changes
 from headgate.model.authority import Identity
-from headgate.model.changes import (
-    AddIssuing,
-    AddMember,
-    AddRow,
-    AddRule,
-    Advertise,
-    AuthorityChange,
-    Batch,
-    Change,
-    DeclareGroup,
-    DeclarePrincipal,
-    DeclareRelation,
-    DeclareType,
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    HearPeer,
-    Identify,
-    MirrorRole,
-    PassRevocation,
-    Present,
-    RegisterPredicate,
-    ReinstateRole,
-    RemoveGroup,
-    RemoveIssuing,
-    RemoveMember,
-    RemovePeer,
-    RemovePredicate,
-    RemovePrincipal,
-    RemoveProvider,
-    RemoveRelation,
-    RemoveRepresentative,
-    RemoveRow,
-    RemoveRule,
-    RetireType,
-    Revoke,
-    RevokeRole,
-    RoleChange,
-    Row,
-    SetAttribute,
-    SetConnect,
-    SetCoordinator,
-    SetEventPolicy,
-    SetKey,
-    SetNames,
-    SetNetwork,
-    SetOpen,
-    SetPeer,
-    SetPolicyRule,
-    SetPrivate,
-    SetProvider,
-    SetRepresentative,
-    SetRolefile,
-    Settle,
-    Subscribe,
-    Succeed,
-    Tick,
-    Unadvertise,
-    Unsubscribe,
-    WatchRecords,
-    Withdraw,
-)
+from headgate.model.changes import AuthorityChange, Batch, Change, PolicyChange, RoleChange, RoleRequest, Row
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.errors import (
     BadDefinition,
@@ -99,6 +39,7 @@ from headgate.model.errors import (
     SubscribeDenied,
     UnknownName,
 )
+from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.rolefiles import EventPolicy, Holds
@@ -117,144 +58,146 @@ def apply(state: State, batch: Batch) -> State:
 
 
 class _Work:
-    """A working copy of the state while one batch is applied."""
+    """The state while one batch is applied: what it changes, over what it shares with the state before."""
 
     def __init__(self, state: State, author: str) -> None:
         self.before = state
         self.author = author
         self.is_administrator = author == state.administrator
         self.types: Catalog = state.types
-        self.principals = dict(state.principals)
-        self.groups = dict(state.groups)
-        self.relations = dict(state.relations)
-        self.open_names = set(state.open_names)
+        self.principals = branch(state.principals)
+        self.groups = branch(state.groups)
+        self.relations = branch(state.relations)
+        self.open_names = state.open_names
         self.private = state.private
-        self.predicates = dict(state.predicates)
-        self.subscriptions = dict(state.subscriptions)
-        self.rules = {rule.id: rule for rule in state.rules if rule.source is Source.RULE}
+        self.predicates = branch(state.predicates)
+        self.subscriptions = branch(state.subscriptions)
         self.first: list[str] = []
         self.standing = StatementState(state)
         self.keys = self.standing.keys
-        self.holders = self.standing.holders
         self.connect_open = state.connect_open
         self.any_names = state.any_names
         self.new_names: list[tuple[str, str]] = []
         self.advertisements = state.advertisements
-        self.withdrawals = dict(state.withdrawals)
+        self.withdrawals = branch(state.withdrawals)
         self.roles = state.roles
 
-    def run(self, changes: tuple[Change, ...]) -> State:
+    @cached_property
+    def rules(self) -> dict[str, Rule]:
+        """The rules that people wrote, by id; made when a change looks at them."""
+        return {rule.id: rule for rule in self.before.rules if rule.source is Source.RULE}
+
+    def run(self, batch: tuple[Change, ...]) -> State:
         if not self.is_administrator and self.author not in self.principals:
             raise UnknownName(f"no principal `{brief(self.author)}`", remedy="declare it first")
-        for change in changes:
-            self._apply(change)
+        for change in batch:
+            if isinstance(change, RoleRequest):
+                raise TypeError("what becomes of a request of a role is worked out by `roles.requests.transition`")
+            if isinstance(change, RoleChange):
+                self._role(change)
+            elif isinstance(change, AuthorityChange):
+                self._authority(change)
+            else:
+                self._apply(change)
         after = replace(self._freeze(), version=self.before.version + 1)
         check_new_names(self.before, after, self.new_names)
         return after
 
     def _freeze(self) -> State:
         """The state so far, for looking things up in."""
-        first = dict.fromkeys(self.first)
-        ordered = (*(self.rules[i] for i in first), *(r for i, r in self.rules.items() if i not in first))
-        stands = self.standing
-        return State(
-            version=self.before.version,
-            administrator=self.before.administrator,
+        return replace(
+            self.standing.frozen(self.before),
             types=self.types,
-            rules=(*ordered, *stands.admitted.values()),
+            rules=self._ordered(),
             principals=self.principals,
             groups=self.groups,
             relations=self.relations,
-            open_names=frozenset(self.open_names),
+            open_names=self.open_names,
             private=self.private,
             predicates=self.predicates,
             subscriptions=self.subscriptions,
-            keys=self.keys,
             connect_open=self.connect_open,
             any_names=self.any_names,
             advertisements=self.advertisements,
             withdrawals=self.withdrawals,
-            policy_rules=stands.policy_rules,
-            attested_rules=stands.attested_rules,
-            coordinator=stands.coordinator,
-            network=stands.network,
-            certificates=stands.certificates,
-            bags=stands.bags,
-            lists=stands.lists,
-            successions=stands.successions,
-            providers=stands.providers,
-            identities=stands.identities,
-            issuing=stands.issuing,
             roles=self.roles,
         )
 
-    def _apply(self, change: Change) -> None:
+    def _ordered(self) -> tuple[Rule, ...]:
+        """The rules in the order of D5; the very tuple from before where nothing has looked at them."""
+        if "rules" not in self.__dict__ and not self.standing.has_admitted:
+            return self.before.rules
+        first = dict.fromkeys(self.first)
+        last = (rule for id, rule in self.rules.items() if id not in first)
+        return (*(self.rules[id] for id in first), *last, *self.standing.admitted.values())
+
+    def _apply(self, change: PolicyChange) -> None:
         match change:
-            case DeclareType(new):
+            case changes.DeclareType(new):
                 self._declare_type(new)
-            case RetireType(name):
+            case changes.RetireType(name):
                 self._retire_type(name)
-            case RemovePrincipal(name):
+            case changes.RemovePrincipal(name):
                 self._administer("principal", name)
                 self._remove_principal(name)
-            case SetKey(principal, key):
+            case changes.SetKey(principal, key):
                 self._administer("principal", principal)
                 self._set_key(principal, key)
-            case SetConnect(is_open):
+            case changes.SetConnect(is_open):
                 self._administer("domain", "connect")
                 self.connect_open = is_open
-            case SetNames(any_names):
+            case changes.SetNames(any_names):
                 self._administer("domain", "names")
                 self.any_names = any_names
-            case RemoveGroup(name):
+            case changes.RemoveGroup(name):
                 self._administer("group", name)
                 self._remove_group(name)
-            case RemoveRelation(name):
+            case changes.RemoveRelation(name):
                 self._administer("relation", name)
                 self._relation(name)
                 self._unused("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
                 del self.relations[name]
-                self.open_names.discard(name)
+                self.open_names -= {name}
                 self.standing.close(self._may_be_named)
-            case SetOpen(name, is_open):
+            case changes.SetOpen(name, is_open):
                 self._administer("group or relation", name)
                 self._set_open(name, is_open)
-            case SetPrivate(name, is_private):
+            case changes.SetPrivate(name, is_private):
                 self._administer("subject attribute", name)
                 self._set_private(check_name("subject attribute", name), is_private)
-            case Advertise(principal, type_name):
+            case changes.Advertise(principal, type_name):
                 self._own("advertise", principal)
                 self.types[type_name]
                 state = self._freeze()
                 if not may_publish(state, principal, type_name):  # else anyone could make versions for everyone
                     raise no_right(state, principal, type_name, "advertise")
                 self.advertisements |= {(principal, type_name)}
-            case Unadvertise(principal, type_name):
+            case changes.Unadvertise(principal, type_name):
                 self._own("unadvertise", principal)
                 self.advertisements -= {(principal, type_name)}
-            case Withdraw(principal):
+            case changes.Withdraw(principal):
                 self._administer("principal", principal)
                 if principal not in self.principals:
                     raise UnknownName(f"no principal `{brief(principal)}`")
                 self.withdrawals[principal] = self.before.version + 1
-            case RemovePredicate(name):
+            case changes.RemovePredicate(name):
                 self._administer("predicate", name)
                 if name not in self.predicates:
                     raise UnknownName(f"no predicate `{brief(name)}`")
                 self._unused("predicate", name, lambda a: isinstance(a, Predicate) and a.name == name)
                 del self.predicates[name]
-            case DeclarePrincipal(name, attributes):
+            case changes.DeclarePrincipal(name, attributes):
                 self._administer("principal", name)
                 self._declare_principal(name, attributes)
-            case DeclareGroup(name, is_open):
+            case changes.DeclareGroup(name, is_open):
                 self._administer("group", name)
                 self._fresh(check_name("group", name))
                 if name in self.relations:  # they share the names that are open
                     raise BadDefinition(f"`{name}` already names a relation")
                 self.groups[name] = frozenset()
                 self.new_names.append(("group", name))
-                self._open(name, is_open)
-            case DeclareRelation(name, is_open):
+                self.open_names |= {name} if is_open else set()
+            case changes.DeclareRelation(name, is_open):
                 self._administer("relation", name)
                 if check_name("relation", name) in self.relations:
                     raise BadDefinition(f"the relation `{name}` is already declared")
@@ -263,35 +206,37 @@ class _Work:
                 self._no_function(name)
                 self.relations[name] = frozenset()
                 self.new_names.append(("relation", name))
-                self._open(name, is_open)
-            case AddMember(group, member, value):
+                self.open_names |= {name} if is_open else set()
+            case changes.AddMember(group, member, value):
                 self._administer("group", group)
                 self._add_member(group, member, value)
-            case RemoveMember(group, member, value):
+            case changes.RemoveMember(group, member, value):
                 self._administer("group", group)
                 members = self._group(group)
                 if member not in members and not value:
                     self._known(member)
                 self.groups[group] = members - {member}
-            case AddRow(relation, row):
+            case changes.AddRow(relation, row):
                 self._administer("relation", relation)
                 self._add_row(relation, row)
-            case RemoveRow(relation, row):
+            case changes.RemoveRow(relation, row):
                 self._administer("relation", relation)
-                self.relations[relation] = frozenset(r for r in self._relation(relation) if not _same_row(r, row))
-            case SetAttribute(principal, name, value):
+                rows = self._relation(relation)
+                if row in rows:
+                    self.relations[relation] = frozenset(one for one in rows if not _same_row(one, row))
+            case changes.SetAttribute(principal, name, value):
                 self._administer("principal", principal)
                 self._set_attribute(principal, name, value)
                 self.standing.disown(principal, name)
-            case AddRule(rule, first):
+            case changes.AddRule(rule, first):
                 self._add_rule(replace(rule, author=self.author, source=Source.RULE), first)
-            case RemoveRule(id):
+            case changes.RemoveRule(id):
                 self._remove_rule(id)
-            case Subscribe(subscription):
+            case changes.Subscribe(subscription):
                 self._subscribe(subscription)
-            case Unsubscribe(id):
+            case changes.Unsubscribe(id):
                 self._unsubscribe(id)
-            case RegisterPredicate(name, _, _):
+            case changes.RegisterPredicate(name, _, _):
                 self._administer("predicate", name)
                 if self.predicates.get(check_name("predicate", name), change) != change:
                     raise BadDefinition(
@@ -300,46 +245,27 @@ class _Work:
                 if name not in self.predicates:
                     self.new_names.append(("predicate", name))
                 self.predicates[name] = change
-            case SetEventPolicy() | SetRepresentative() | RemoveRepresentative() | Settle():
-                self._administer("domain", "roles")
-                self._role(change)
-            case (
-                SetRolefile()
-                | GrantRole()
-                | EnterRole()
-                | ElectRole()
-                | EndCredential()
-                | PassRevocation()
-                | RevokeRole()
-                | ReinstateRole()
-                | SetPeer()
-                | RemovePeer()
-                | MirrorRole()
-                | HearPeer()
-                | WatchRecords()
-            ):
-                raise TypeError("what becomes of a request of a role is worked out by `roles.requests.transition`")
-            case _:  # what was verified is the domain's to take up
-                self._administer("domain", "authority")
-                self._authority(change)
+            case _:
+                assert_never(change)
 
     # -- roles ------------------------------------------------------------------------------------------------
 
     def _role(self, change: RoleChange) -> None:
+        self._administer("domain", "roles")
         match change:
-            case SetEventPolicy(policy):
+            case changes.SetEventPolicy(policy):
                 self.roles = replace(self.roles, policy=settle_policy(self._freeze(), policy))
-            case SetRepresentative(one):
+            case changes.SetRepresentative(one):
                 new = settle_representative(self._freeze(), one)
                 self.roles = replace(self.roles, representatives={**self.roles.representatives, new.type: new})
                 self._resettle()
-            case RemoveRepresentative(name):
+            case changes.RemoveRepresentative(name):
                 kept = {type: one for type, one in self.roles.representatives.items() if type != name}
                 if len(kept) == len(self.roles.representatives):
                     raise UnknownName(f"no representative of `{brief(name)}`")
                 self.roles = replace(self.roles, representatives=kept)
                 self._resettle()
-            case Settle(facts):
+            case changes.Settle(facts):
                 self.roles = merged(self.roles, facts)
             case _:
                 assert_never(change)
@@ -358,42 +284,43 @@ class _Work:
     # -- authority --------------------------------------------------------------------------------------------
 
     def _authority(self, change: AuthorityChange) -> None:
+        self._administer("domain", "authority")  # what was verified is the domain's to take up
         stands = self.standing
         match change:
-            case SetPolicyRule(principal, rule):
+            case changes.SetPolicyRule(principal, rule):
                 self._principal(principal)
                 if rule is not None:
                     check_requirement(rule)
                 stands.set_policy_rule(principal, rule)
-            case SetCoordinator(key):
+            case changes.SetCoordinator(key):
                 stands.coordinate(key)
-            case SetNetwork(name):
+            case changes.SetNetwork(name):
                 stands.name_network(name)
-            case Present(principal, certificates, at):
+            case changes.Present(principal, certificates, at):
                 stands.present(self._principal(principal), certificates, at, self._may_own, self._may_be_named)
-            case Revoke(new, at):
+            case changes.Revoke(new, at):
                 stands.revoke(new, at)
                 self._end_attested(at)
-            case Succeed(succession, at):
+            case changes.Succeed(succession, at):
                 stands.succeed(succession, at)
                 self._end_attested(at)
-            case Identify(principal, identity, at):
+            case changes.Identify(principal, identity, at):
                 self._identify(self._principal(principal), identity, at)
-            case Tick(at):
+            case changes.Tick(at):
                 stands.tick(at)
                 self._end_attested(at)
-            case SetProvider(provider):
+            case changes.SetProvider(provider):
                 stands.trust(provider)
                 self._end_attested(None)
-            case RemoveProvider(key):
+            case changes.RemoveProvider(key):
                 if key not in stands.providers:
                     raise UnknownName(f"no identity provider `{brief(key)}`")
                 del stands.providers[key]
                 self._end_attested(None)
-            case AddIssuing(issuing):
+            case changes.AddIssuing(issuing):
                 self._known(issuing.who)
                 stands.issuing[issuing.id] = issuing
-            case RemoveIssuing(id):
+            case changes.RemoveIssuing(id):
                 if id not in stands.issuing:
                     raise UnknownName(f"no issuing rule `{brief(id)}`")
                 del stands.issuing[id]
@@ -474,21 +401,17 @@ class _Work:
             if any(names(atom) for atom in atoms(one.where)):
                 raise BadDefinition(f"the filter of a subscription names the {what} `{name}`", remedy="end it first")
 
-    def _open(self, name: str, is_open: bool) -> None:
-        if is_open:
-            self.open_names.add(name)
-
     def _set_open(self, name: str, is_open: bool) -> None:
         if name not in self.groups and name not in self.relations:
             raise UnknownName(f"no group or relation `{brief(name)}`", remedy="declare it first")
         if is_open:
-            self.open_names.add(name)
+            self.open_names |= {name}
         elif name in self.groups:
             self._unfiltered("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
         else:
             self._unfiltered("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
         if not is_open:
-            self.open_names.discard(name)
+            self.open_names -= {name}
             self._unnamed(name, "group", "relation")
 
     def _set_private(self, name: str, is_private: bool) -> None:
@@ -588,11 +511,11 @@ class _Work:
         seen = {type: one for type, one in self.roles.representatives.items() if type != name}
         if len(kept) != len(self.roles.policy.entries) or len(seen) != len(self.roles.representatives):
             self.roles = replace(self.roles, policy=EventPolicy(kept), representatives=seen)
-        self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.type != name}
-        self.advertisements = frozenset(a for a in self.advertisements if a[1] != name)
+        drop(self.subscriptions, lambda one: one.type == name)
+        self.advertisements -= {one for one in self.advertisements if one[1] == name}
 
     def _end_rules(self, which: Callable[[Rule], bool]) -> None:
-        self.rules = {i: rule for i, rule in self.rules.items() if not which(rule)}
+        drop(self.rules, which)
         self.first = [i for i in self.first if i in self.rules]
 
     def _remove_principal(self, name: str) -> None:
@@ -605,20 +528,24 @@ class _Work:
         self.standing.remove(name)
         self.standing.end_issuing(name)
         self._end_rules(lambda rule: name in (rule.who, rule.author))
-        self.groups = {group: members - {name} for group, members in self.groups.items()}
-        self.subscriptions = {i: s for i, s in self.subscriptions.items() if s.principal != name}
-        self.advertisements = frozenset(a for a in self.advertisements if a[0] != name)
+        self._leave_groups(name)
+        drop(self.subscriptions, lambda one: one.principal == name)
+        self.advertisements -= {one for one in self.advertisements if one[0] == name}
         self.withdrawals.pop(name, None)
+
+    def _leave_groups(self, name: str) -> None:
+        for group in [group for group, members in self.groups.items() if name in members]:
+            self.groups[group] -= {name}
 
     def _remove_group(self, name: str) -> None:
         self._group(name)
         self._unused("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
         del self.groups[name]
         self.standing.end_issuing(name)
-        self.open_names.discard(name)
+        self.open_names -= {name}
         self.standing.close(self._may_be_named)
         self._end_rules(lambda rule: rule.who == name)
-        self.groups = {group: members - {name} for group, members in self.groups.items()}
+        self._leave_groups(name)
 
     def _set_key(self, principal: str, key: str | None) -> None:
         if principal not in self.principals and principal != self.before.administrator:
@@ -626,16 +553,14 @@ class _Work:
         if self.keys.get(principal) != key:
             self.standing.rekey(principal, key)
         if key is None:
-            self.holders.pop(self.keys.pop(principal, ""), None)
+            self.standing.set_key(principal, None)
             return
         if not _KEY.match(key):
             raise BadDefinition(f"`{brief(key)}` is not a public key", remedy="write `did:key:z6Mk...`")
-        holder = self.holders.get(key, principal)
+        holder = self.standing.holders.get(key, principal)
         if holder != principal:
             raise BadDefinition(f"`{holder}` already has the key of `{principal}`", remedy="give each its own")
-        self.holders.pop(self.keys.get(principal, ""), None)
-        self.keys[principal] = key
-        self.holders[key] = principal
+        self.standing.set_key(principal, key)
 
     def _declare_principal(self, name: str, attributes: Mapping[str, Value]) -> None:
         self._fresh(check_name("principal", name))

@@ -8,21 +8,30 @@ stamped on it. A refusal is `unknown-type`, `type-mismatch` (or `bad-expression`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeAlias
 
 from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import condition_for, entries, forced_value, named_type
-from headgate.decide.wider import wider
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import PolicyRuleDenied, PublishDenied, TypeMismatch
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
 from headgate.model.types import OWN_TYPES
-from headgate.model.values import Kind, Value, brief, conform, plain
+from headgate.model.values import Kind, Value, brief, conform
+
+PolicyRuleCheck: TypeAlias = Callable[[State, str, Condition | None], None]
+"""Refuses a requirement that lets in receivers whom the publisher's policy rule keeps out (D11; Guard II.D)."""
+
+
+def cannot_tell(state: State, publisher: str, requires: Condition | None) -> None:  # noqa: ARG001
+    """Refuse whatever a publisher with a policy rule requires."""
+    if publisher in state.policy_rules:
+        raise PolicyRuleDenied(f"whether the policy rule of `{publisher}` is wider cannot be told here")
 
 
 def admit(
@@ -31,13 +40,13 @@ def admit(
     *,
     now: datetime,
     predicates: Mapping[str, PredicateFunction],
-    rules: tuple[Rule, ...] | None = None,
     rate: int | None = None,
+    policy_rule: PolicyRuleCheck = cannot_tell,
 ) -> Event:
     """The event as accepted at this state, not yet stamped with its place.
 
-    `rules` are the publisher's entries for the type, where the caller has looked them up already. `rate` is how many
-    events of the type the publisher has had accepted of late, with this one (`decide.rates`).
+    `rate` is how many events of the type the publisher has had accepted of late, with this one (`decide.rates`).
+    `policy_rule` refuses what a publisher's policy rule is not wider than (`solver.policy_rule`); by default anything.
     """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
@@ -57,12 +66,10 @@ def admit(
     )
     subject = state.principals.get(draft.publisher, {})
     world = World(state, subject, predicates, origin=draft.origin)
-    if rules is None:
-        rules = publish_entries(state, draft.publisher, draft.type)
-    accepted = _granted(sent, rules, attributes, world)
+    accepted = _granted(sent, publish_entries(state, draft.publisher, draft.type), attributes, world)
     if accepted is None:
         raise no_right(state, draft.publisher, draft.type)
-    check_policy_rule(state, draft.publisher, draft.requires)
+    policy_rule(state, draft.publisher, draft.requires)
     return accepted
 
 
@@ -80,32 +87,6 @@ def _granted(sent: Event, rules: tuple[Rule, ...], attributes: Mapping[str, Kind
         if truth(rule.where, candidate, asked) is True:
             return candidate
     return None
-
-
-def check_policy_rule(state: State, publisher: str, requires: Condition | None) -> None:
-    """Refuse a requirement that lets in receivers whom the publisher's policy rule keeps out (D11; Guard II.D).
-
-    What cannot be told counts as no; an event without a requirement asks for anyone.
-    """
-    rule = state.policy_rules.get(publisher)
-    if rule is None:
-        return
-    answer = wider(rule, TRUE if requires is None else requires)
-    if not answer.holds:
-        raise PolicyRuleDenied(
-            f"the policy rule of `{publisher}` is not wider than the requirement of the event"
-            if requires is not None
-            else f"`{publisher}` has a policy rule, and the event has no requirement",
-            remedy=_narrower(answer.counterexample),
-        )
-
-
-def _narrower(example: Mapping[str, Value] | None) -> str:
-    """What to do about a requirement that is too wide."""
-    if example is None:
-        return "write a requirement that is plainly narrower than the policy rule"
-    shown = ", ".join(f"`${name} = {brief(plain(value))}`" for name, value in example.items() if value is not None)
-    return f"narrow the requirement: the policy rule keeps out a receiver with {shown or 'no attributes'}"
 
 
 def forbidden(publisher: str, type_name: str) -> PublishDenied:

@@ -124,15 +124,36 @@ def _look(leaf: Constraint, known: dict[str, Reading], found: dict[tuple[str, in
             sides = ()
     for side in sides:
         _within(side, known, found)
+    if any(_is_seconds(side) for side in sides):
+        for side in sides:
+            _between_times(side, known, found)
     is_read = next((one for side in sides if (one := reading_of(side, known, found)) is not None), None)
     if is_read is None:
         return
     for side in sides:
-        match side:
-            case Variable(name) if name != "_":
-                known.setdefault(name, is_read)
-            case Apply(function, args):
-                found.setdefault((function, len(args)), is_read)
+        _is_time(side, is_read, known, found)
+
+
+def _is_time(e: Expression, is_read: Reading, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+    """What an expression tells that is a time."""
+    match e:
+        case Variable(name) if name != "_":
+            known.setdefault(name, is_read)
+        case Apply(function, args):
+            found.setdefault((function, len(args)), is_read)
+        case Combine("+" | "-", of, by) if _is_seconds(by):
+            _is_time(of, is_read, known, found)
+        case Combine("+", by, of) if _is_seconds(by):
+            _is_time(of, is_read, known, found)
+
+
+def _between_times(e: Expression, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+    """What a difference tells that is compared with seconds: one side is what the other is."""
+    match e:
+        case Combine("-", left, right):
+            for one, other in ((left, right), (right, left)):
+                if not _is_seconds(other) and (is_read := reading_of(one, known, found)) is not None:
+                    _is_time(other, is_read, known, found)
 
 
 def _within(e: Expression, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
@@ -144,10 +165,7 @@ def _within(e: Expression, known: dict[str, Reading], found: dict[tuple[str, int
             _within(right, known, found)
         case ClockOf(_, of):
             _within(of, known, found)
-            if isinstance(of, Variable) and of.name != "_":
-                known.setdefault(of.name, "timestamp")
-            elif isinstance(of, Apply):
-                found.setdefault((of.function, len(of.args)), "timestamp")
+            _is_time(of, "timestamp", known, found)
 
 
 def _columns(

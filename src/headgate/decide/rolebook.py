@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from headgate.model.layered import branch
 from headgate.model.rights import Rule
 from headgate.model.rolefiles import Argument, Asked, Given, RoleRef, Term, Variable
 from headgate.model.roles import Membership, RoleBook, RoleFacts
@@ -24,7 +25,7 @@ def merged(book: RoleBook, facts: RoleFacts) -> RoleBook:
     gone = {one.id for one in facts.ended}
     memberships, held = book.memberships, book.held
     if facts.memberships or gone & memberships.keys():
-        memberships = dict(memberships)
+        memberships = branch(memberships)
         touched = dict.fromkeys(memberships[one.id].holder for one in facts.ended if one.id in memberships)
         touched |= dict.fromkeys(one.holder for one in facts.memberships)
         for id in gone:
@@ -34,7 +35,7 @@ def merged(book: RoleBook, facts: RoleFacts) -> RoleBook:
             if one.id not in memberships:
                 fresh.setdefault(one.holder, []).append(one.id)
             memberships[one.id] = one
-        held = dict(held)
+        held = branch(held)
         for holder in touched:
             kept = (*(id for id in held.get(holder, ()) if id not in gone), *fresh.get(holder, ()))
             if kept:
@@ -47,14 +48,14 @@ def merged(book: RoleBook, facts: RoleFacts) -> RoleBook:
         held=held,
         elections=_merge(book.elections, {one.id: one for one in facts.elections}, gone),
         records=_merge(book.records, {one.ref: one for one in facts.records}, facts.dropped),
-        bans=(book.bans - frozenset(facts.lifted)) | frozenset(facts.banned),
+        bans=_with(book.bans, facts.banned, facts.lifted),
         peers=_merge(book.peers, {one.name: one for one in facts.peers}, facts.peers_gone),
         rolefiles=_merge(
             book.rolefiles,
             {name: one for name, one in facts.rolefiles if one is not None},
             [name for name, one in facts.rolefiles if one is None],
         ),
-        watches=(book.watches - frozenset(facts.unwatched)) | frozenset(facts.watched),
+        watches=_with(book.watches, facts.watched, facts.unwatched),
     )
 
 
@@ -62,11 +63,15 @@ def _merge(old: Mapping[K, V], new: Mapping[K, V], gone: Iterable[K]) -> Mapping
     ended = [key for key in gone if key in old]
     if not new and not ended:
         return old
-    made = dict(old)
+    made = branch(old)
     for key in ended:
         made.pop(key, None)
     made.update(new)
     return made
+
+
+def _with(old: frozenset[K], new: Iterable[K], gone: Iterable[K]) -> frozenset[K]:
+    return (old - frozenset(gone)) | frozenset(new) if new or gone else old
 
 
 def holders(memberships: Mapping[str, Membership]) -> dict[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from headgate.decide.chains import Reduced, discover, to_rules, why_not
@@ -42,6 +43,7 @@ from headgate.model.errors import (
     StaleList,
     TooMany,
 )
+from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_BAG, MAX_SUCCESSIONS
 from headgate.model.rights import Rule, Source
 from headgate.model.state import State
@@ -61,19 +63,51 @@ class StatementState:
         self.administrator = state.administrator
         self.coordinator = state.coordinator
         self.network = state.network
-        self.certificates = dict(state.certificates)
-        self.bags = dict(state.bags)
-        self.lists = dict(state.lists)
-        self.successions = dict(state.successions)
-        self.providers = dict(state.providers)
-        self.identities = dict(state.identities)
-        self.policy_rules = dict(state.policy_rules)
-        self.attested_rules = dict(state.attested_rules)
-        self.issuing = dict(state.issuing)
-        self.keys = dict(state.keys)
-        self.holders = {key: name for name, key in state.keys.items()}
-        self.admitted = {rule.id: rule for rule in state.rules if rule.source is Source.CHAIN}
+        self.certificates = branch(state.certificates)
+        self.bags = branch(state.bags)
+        self.lists = branch(state.lists)
+        self.successions = branch(state.successions)
+        self.providers = branch(state.providers)
+        self.identities = branch(state.identities)
+        self.policy_rules = branch(state.policy_rules)
+        self.attested_rules = branch(state.attested_rules)
+        self.issuing = branch(state.issuing)
+        self.keys = branch(state.keys)
+        self._rules_before = state.rules
         self._newest: dict[str, str] = {}
+
+    @cached_property
+    def holders(self) -> dict[str, str]:
+        """The principal of each key; made when it is looked at."""
+        return {key: name for name, key in self.keys.items()}
+
+    @cached_property
+    def admitted(self) -> dict[str, Rule]:
+        """The entries that stand on chains, by id; made when they are looked at."""
+        return {rule.id: rule for rule in self._rules_before if rule.source is Source.CHAIN}
+
+    @property
+    def has_admitted(self) -> bool:
+        """Has anyone looked at the entries? If not, they are as they were."""
+        return "admitted" in self.__dict__
+
+    def frozen(self, state: State) -> State:
+        """A state in which this stands, without the entries that follow."""
+        return replace(
+            state,
+            coordinator=self.coordinator,
+            network=self.network,
+            certificates=self.certificates,
+            bags=self.bags,
+            lists=self.lists,
+            successions=self.successions,
+            providers=self.providers,
+            identities=self.identities,
+            policy_rules=self.policy_rules,
+            attested_rules=self.attested_rules,
+            issuing=self.issuing,
+            keys=self.keys,
+        )
 
     # -- keys -------------------------------------------------------------------------------------------------
 
@@ -114,6 +148,15 @@ class StatementState:
         """
         return self.holders.get(key) or self.holders.get(self.newest(key)) or ("" if key in self.keys else key)
 
+    def set_key(self, principal: str, key: str | None) -> None:
+        """A principal has this key from now on, or none."""
+        self.holders.pop(self.keys.get(principal, ""), None)
+        if key is None:
+            self.keys.pop(principal, None)
+        else:
+            self.keys[principal] = key
+            self.holders[key] = principal
+
     def succeed(self, succession: Succession, at: datetime) -> None:
         """A principal goes on under a new key."""
         old, new = succession.old, succession.new
@@ -134,9 +177,8 @@ class StatementState:
                 raise BadDefinition(f"`{self.holders[new]}` already has the key `{new}`", remedy="make a new key")
             if self._older(old) + 1 + self._newer(new) > MAX_SUCCESSIONS:
                 raise TooMany(f"more keys follow one another than MAX_SUCCESSIONS ({MAX_SUCCESSIONS})")
-            if (name := self.holders.pop(old, None)) is not None:
-                self.keys[name] = new
-                self.holders[new] = name
+            if (name := self.holders.get(old)) is not None:
+                self.set_key(name, new)
         number = max(succession.number, 0 if known is None else known.number)
         self.successions[old] = replace(succession, number=number)
         self._newest.clear()
@@ -244,8 +286,8 @@ class StatementState:
         """A principal ends, and with it what it has shown and what was attested of it."""
         self.rekey(principal, None)
         self.set_policy_rule(principal, None)
-        self.identities = {key: one for key, one in self.identities.items() if one.principal != principal}
-        self.holders.pop(self.keys.pop(principal, ""), None)
+        drop(self.identities, lambda one: one.principal == principal)
+        self.set_key(principal, None)
 
     def rekey(self, principal: str, new: str | None) -> None:
         """A principal gets another key by decree: what was shown for it, or rests on either key, is shown anew."""
@@ -282,8 +324,9 @@ class StatementState:
 
     def _show_anew(self, principals: set[str]) -> None:
         """Take from principals all that they have shown, and what it gave them."""
-        self.bags = {who: bag for who, bag in self.bags.items() if who not in principals}
-        self.admitted = {id: rule for id, rule in self.admitted.items() if rule.who not in principals}
+        for who in [who for who in self.bags if who in principals]:
+            del self.bags[who]
+        drop(self.admitted, lambda rule: rule.who in principals)
         self._forget()
 
     def settle(self, principals: Iterable[str], at: datetime) -> None:
@@ -378,11 +421,11 @@ class StatementState:
                 self.bags[who] = tuple(key for key in self.bags[who] if key not in gone)
             self._forget()
             self.settle(held, at)
-            self.bags = {who: bag for who, bag in self.bags.items() if bag}
+            drop(self.bags, lambda bag: not bag)
 
     def _forget(self) -> None:
         shown = {key for bag in self.bags.values() for key in bag}
-        self.certificates = {key: one for key, one in self.certificates.items() if key in shown}
+        drop(self.certificates, lambda one: one.key not in shown)
 
     # -- identities and policy rules --------------------------------------------------------------------------
 
@@ -471,13 +514,13 @@ class StatementState:
 
     def disown(self, principal: str, attribute: str) -> None:
         """The domain itself has spoken of an attribute: no statement takes that back when it ends."""
-        for key, one in self.identities.items():
+        for key, one in list(self.identities.items()):
             if one.principal == principal and attribute in one.applied:
                 self.identities[key] = replace(one, applied=one.applied - {attribute})
 
     def end_issuing(self, who: str) -> None:
         """A principal or group ends, and with it what is issued to it."""
-        self.issuing = {id: one for id, one in self.issuing.items() if one.who != who}
+        drop(self.issuing, lambda one: one.who == who)
 
     def ended(self, at: datetime | None) -> list[Attested]:
         """The identity statements that no longer stand; they are let go of."""

@@ -9,34 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.commands.commit import LedgerAccess
+from headgate.commands.issuing import Service
+from headgate.commands.publishing.submissions import of_drafts
+from headgate.commands.rate_limits import RequestPaces
+from headgate.commands.record_watching import RecordWatching
+from headgate.commands.role_certificates import Asker, RoleCertificates
+from headgate.commands.roles import RoleService, id_secret
+from headgate.commands.signed_types import SignedTypes
+from headgate.commands.statements import SMALL_CHARS, Authority
 from headgate.decide.statement_state import StatementState
-from headgate.gateway.authority.authority import SMALL_CHARS, Authority
 from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.authority.issuers import Issuers, silences
-from headgate.gateway.authority.issuing import Service
 from headgate.gateway.authority.revocation_stream import Bulletin
-from headgate.gateway.authority.signed_types import SignedTypes
 from headgate.gateway.delivery.quench import Quench
 from headgate.gateway.delivery.readers import Readers
 from headgate.gateway.federation.announcing import Announcer
-from headgate.gateway.http.rate_limits import SECONDS_PACED, Paces
 from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.sessions import Sessions
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.publisher import PublishService
-from headgate.gateway.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.audit_events import refusals
-from headgate.gateway.roles.certificates import Asker, RoleCertificates
-from headgate.gateway.roles.service import RoleService, id_secret
 from headgate.model.changes import EnterRole
 from headgate.model.errors import (
     HeadgateError,
@@ -44,7 +45,6 @@ from headgate.model.errors import (
     RoleDenied,
     StorageBusy,
     StorageFull,
-    TooBusy,
     VersionConflict,
 )
 from headgate.model.rolefiles import Argument
@@ -77,8 +77,6 @@ RETRY_SECONDS: Final = 0.5
 """How long to wait with a ledger that could not be read."""
 THREADS: Final = 8
 """Threads for work on files, beside the writer's."""
-MAX_PAUSE: Final = 20.0
-"""How long a large request waits before it is refused, in seconds."""
 MAX_PRESENTING: Final = 4
 """Bags of statements that are judged at a time: strangers may show some, and the threads are everyone's."""
 SHOWN_SECONDS: Final = 10.0
@@ -101,90 +99,170 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Gateway:
-    """One gateway of a domain."""
+class FileThreads:
+    """The threads of a gateway for work on files, beside its writer's."""
 
-    def __init__(
-        self,
-        config: Config,
-        files: Files,
-        name: str,
-        port: int,
-        clock: Callable[[], datetime] = utc_now,
-        stamp: Callable[[], datetime] | None = None,
-    ) -> None:
-        """A gateway on a clock; `stamp` gives the times of events where they are not the clock's, as in stories."""
-        self.config = config
-        self.files = files
-        self.name = name
-        self.clock = clock
+    def __init__(self, count: int = THREADS) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="files")
+        self.submit = self._pool.submit
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """Do work in another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+
+    def stop(self) -> None:
+        """Finish what is under way."""
+        self._pool.shutdown(wait=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFiles:
+    """The files of a domain that one gateway has open."""
+
+    broker: PrivateKey
+    positions: Positions
+    domain: Domain
+    follower: Follower
+    cursors: Cursors
+    register: StatementRegister
+    peers: Peers
+    watchers: Watchers
+    health: HealthWatch
+
+    @classmethod
+    def open(cls, files: Files, clock: Callable[[], datetime]) -> OpenFiles:
+        """Open them all."""
+        domain = Domain.open(files.data, clock)
+        return cls(
+            broker=PrivateKey.load(files.broker_key),
+            positions=Positions.load(files.position_key),
+            domain=domain,
+            follower=Follower(domain),
+            cursors=Cursors(files.data / FILE),
+            register=StatementRegister(files.data / REGISTER),
+            peers=Peers(files.data / PEERS),
+            watchers=Watchers(files.data / WATCHERS),
+            health=HealthWatch.open(files.data),
+        )
+
+    def close(self) -> None:
+        """Let go of them, the last first."""
+        for one in (self.health, self.watchers, self.peers, self.register, self.cursors, self.follower, self.domain):
+            one.close()
+
+
+class CatchingUp:
+    """Brings what a gateway knows of the ledger up to date, once for all who wait for it."""
+
+    def __init__(self, follower: Follower, standing: StandingClock, threads: FileThreads) -> None:
+        self._follower = follower
+        self._standing = standing
+        self._threads = threads
+        self._refreshing: asyncio.Future[bool] | None = None
+
+    async def run(self) -> None:
+        """Know every version that anyone was told of before now; what has ended by the clock meanwhile ends first."""
+        await self._refresh()
+        if self._standing.overdue(self._follower.state):
+            try:
+                await self._threads.run(self._standing.settle)
+            except (StorageFull, NotInForce, VersionConflict) as error:  # nothing is done by what has ended
+                raise StorageBusy("what ended by the clock is not out of force yet", remedy="ask again") from error
+
+    async def _refresh(self) -> None:
+        for _ in range(2):  # one that is under way may have begun before the newest version was there
+            if not self._follower.behind():
+                return
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.ensure_future(self._threads.run(self._follower.refresh))
+                self._refreshing.add_done_callback(_heard)
+            try:
+                await asyncio.shield(self._refreshing)  # one thread for all who wait, however long the file is held
+            except StorageFull as error:  # a version that is not in force yet: who only reads can do nothing about it
+                raise StorageBusy("the newest version is not in force yet", remedy="ask again later") from error
+
+
+class OwnStatements:
+    """What a gateway shows of itself to whoever connects."""
+
+    def __init__(self, config: Config, files: Files, opened: OpenFiles, clock: Callable[[], datetime]) -> None:
+        self._name = config.domain.name
+        self._directory = files.statements
+        self._opened = opened
+        self._clock = clock
+        self.shown: tuple[str, ...] = ()
+
+    def read(self) -> None:
+        """Read the gateway's own statements, those that are good now."""
+        now, name = self._clock(), self._name
+        good = shown(own_statements(self._directory), audience=name, now=now)
+        was, self.shown = self.shown, (*good, *signs_of_life(good, self._opened.register, name, now))
+        root, own = coordinator_of(self._opened.follower.state), self._opened.broker.public.did
+        if self.shown != was and (
+            root is None or not is_vouched(self.shown, broker=own, coordinator=root, audience=name, now=now)
+        ):
+            log.warning("not-vouched", reason="no chain leads from the coordinating domain to this gateway")
+
+    async def keep_reading(self, threads: FileThreads) -> None:
+        """Read them again and again."""
+        while True:
+            await asyncio.sleep(SHOWN_SECONDS)
+            try:
+                await threads.run(self.read)
+            except Exception as error:  # noqa: BLE001 - what was read before stays
+                log.warning("statements-not-read", **fault(error))
+
+
+@dataclass(kw_only=True, eq=False)
+class Gateway:
+    """One gateway of a domain, of parts that `open` makes."""
+
+    config: Config
+    files: Files
+    name: str
+    clock: Callable[[], datetime]
+    opened: OpenFiles
+    threads: FileThreads
+    workers: Workers
+    metrics: Metrics
+    paces: RequestPaces
+    standing: StandingClock
+    authority: Authority
+    roles: RoleService
+    sessions: Sessions
+    writer: Writer
+    announcer: Announcer
+
+    def __post_init__(self) -> None:
+        config, files, clock, opened, threads = self.config, self.files, self.clock, self.opened, self.threads
         self.closing = asyncio.Event()
-        self.metrics = Metrics()
-        self.broker = PrivateKey.load(files.broker_key)
-        self.positions = Positions.load(files.position_key)
-        self.domain = Domain.open(files.data, clock)
-        self.follower = Follower(self.domain)
-        self.cursors = Cursors(files.data / FILE)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
-        self._watch = HealthWatch.open(files.data)
-        self.readers = Readers(self)
-        self.register = StatementRegister(files.data / REGISTER)
-        self._versions = Paces(
-            config.limits.versions_per_minute, what="made as many versions", setting="limits.versions_per_minute"
-        )
-        self._workers = Workers()
-        self.reader = RequestReader(self._workers)
-        self._refused = Paces(
-            config.limits.refused_per_minute,
-            what="sent as much that was refused",
-            setting="limits.refused_per_minute",
-        )
-        self.authority = Authority(
-            self.domain,
-            self.follower,
-            self.register,
-            own=self.broker.public.did,
-            audience=config.domain.name,
-            guests=config.authority.guests,
-            clock=clock,
-            issuers=[one.key for one in config.issuers],
-            refused=self.metrics.statement_refused,
-            paced=self.pace_version,
-            spent=self.spent,
-            workers=self._workers,
-        )
+        self.broker, self.positions = opened.broker, opened.positions
+        self.domain, self.follower = opened.domain, opened.follower
+        self.cursors, self.register = opened.cursors, opened.register
+        self.peers, self.watchers = opened.peers, opened.watchers
+        self.reader = RequestReader(self.workers)
+        self.ledger = LedgerAccess(self.domain, self.follower, self.paces.version)
         self.service = Service(
             self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
         )
-        role_keys = FileStore(files.role_keys)
-        self.roles = RoleService(
-            self.domain,
-            self.follower,
-            RoleCertificates(
-                RollingTable(self.broker, role_keys),
-                role_keys,
-                own=self.broker.public.did,
-                audience=config.domain.name,
-                lasting=timedelta(seconds=int(config.roles.certificate)),
-            ),
-            requests=config.roles.requests,
-            secret=id_secret(self.broker),
-            clock=clock,
-        )
         self.signed_types = SignedTypes(self.authority, self.register)
-        self.peers = Peers(files.data / PEERS)
-        self.watchers = Watchers(files.data / WATCHERS)
-        self.standing = StandingClock(self.domain, self.follower, clock, self.peers.heard)
-        self.shown: tuple[str, ...] = ()
-        self.brought = asyncio.Semaphore(MAX_BROUGHT)
-        self.presenting = asyncio.Semaphore(MAX_PRESENTING)
+        self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=clock)
+        self.publisher = PublishService(
+            self.writer, self.reader, config.publish.max_events, self.metrics.count_events, self.catch_up
+        )
+        self.readers = Readers(self)
+        self.quench = Quench(self.follower, threads.run)
         self.bulletin = Bulletin(
             self.service,
-            self.run_blocking,
+            threads.run,
             self.closing,
             most=config.authority.watchers,
             heartbeat=config.authority.heartbeat,
         )
+        self.brought = asyncio.Semaphore(MAX_BROUGHT)
+        self.presenting = asyncio.Semaphore(MAX_PRESENTING)
+        self._catching_up = CatchingUp(self.follower, self.standing, threads)
+        self._own_statements = OwnStatements(config, files, opened, clock)
         self._issuers = Issuers(
             config.issuers,
             files.directory,
@@ -192,68 +270,96 @@ class Gateway:
             self.authority,
             self.follower,
             self.register,
-            self.run_blocking,
+            threads.run,
             heartbeat=config.authority.heartbeat,
             clock=clock,
             heard=self.metrics.list_heard,
         )
-        self.sessions = Sessions(
-            self.follower,
-            self.broker,
-            Challenger(self.broker, self._binding(port), secrets.token_bytes(32), clock),
-            self.cursors,
-            audience=config.domain.name,
-            seconds=config.gateway.session,
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    def open(
+        cls,
+        config: Config,
+        files: Files,
+        name: str,
+        port: int | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        stamp: Callable[[], datetime] | None = None,
+    ) -> Gateway:
+        """Open a gateway's files; nothing is served or written yet.
+
+        `stamp` gives the times of events where they are not the clock's, as in stories.
+        """
+        opened, threads, workers, metrics = OpenFiles.open(files, clock), FileThreads(), Workers(), Metrics()
+        paces = RequestPaces(
+            opened.follower,
+            versions=config.limits.versions_per_minute,
+            refused=config.limits.refused_per_minute,
             clock=clock,
-            later=self._threads.submit,
         )
-        self._writer = Writer(
-            self.domain,
-            self.follower,
+        standing = StandingClock(opened.domain, opened.follower, clock, opened.peers.heard)
+        writer = Writer(
+            opened.domain,
+            opened.follower,
             name,
             window=config.publish.window,
             lease=config.gateway.lease,
+            advertise=config.publish.advertise,
             clock=stamp or clock,
-            standing=self.standing,
-            paced=self.pace_version,
-            workers=self._workers,
+            standing=standing,
+            paced=paces.version,
+            workers=workers,
         )
-        self.publisher = PublishService(
-            self._writer, self.reader, config.publish.max_events, self._published, self.catch_up
-        )
-        self.announcer = Announcer(
-            self.domain,
-            self.follower,
-            self.watchers,
-            self._writer.publish,
-            self.run_blocking,
-            data=files.data,
-            heartbeat=config.roles.heartbeat,
+        return cls(
+            config=config,
+            files=files,
+            name=name,
             clock=clock,
+            opened=opened,
+            threads=threads,
+            workers=workers,
+            metrics=metrics,
+            paces=paces,
+            standing=standing,
+            authority=Authority(
+                opened.domain,
+                opened.follower,
+                opened.register,
+                own=opened.broker.public.did,
+                audience=config.domain.name,
+                guests=config.authority.guests,
+                clock=clock,
+                issuers=[one.key for one in config.issuers],
+                refused=metrics.statement_refused,
+                paced=paces.version,
+                spent=paces.spent,
+                workers=workers,
+            ),
+            roles=_role_service(config, files, opened, clock),
+            sessions=_sessions(config, files, port, opened, threads, clock),
+            writer=writer,
+            announcer=Announcer(
+                opened.domain,
+                opened.follower,
+                opened.watchers,
+                writer.publish,
+                threads.run,
+                data=files.data,
+                heartbeat=config.roles.heartbeat,
+                clock=clock,
+            ),
         )
-        self.quench = Quench(self.follower, self.run_blocking)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._refreshing: asyncio.Future[bool] | None = None
-
-    @classmethod
-    def open(cls, config: Config, files: Files, name: str, port: int | None = None) -> Gateway:
-        """Open a gateway's files; nothing is served or written yet."""
-        return cls(config, files, name, config.gateway.port if port is None else port)
-
-    def _binding(self, port: int) -> str:
-        if self.config.gateway.tls:
-            return fingerprint(certificate_of(self.files.tls_certificate))
-        return plaintext_binding(self.config.gateway.host, port)
 
     async def start(self) -> None:
         """Take the gateway's stream, and begin to follow ledger, deliveries and issuers."""
-        await self.run_blocking(self._writer.start)
+        await self.run_blocking(self.writer.start)
         await self.run_blocking(self.service.start, self.follower.state)
-        await self.run_blocking(self._read_statements)
+        await self.run_blocking(self._own_statements.read)
         await self.readers.start()
         for name, work in (
             ("follow the ledger", self._poll()),
-            ("read statements", self._keep_reading()),
+            ("read statements", self._own_statements.keep_reading(self.threads)),
             ("watch the list", self.bulletin.watch()),
             ("follow issuers", self._issuers.run()),
             ("announce records", self.announcer.run()),
@@ -269,17 +375,11 @@ class Gateway:
             with suppress(asyncio.CancelledError):
                 await task
         await self.readers.stop()
-        await self.run_blocking(self._workers.stop)
-        await self.run_blocking(self._writer.stop)
-        self._threads.shutdown(wait=True)
-        self._watch.close()
-        self.register.close()
-        self.peers.close()
-        self.watchers.close()
+        await self.run_blocking(self.workers.stop)
+        await self.run_blocking(self.writer.stop)
+        self.threads.stop()
         self.announcer.close()
-        self.follower.close()
-        self.cursors.close()
-        self.domain.close()
+        self.opened.close()
 
     async def audit_refusal(
         self, asker: Asker, place: Place, wishes: Sequence[tuple[str, tuple[Argument, ...] | None]], denied: RoleDenied
@@ -289,37 +389,25 @@ class Gateway:
         asked = [EnterRole(role, place[0], role, args, asker.principal, None, now, place[1]) for role, args in wishes]
         drafts = refusals(state, asked, denied.failure)
         if drafts:
-            outcome = await self._writer.publish(of_drafts(state.administrator, drafts))
+            outcome = await self.writer.publish(of_drafts(state.administrator, drafts))
             for refusal in outcome.refusals.values():
                 raise refusal
 
     async def run_blocking(self, work: Callable[..., T], *args: Any) -> T:
         """Do work on files in another thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        return await self.threads.run(work, *args)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The gateway's own statements that are good now."""
+        return self._own_statements.shown
 
     async def catch_up(self) -> None:
         """Know every version that anyone was told of before now, whichever gateway it was committed at.
 
         What has ended by the clock meanwhile ends first.
         """
-        await self._catch_up()
-        if self.standing.overdue(self.follower.state):
-            try:
-                await self.run_blocking(self.standing.settle)
-            except (StorageFull, NotInForce, VersionConflict) as error:  # nothing is done by what has ended
-                raise StorageBusy("what ended by the clock is not out of force yet", remedy="ask again") from error
-
-    async def _catch_up(self) -> None:
-        for _ in range(2):  # one that is under way may have begun before the newest version was there
-            if not self.follower.behind():
-                return
-            if self._refreshing is None or self._refreshing.done():
-                self._refreshing = asyncio.ensure_future(self.run_blocking(self.follower.refresh))
-                self._refreshing.add_done_callback(_heard)
-            try:
-                await asyncio.shield(self._refreshing)  # one thread for all who wait, however long the file is held
-            except StorageFull as error:  # a version that is not in force yet: who only reads can do nothing about it
-                raise StorageBusy("the newest version is not in force yet", remedy="ask again later") from error
+        await self._catching_up.run()
 
     async def _poll(self) -> None:
         while True:
@@ -331,45 +419,7 @@ class Gateway:
                 pause = RETRY_SECONDS
             await asyncio.sleep(pause)
 
-    def _read_statements(self) -> None:
-        """Read the gateway's own statements, those that are good now."""
-        now, name = self.clock(), self.config.domain.name
-        found = shown(own_statements(self.files.statements), audience=name, now=now)
-        was, self.shown = self.shown, (*found, *signs_of_life(found, self.register, name, now))
-        root = coordinator_of(self.follower.state)
-        if self.shown != was and (
-            root is None
-            or not is_vouched(self.shown, broker=self.broker.public.did, coordinator=root, audience=name, now=now)
-        ):
-            log.warning("not-vouched", reason="no chain leads from the coordinating domain to this gateway")
-
-    async def _keep_reading(self) -> None:
-        while True:
-            await asyncio.sleep(SHOWN_SECONDS)
-            try:
-                await self.run_blocking(self._read_statements)
-            except Exception as error:  # noqa: BLE001 - what was read before stays
-                log.warning("statements-not-read", **fault(error))
-
     # -- what handlers ask ------------------------------------------------------------------------------------
-
-    def pace_version(self, principal: str) -> None:
-        """Count a version that a principal is about to make, or refuse it for now (`limits.versions_per_minute`).
-
-        The administrator could change everything anyway, and its policy must get through.
-        """
-        if principal != self.follower.state.administrator:
-            self._versions.count(principal, self.clock())
-
-    def check_pace(self, principal: str) -> None:
-        """Refuse whoever has made as many versions as it may, or let us search for as long."""
-        if principal != self.follower.state.administrator:
-            self._versions.check(principal, self.clock())
-
-    def spent(self, principal: str, seconds: float) -> None:
-        """Count time that was spent on finding out what follows from what a principal shows."""
-        if principal != self.follower.state.administrator:
-            self._versions.add(principal, self.clock(), int(seconds / SECONDS_PACED))
 
     async def open_bag(self, principal: str, texts: Sequence[str]) -> Bag:
         """The statements that a principal shows, if all are good."""
@@ -380,21 +430,6 @@ class Gateway:
         except HeadgateError as error:
             self.metrics.statement_refused(str(getattr(error, "reason", error.code)))
             raise
-
-    async def wait_for_room(self, principal: str) -> None:
-        """Let who has sent too much that was refused wait before a large request of it is read, or refuse that.
-
-        Waiting costs a connection and nothing else, where a refusal would be followed by another try.
-        """
-        try:
-            self._refused.check(principal, self.clock())
-        except TooBusy as busy:
-            await asyncio.sleep(min(busy.retry or 0.0, MAX_PAUSE))
-            self._refused.check(principal, self.clock())
-
-    def count_refused(self, principal: str, size: int) -> None:
-        """A request of so many bytes was read for nothing."""
-        self._refused.add(principal, self.clock(), size)
 
     def new_name(self) -> str:
         """A name that nobody else has."""
@@ -415,7 +450,7 @@ class Gateway:
     def _facts(self) -> NodeFacts:
         now = self.clock()
         return replace(
-            self._watch.look(now, holds_stream=self._writer.holds_stream),
+            self.opened.health.look(now, holds_stream=self.writer.holds_stream),
             silent={
                 one.name: one.seconds
                 for one in silences(self.config.issuers, self.register, now, StatementState(self.follower.state).same)
@@ -431,10 +466,45 @@ class Gateway:
         self.metrics.sessions.set(self.sessions.known())
         return self.metrics.render()
 
-    def _published(self, accepted: int, duplicates: int, refused: Counter[str]) -> None:
-        if accepted:
-            self.metrics.accepted(accepted)
-        if duplicates:
-            self.metrics.duplicate(duplicates)
-        for code, count in refused.items():
-            self.metrics.refused(code, count)
+
+def _role_service(config: Config, files: Files, opened: OpenFiles, clock: Callable[[], datetime]) -> RoleService:
+    keys = FileStore(files.role_keys)
+    certificates = RoleCertificates(
+        RollingTable(opened.broker, keys),
+        keys,
+        own=opened.broker.public.did,
+        audience=config.domain.name,
+        lasting=timedelta(seconds=int(config.roles.certificate)),
+    )
+    return RoleService(
+        opened.domain,
+        opened.follower,
+        certificates,
+        requests=config.roles.requests,
+        secret=id_secret(opened.broker),
+        clock=clock,
+    )
+
+
+def _sessions(
+    config: Config,
+    files: Files,
+    port: int | None,
+    opened: OpenFiles,
+    threads: FileThreads,
+    clock: Callable[[], datetime],
+) -> Sessions:
+    if config.gateway.tls:
+        binding = fingerprint(certificate_of(files.tls_certificate))
+    else:
+        binding = plaintext_binding(config.gateway.host, config.gateway.port if port is None else port)
+    return Sessions(
+        opened.follower,
+        opened.broker,
+        Challenger(opened.broker, binding, secrets.token_bytes(32), clock),
+        opened.cursors,
+        audience=config.domain.name,
+        seconds=config.gateway.session,
+        clock=clock,
+        later=threads.submit,
+    )

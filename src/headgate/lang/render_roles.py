@@ -262,6 +262,9 @@ def _expression(e: Expression, room: int) -> str:
         case Count(of):
             return f"count({render_role(of)})"
         case Combine(op, left, right):
+            for side in (left, right):
+                if op in ("+", "-") and isinstance(side, Given) and isinstance(side.value, str):
+                    raise BadDefinition(f"the text `{brief(side.value)}` stands in a sum", remedy="give what it means")
             second = _expression(right, _less(room))
             return f"{_expression(left, _less(room))} {op} {_ended(right, second)}"
         case ClockOf(part, of, zone):

@@ -8,11 +8,12 @@ Leaves out: reading (`rolefile`), and the words for text that is no sentence (`r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from lark import Token, Transformer, v_args
 
-from headgate.lang.clock import read_text, reading_beside
+from headgate.lang.clock import Reading, read_text, reading_beside
 from headgate.lang.reading import converted, named, number, refusal, unquoted, zone_named
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.limits import (
@@ -336,7 +337,8 @@ class _Builder(Transformer[Token, Any]):
 
     def combine(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         operator: Any = _OPERATORS.get(op, str(op))
-        return _above(Combine(operator, as_expression(left), as_expression(right)), left.at, [left, right])
+        sides = [_added(part) if operator in ("+", "-") else as_expression(part) for part in (left, right)]
+        return _above(Combine(operator, *sides), left.at, [left, right])
 
     def apply(self, name: Name, _: Token, args: tuple[ParsedPart, ...] | None) -> ParsedPart:
         return _above(Apply(name.text, tuple(map(as_expression, args or ()))), name.at, args or ())
@@ -415,6 +417,19 @@ def _joined(parts: Sequence[Any]) -> tuple[Any, ...]:
 def _at_most(at: Token | None, count: int, limit: int, name: str, what: str) -> None:
     if count > limit:
         raise refusal(at, f"{count} {what} are past {name} ({limit})")
+
+
+def _added(part: ParsedPart) -> Expression:
+    """A side of a sum: text there is a moment or a time of day."""
+    side = as_expression(part)
+    if not isinstance(side, Given) or not isinstance(side.value, str):
+        return side
+    readings: tuple[Reading, ...] = ("timestamp", "timeofday")
+    for reading in readings:
+        with suppress(BadExpression):
+            return Given(read_text(reading, side.value))
+    remedy = "add to a moment like `'2026-01-01T09:00:00Z'`, a time of day like `'08:00'` or a number"
+    raise refusal(part.at, f"`{brief(side.value)}` is text, to which nothing is added", remedy)
 
 
 def _beside(at: Token, of: Expression, *others: Expression) -> Expression:

@@ -4,7 +4,7 @@ Guarantees: `difference` compares what is in force, so what came and went in bet
 follows a principal through nested groups, as they were at each version: its attributes, its groups, the
 roles it holds and why they ended, whom it elects, the rules that name it, them or its roles, its subscriptions.
 Leaves out: what the conditions of those rules look at besides (types, relations, groups it is not in), event policy,
-which is for everyone, and credential records (`role_words`).
+which is for everyone, and credential records (`words`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 from headgate.decide.rolebook import fit
 from headgate.ledger import codec, role_rows, schema
 from headgate.ledger.codec import Stored
+from headgate.ledger.collections import RANKED
 from headgate.ledger.queries import versions
-from headgate.ledger.role_book import RANKED
-from headgate.ledger.words import Difference, compare
+from headgate.ledger.words import WORDS, Difference, compare
 from headgate.model.errors import NotFound
 from headgate.model.values import brief
 
@@ -43,9 +43,7 @@ class HistoryEntry:
 def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     """What is in force at `b` and not at `a`, and the other way round, by kind and in order of name."""
     found: list[Difference] = []
-    for table in schema.KEYS:
-        if table in schema.UNTOLD:
-            continue
+    for table in WORDS:
         old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b), through=b)
         new = _rows(connection, table, schema.in_force(table, b) & schema.not_in_force(table, a))
         found += sorted(_differences(table, old, new), key=lambda one: one.name)

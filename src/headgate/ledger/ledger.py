@@ -24,12 +24,12 @@ from headgate import __version__
 from headgate.decide.constraints import RoleFunction
 from headgate.ledger import checks, history, queries, schema
 from headgate.ledger.codec import Columns, dump
+from headgate.ledger.collections import RANKED
 from headgate.ledger.delta import Delta, Ranks, delta
 from headgate.ledger.history import HistoryEntry
 from headgate.ledger.load import advance, load, policy_versions
 from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
 from headgate.ledger.rebase import Rebased, check_same_policy, passed_over
-from headgate.ledger.role_book import RANKED
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
 from headgate.ledger.words import Difference
 from headgate.model.changes import Batch, Settle
@@ -372,8 +372,8 @@ def _ranks(connection: Connection) -> Ranks:
 
 
 def _write(connection: Connection, version: int, made: Delta) -> None:
-    for table, keys in made.ends.items():
-        if _closed(connection, table, version, keys) != len(keys):
+    for table, rows in made.ends.items():
+        if _closed(connection, table, version, rows) != len(rows):
             raise Damaged(f"the ledger lacks {table.name} that were in force", remedy=RESTORE)
     for table, rows in made.begins.items():
         places = _places(connection, table, version) if table in RANKED and table in made.ends else {}
@@ -383,21 +383,19 @@ def _write(connection: Connection, version: int, made: Delta) -> None:
         connection.execute(insert(table), new)
 
 
-def _closed(connection: Connection, table: Table, version: int, keys: list[Columns]) -> int:
+def _closed(connection: Connection, table: Table, version: int, rows: list[Columns]) -> int:
     """End facts by their keys; how many there were, as far as the database tells."""
     named = schema.KEYS[table]
     closing = update(table).where(table.c.to_version.is_(None)).values(to_version=version)
     if len(named) == 1:
         # Many by one statement: a cascade may end a hundred thousand.
         [name] = named
-        parts = (keys[at : at + CLOSED_AT_ONCE] for at in range(0, len(keys), CLOSED_AT_ONCE))
-        every = (closing.where(table.c[name].in_([key[name] for key in part])) for part in parts)
+        parts = (rows[at : at + CLOSED_AT_ONCE] for at in range(0, len(rows), CLOSED_AT_ONCE))
+        every = (closing.where(table.c[name].in_([row[name] for row in part])) for part in parts)
         return sum(connection.execute(one).rowcount for one in every)
     which = [table.c[name] == bindparam(f"key_{name}") for name in named]
-    closed = connection.execute(
-        closing.where(*which), [{f"key_{name}": value for name, value in key.items()} for key in keys]
-    )
-    return closed.rowcount if connection.dialect.supports_sane_multi_rowcount else len(keys)
+    closed = connection.execute(closing.where(*which), [{f"key_{name}": row[name] for name in named} for row in rows])
+    return closed.rowcount if connection.dialect.supports_sane_multi_rowcount else len(rows)
 
 
 def _places(connection: Connection, table: Table, version: int) -> dict[str, int]:

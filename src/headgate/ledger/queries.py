@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from headgate.ledger import codec, role_rows, schema
 from headgate.ledger.codec import decoding
-from headgate.ledger.role_book import BEGUN
+from headgate.ledger.collections import BEGUN
 from headgate.model.errors import BadDefinition, StaleVersion, VersionConflict
 from headgate.model.rights import Subscription
 from headgate.model.rolefiles import Rolefile

@@ -10,42 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import Connection
 
 from headgate.analysis.plan import same_rules
-from headgate.ledger import queries, schema
+from headgate.ledger import queries
+from headgate.ledger.collections import COLLECTIONS, tables
 from headgate.ledger.load import touched
 from headgate.model.errors import VersionConflict
 from headgate.model.state import State
-
-_BESIDE: Final = {
-    schema.subscriptions: "subscriptions",
-    schema.advertisements: "advertisements",
-    schema.withdrawals: "withdrawals",
-    schema.memberships: "roles",
-    schema.elections: "roles",
-    schema.records: "roles",
-    schema.bans: "roles",
-    schema.watches: "roles",
-    schema.peers: "services of other domains",
-    schema.bags: "statements",
-    schema.admitted: "statements",
-    schema.statements: "statements",
-    schema.principals: "statements",
-    schema.keys: "statements",
-    schema.subject_attributes: "statements",
-    schema.policy_rules: "statements",
-    schema.types: "statements",
-}
-"""What a change of a table comes from where the policy is the same afterwards."""
-_BACK: Final = "policy that was changed back"
-_NEVER_POLICY: Final = (
-    *(schema.subscriptions, schema.advertisements, schema.withdrawals, schema.bags, schema.admitted),
-    *(schema.memberships, schema.elections, schema.records, schema.bans, schema.watches),
-)
-"""The tables that hold nothing of policy as its authors wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +31,16 @@ class Rebased:
 
 def passed_over(connection: Connection, after: int, through: int) -> Rebased:
     """What the versions in `(after, through]` changed, in words."""
-    tables = [table for table in schema.KEYS if touched(connection, [table], after, through)]
-    return Rebased(max(0, through - after), tuple(dict.fromkeys(_BESIDE.get(table, _BACK) for table in tables)))
+    kinds = {one.table: one.comes_by for one in COLLECTIONS}
+    changed = (kind for table, kind in kinds.items() if touched(connection, [table], after, through))
+    return Rebased(max(0, through - after), tuple(dict.fromkeys(changed)))
 
 
 def check_same_policy(connection: Connection, expect: int, now: State, at: Callable[[int], State]) -> None:
     """Refuse if policy is another than at the expected version; `at` tells the state at a version."""
-    policy = [table for table in schema.KEYS if table not in _NEVER_POLICY]
     if expect > now.version:
         raise _conflict(f"the ledger is at version {now.version}, not {expect} as expected")
-    if not touched(connection, policy, expect, now.version):
+    if not touched(connection, tables(lambda one: one.authored), expect, now.version):
         return
     before = at(expect)
     if same_rules(before, now):

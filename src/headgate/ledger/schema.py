@@ -230,16 +230,7 @@ endings: Final = Table(
 )
 
 ROLES: Final = (memberships, elections, records, bans, peers, watches, rolefiles, event_policy, representatives)
-"""The tables of the role book, which is brought forward row by row."""
-
-NOT_POLICY: Final = (
-    *(subscriptions, keys, settings, advertisements, withdrawals, statements, bags),
-    *(elections, records, bans, peers, watches, rolefiles),
-)
-"""The tables that no decision about an event looks at, except for the subscription that it is about."""
-
-UNTOLD: Final = (records, watches)
-"""The tables that differences leave out: what they mean for people, memberships and endings say."""
+"""The tables of the role book, which came with format 4."""
 
 NEW_TABLES: Final[dict[int, tuple[Table, ...]]] = {4: (*ROLES, endings), 5: ()}
 """The tables that each format brought."""

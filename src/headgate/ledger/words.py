@@ -1,29 +1,24 @@
-"""Rows of the ledger in words, for people.
+"""Rows of the ledger in words, for people: of each table, what its facts are called and what is said of them.
 
-Guarantees: pure; one line each; names in backticks; conditions and values as the expression language has
-them. Of roles, see `role_words`.
+Guarantees: pure; one line each; names in backticks; conditions and values as the expression language has them, roles as
+rolefiles write them. Whole rolefiles and event policies are counted in words, and compared in full.
+Leaves out: credential records and who follows them, of which there may be many for each membership: what they mean for
+people, memberships and the reasons of their endings say. When a peer was last heard is no change of the peer.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from sqlalchemy import Table
 
 from headgate.lang.render import render_condition, render_operand
-from headgate.ledger import codec, schema, statements
+from headgate.lang.render_roles import render_membership, render_role
+from headgate.ledger import codec, role_rows, schema, statements
 from headgate.ledger.codec import Stored, decoding
-from headgate.ledger.role_words import (
-    ROLE_KINDS,
-    role_added,
-    role_again,
-    role_changed,
-    role_name,
-    role_of_rule,
-    role_removed,
-    role_text,
-)
 from headgate.model.authority import (
     Attested,
     AttestedRule,
@@ -34,7 +29,10 @@ from headgate.model.authority import (
     Succession,
 )
 from headgate.model.conditions import Condition, Constant
+from headgate.model.errors import BadDefinition
 from headgate.model.rights import Effect
+from headgate.model.rolefiles import Argument, Given, RoleRef, Variable
+from headgate.model.roles import Ban
 from headgate.model.values import brief, moment
 
 
@@ -49,34 +47,24 @@ class Difference:
     words: str
 
 
-KINDS = {
-    schema.types: "type",
-    schema.principals: "principal",
-    schema.subject_attributes: "attribute",
-    schema.groups: "group",
-    schema.members: "member",
-    schema.relations: "relation",
-    schema.relation_rows: "row",
-    schema.rules: "rule",
-    schema.subscriptions: "subscription",
-    schema.predicates: "predicate",
-    schema.keys: "key",
-    schema.settings: "setting",
-    schema.advertisements: "advertisement",
-    schema.withdrawals: "withdrawal",
-    schema.admitted: "right",
-    schema.policy_rules: "policy rule",
-    schema.statements: "statement",
-    schema.bags: "presented",
-    schema.memberships: "membership",
-    schema.elections: "election",
-    schema.bans: "ban",
-    schema.peers: "peer",
-    schema.rolefiles: "rolefile",
-    schema.event_policy: "event policy",
-    schema.representatives: "representative",
-}
-"""The tables whose facts have words."""
+Template: TypeAlias = str | Callable[[Stored, str], str]
+"""Words with the columns of a row and what the fact says (`{said}`) in their places, or how to find them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """How one speaks of the facts of a table."""
+
+    kind: str
+    name: Template = "{name}"
+    text: Template = "{name}"
+    """What a fact says, without its name."""
+    added: Template
+    removed: Template
+    changed: Callable[[Stored, Stored, str, str], str | None] = lambda *_: None
+    """What to say of a fact that says something else than before, if there are words of its own for that."""
+    again: Callable[[Stored, Stored, str], str | None] = lambda *_: None
+    """What to say of a fact that says the same as before; mostly nothing."""
 
 
 def compare(table: Table, before: Stored | None, after: Stored | None) -> Difference | None:
@@ -84,204 +72,58 @@ def compare(table: Table, before: Stored | None, after: Stored | None) -> Differ
     row = after if after is not None else before
     if row is None:
         return None
-    kind = KINDS[table]
-    with decoding(kind, row[schema.KEYS[table][0]]):
-        old = None if before is None else _text(kind, before)
-        new = None if after is None else _text(kind, after)
-        if before is not None and after is not None and old == new:
-            again = _again(kind, before, after)
-            return None if again is None else Difference(kind, _name(kind, row), old, new, again)
-        if new is None:
-            words = _removed(kind, row, old or "")
-        elif old is None:
-            words = _added(kind, row, new)
+    words = WORDS[table]
+    with decoding(words.kind, row[schema.KEYS[table][0]]):
+        name = _fill(words.name, row)
+        old = None if before is None else _fill(words.text, before)
+        new = None if after is None else _fill(words.text, after)
+        if before is None or old is None:
+            told: str | None = _fill(words.added, row, new or "")
+        elif after is None or new is None:
+            told = _fill(words.removed, row, old)
+        elif old == new:
+            told = words.again(before, after, new)
         else:
-            words = _changed(kind, before or row, row, old, new)
-        return Difference(kind, _name(kind, row), old, new, words)
+            told = words.changed(before, after, old, new) or f"{words.kind} `{name}` changed: {old}; now: {new}"
+        return None if told is None else Difference(words.kind, name, old, new, told)
 
 
-def _name(kind: str, row: Stored) -> str:
-    match kind:
-        case _ if kind in ROLE_KINDS:
-            return role_name(kind, row)
-        case "attribute":
-            return f"{row['principal']}.${row['name']}"
-        case "member":
-            return f"{row['group']}: {row['member']}"
-        case "row":
-            return f"{row['relation']}{_tuple(row)}"
-        case "rule" | "subscription" | "right":
-            return str(row["id"])
-        case "key" | "withdrawal" | "policy rule":
-            return str(row["principal"])
-        case "statement":
-            return f"{row['kind']} {row['id']}"
-        case "presented":
-            return f"{row['principal']}: {row['certificate']}"
-        case "advertisement":
-            return f"{row['principal']}: {row['type']}"
-        case _:
-            return str(row["name"])
+def _fill(template: Template, row: Stored, said: str = "") -> str:
+    return template.format_map({**row, "said": said}) if isinstance(template, str) else template(row, said)
 
 
-def _text(kind: str, row: Stored) -> str:
-    """What a fact says, without its name."""
-    match kind:
-        case _ if kind in ROLE_KINDS:
-            return role_text(kind, row)
-        case "type":
-            return _type(row)
-        case "attribute":
-            return _value(codec.load_value(row["value"]))
-        case "group" | "relation":
-            return "open" if row["open"] else "not open"
-        case "member":
-            return str(row["member"])
-        case "row":
-            return _tuple(row)
-        case "rule" | "right":
-            return _rule(row)
-        case "policy rule":
-            return f"`{json.loads(row['where'])!s}`".replace("\n", "\\n")
-        case "statement":
-            return _statement(row)
-        case "presented":
-            return str(row["certificate"])
-        case "subscription":
-            return _subscription(row)
-        case "predicate":
-            return f"`{row['target']}` with digest {row['digest']}"
-        case "key":
-            return str(row["key"])
-        case "setting":
-            return str(row["value"])
-        case "advertisement":
-            return str(row["type"])
-        case "withdrawal":
-            return str(row["from_version"])
-        case _:
-            return str(row["name"])
+# -- what authors write, subscribe to and publish ---------------------------------------------------------------
 
 
-def _added(kind: str, row: Stored, text: str) -> str:
-    match kind:
-        case _ if kind in ROLE_KINDS:
-            return role_added(kind, row, text)
-        case "attribute":
-            return f"`${row['name']}` of `{row['principal']}` is {text}"
-        case "group" | "relation":
-            return f"{kind} `{row['name']}` declared{', open' if row['open'] else ''}"
-        case "member":
-            return f"`{row['member']}` joined group `{row['group']}`"
-        case "row":
-            return f"{text} joined relation `{row['relation']}`"
-        case "subscription":
-            return f"subscription `{row['id']}` began: {text}"
-        case "rule":
-            return f"rule `{row['id']}` added: {text}"
-        case "right":
-            return f"by certificates of `{row['author']}`, {text}"
-        case "policy rule":
-            return f"the requirements of `{row['principal']}` must be narrower than {text}"
-        case "statement":
-            return text
-        case "presented":
-            return f"`{row['principal']}` presented the certificate `{text}`"
-        case "predicate":
-            return f"predicate `{row['name']}` registered: {text}"
-        case "type":
-            return f"type `{row['name']}` declared: {text}"
-        case "key":
-            return f"`{row['principal']}` proves itself with {text}"
-        case "setting" if row["name"] == "coordinator":
-            return f"the network is coordinated by {text}"
-        case "setting" if row["name"] == "network":
-            return f"the network is called `{text}`"
-        case "setting" if row["name"] == "names":
-            return "new names may look like others, and mix scripts"
-        case "setting" if row["name"].startswith(schema.PRIVATE):
-            return f"the attribute `{row['name']}` of principals is private"
-        case "setting":
-            return "every principal may connect that no rule stops"
-        case "advertisement":
-            return f"`{row['principal']}` advertises `{row['type']}`"
-        case "withdrawal":
-            return f"what `{row['principal']}` had not fetched by version {text} was withdrawn"
-        case _:
-            return f"{kind} `{row['name']}` declared"
+def _declared(kind: str) -> Words:
+    """A group or relation."""
+    return Words(
+        kind=kind,
+        text=lambda row, _: "open" if row["open"] else "not open",
+        added=lambda row, _: f"{kind} `{row['name']}` declared{', open' if row['open'] else ''}",
+        removed=f"{kind} `{{name}}` removed",
+        changed=lambda _, row, __, new: f"{kind} `{row['name']}` is now {new}",
+    )
 
 
-def _removed(kind: str, row: Stored, text: str) -> str:
-    match kind:
-        case _ if kind in ROLE_KINDS:
-            return role_removed(kind, row, text)
-        case "attribute":
-            return f"`${row['name']}` of `{row['principal']}` is gone; it was {text}"
-        case "member":
-            return f"`{row['member']}` left group `{row['group']}`"
-        case "row":
-            return f"{text} left relation `{row['relation']}`"
-        case "subscription":
-            return f"subscription `{row['id']}` ended: {text}"
-        case "rule":
-            return f"rule `{row['id']}` removed: {text}"
-        case "right":
-            return f"no longer by certificates of `{row['author']}`: {text}"
-        case "policy rule":
-            return f"`{row['principal']}` has no policy rule any more; it was {text}"
-        case "statement":
-            return f"gone: {text}"
-        case "presented":
-            return f"the certificate `{text}` of `{row['principal']}` counts no more"
-        case "key":
-            return f"`{row['principal']}` has no key any more; it was {text}"
-        case "setting" if row["name"] == "coordinator":
-            return "this domain coordinates the network itself"
-        case "setting" if row["name"] == "network":
-            return f"the network has no name any more; it was `{text}`"
-        case "setting" if row["name"] == "names":
-            return "new names may no longer look like others, nor mix scripts"
-        case "setting" if row["name"].startswith(schema.PRIVATE):
-            return f"the attribute `{row['name']}` of principals is no longer private"
-        case "setting":
-            return "only principals that a rule lets in may connect"
-        case "advertisement":
-            return f"`{row['principal']}` no longer advertises `{row['type']}`"
-        case "withdrawal":
-            return f"the withdrawal from `{row['principal']}` is over"
-        case _:
-            return f"{kind} `{row['name']}` removed"
+def _moved(before: Stored, after: Stored, _: str) -> str | None:
+    if before["rank"] == after["rank"]:
+        return None
+    return f"rule `{after['id']}` moved {'up' if after['rank'] < before['rank'] else 'down'}"
 
 
-def _changed(kind: str, before: Stored, row: Stored, old: str, new: str) -> str:
-    match kind:
-        case _ if kind in ROLE_KINDS:
-            return role_changed(kind, before, row, old, new)
-        case "attribute":
-            return f"`${row['name']}` of `{row['principal']}` went from {old} to {new}"
-        case "group" | "relation":
-            return f"{kind} `{row['name']}` is now {new}"
-        case "key":
-            return f"`{row['principal']}` has a new key, {new}; it was {old}"
-        case "withdrawal":
-            return f"what `{row['principal']}` had not fetched by version {new} was withdrawn"
-        case "type" if codec.type_of(row).retired:
-            return f"type `{row['name']}` removed"
-        case _:
-            return f"{kind} `{_name(kind, row)}` changed: {old}; now: {new}"
+def _begun_again(before: Stored, after: Stored, _: str) -> str | None:
+    if before["from_version"] == after["from_version"]:
+        return None
+    return f"subscription `{after['id']}` of `{after['principal']}` ended and began again"
 
 
-def _again(kind: str, before: Stored, after: Stored) -> str | None:
-    if kind == "rule" and before["rank"] != after["rank"]:
-        return f"rule `{after['id']}` moved {'up' if after['rank'] < before['rank'] else 'down'}"
-    if kind == "subscription" and before["from_version"] != after["from_version"]:
-        return f"subscription `{after['id']}` of `{after['principal']}` ended and began again"
-    return role_again(kind, before, after)
+def _line(text: str) -> str:
+    return text.replace("\n", "\\n")
 
 
 def _value(value: object) -> str:
-    text = render_operand(Constant(value))  # type: ignore[arg-type]
-    return text.replace("\n", "\\n")
+    return _line(render_operand(Constant(value)))  # type: ignore[arg-type]
 
 
 def _tuple(row: Stored) -> str:
@@ -311,7 +153,7 @@ def _type(row: Stored) -> str:
 def _rule(row: Stored) -> str:
     rule = codec.rule_of(row)
     verb = "may" if rule.effect is Effect.GRANT else "may not"
-    who = f"`{rule.who}`" if rule.role is None else role_of_rule(row["role"])
+    who = f"`{rule.who}`" if rule.role is None else f"whoever holds `{_line(str(json.loads(row['role'])))}`"
     text = f"{who} {verb} {', '.join(sorted(a.value for a in rule.actions))} `{rule.type}`"
     if rule.attributes is not None:
         forced = {name: f" = {_forced(value)}" for name, value in rule.forced.items()}
@@ -344,7 +186,7 @@ def _statement(row: Stored) -> str:
 
 
 def _written(condition: Condition) -> str:
-    return render_condition(condition).replace("\n", "\\n")
+    return _line(render_condition(condition))
 
 
 def _forced(value: object) -> str:
@@ -362,3 +204,299 @@ def _subscription(row: Stored) -> str:
         history = f", with history{back}"
     counted = "" if row["counted"] is None else ", counting " + (", ".join(json.loads(row["counted"])) or "no role")
     return f"`{row['principal']}` to `{row['type']}`{_where(row['where'])}{history}{counted}"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------
+
+_SETTINGS: Final = {
+    "coordinator": ("the network is coordinated by {said}", "this domain coordinates the network itself"),
+    "network": ("the network is called `{said}`", "the network has no name any more; it was `{said}`"),
+    "names": (
+        "new names may look like others, and mix scripts",
+        "new names may no longer look like others, nor mix scripts",
+    ),
+    "connect": (
+        "every principal may connect that no rule stops",
+        "only principals that a rule lets in may connect",
+    ),
+}
+_PRIVATE: Final = (
+    "the attribute `{name}` of principals is private",
+    "the attribute `{name}` of principals is no longer private",
+)
+
+
+def _setting(row: Stored, said: str, *, is_set: bool) -> str:
+    of = _PRIVATE if row["name"].startswith(schema.PRIVATE) else _SETTINGS.get(row["name"], _SETTINGS["connect"])
+    return _fill(of[0 if is_set else 1], row, said)
+
+
+# -- roles ------------------------------------------------------------------------------------------------------
+
+
+def _membership(row: Stored, _: str = "") -> str:
+    one = role_rows.membership_of(row)
+    said = f"`{_held(one.service, one.instance, one.role, one.args)}` ({one.id})"
+    said += ", by appointment" if one.appointment else ""
+    said += "" if one.until is None else f", until {one.until.isoformat()}"
+    return said if one.state is True else f"{said}, which is not known for now"
+
+
+def _membership_changed(before: Stored, after: Stored, old: str, new: str) -> str | None:
+    if before["rank"] != after["rank"]:
+        return f"`{before['holder']}` no longer holds {old}; `{after['holder']}` holds {new}"
+    if before["state"] is not None and after["state"] is None:
+        return f"it is not known now whether `{after['holder']}` holds {old}"
+    if before["state"] is None and after["state"] is not None:
+        return f"`{after['holder']}` holds {new} again"
+    return None
+
+
+def _membership_again(before: Stored, after: Stored, text: str) -> str | None:
+    if before["holder"] != after["holder"] or before["rank"] != after["rank"]:
+        return f"`{before['holder']}` no longer holds {text}; `{after['holder']}` holds it anew"
+    if before["statement"] != after["statement"]:
+        return f"`{after['holder']}` holds {text} by another statement, `{_line(json.loads(after['statement']))}`"
+    return None
+
+
+def _election_again(before: Stored, after: Stored, text: str) -> str | None:
+    if before["elector"] == after["elector"] and before["rank"] == after["rank"]:
+        return None
+    return f"`{after['elector']}` elects anew to {text}"
+
+
+def _ended(row: Stored) -> str:
+    why = row.get("reason")
+    return "ended" if why is None else f"ended: {_line(json.loads(why))}"
+
+
+def _ban_name(row: Stored, _: str) -> str:
+    one = role_rows.ban_of(row)
+    return f"{_held(one.service, one.instance, one.role, one.args)} by {_revoker(one)}"
+
+
+def _ban(row: Stored, _: str) -> str:
+    ban = role_rows.ban_of(row)
+    by = f"by `{ban.by}` as `{ban.revoker}`" if ban.by else f"by role `{ban.revoker}`"
+    return f"`{_held(ban.service, ban.instance, ban.role, ban.args)}`, {by}"
+
+
+def _peer(row: Stored, _: str) -> str:
+    peer = role_rows.peer_of(row)
+    where = f" at {_line(peer.url)}" if peer.url else ""
+    return f"`{_line(peer.service)}` of {_line(peer.key)}{where}, whose silence is borne for {peer.bound} s"
+
+
+def _representative(row: Stored, _: str) -> str:
+    seen = json.loads(row["parameters"])
+    return ", ".join(f"`{_line(name)}` is `{_line(made_of)}`" for name, made_of in seen) or "nothing"
+
+
+def _election(row: Stored) -> str:
+    one = role_rows.election_of(row)
+    open_args = tuple(Variable("_") if arg is None else Given(arg) for arg in one.args)
+    office = RoleRef(one.role, open_args, one.service, Given(one.instance) if one.instance else None)
+    said = f"`{_role(office)}` ({one.id})"
+    if one.required:
+        said += f", of those who hold {', '.join(f'`{_role(ref)}`' for ref in one.required)}"
+    if one.until is not None:
+        said += f", until {one.until.isoformat()}"
+    if one.revoke_on_exit:
+        said += ", for as long as it is in office"
+    if one.revokers:
+        said += f", and lets {', '.join(f'`{who}`' for who in one.revokers)} revoke that"
+    return said
+
+
+def _revoker(one: Ban) -> str:
+    return f"{one.revoker} ({one.by})" if one.by else one.revoker
+
+
+def _held(service: str, instance: str, role: str, args: tuple[Argument | None, ...]) -> str:
+    try:
+        return _line(render_membership(service, instance, role, args))
+    except BadDefinition:  # a name that no rolefile can write
+        return brief((service, instance, role, args))
+
+
+def _role(ref: RoleRef) -> str:
+    try:
+        return _line(render_role(ref))
+    except BadDefinition:
+        return brief(ref)
+
+
+def _lines(row: Stored) -> list[str]:
+    return [line for line in str(json.loads(row["text"])).split("\n") if line]
+
+
+def _count(row: Stored, one: str, many: str | None = None) -> str:
+    count = len(_lines(row))
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+# -- all of them ------------------------------------------------------------------------------------------------
+
+WORDS: Final[Mapping[Table, Words]] = {
+    schema.types: Words(
+        kind="type",
+        text=lambda row, _: _type(row),
+        added="type `{name}` declared: {said}",
+        removed="type `{name}` removed",
+        changed=lambda _, row, __, ___: f"type `{row['name']}` removed" if codec.type_of(row).retired else None,
+    ),
+    schema.principals: Words(
+        kind="principal", added="principal `{name}` declared", removed="principal `{name}` removed"
+    ),
+    schema.subject_attributes: Words(
+        kind="attribute",
+        name="{principal}.${name}",
+        text=lambda row, _: _value(codec.load_value(row["value"])),
+        added="`${name}` of `{principal}` is {said}",
+        removed="`${name}` of `{principal}` is gone; it was {said}",
+        changed=lambda _, row, old, new: f"`${row['name']}` of `{row['principal']}` went from {old} to {new}",
+    ),
+    schema.groups: _declared("group"),
+    schema.members: Words(
+        kind="member",
+        name="{group}: {member}",
+        text="{member}",
+        added="`{member}` joined group `{group}`",
+        removed="`{member}` left group `{group}`",
+    ),
+    schema.relations: _declared("relation"),
+    schema.relation_rows: Words(
+        kind="row",
+        name=lambda row, _: f"{row['relation']}{_tuple(row)}",
+        text=lambda row, _: _tuple(row),
+        added="{said} joined relation `{relation}`",
+        removed="{said} left relation `{relation}`",
+    ),
+    schema.rules: Words(
+        kind="rule",
+        name="{id}",
+        text=lambda row, _: _rule(row),
+        added="rule `{id}` added: {said}",
+        removed="rule `{id}` removed: {said}",
+        again=_moved,
+    ),
+    schema.admitted: Words(
+        kind="right",
+        name="{id}",
+        text=lambda row, _: _rule(row),
+        added="by certificates of `{author}`, {said}",
+        removed="no longer by certificates of `{author}`: {said}",
+    ),
+    schema.policy_rules: Words(
+        kind="policy rule",
+        name="{principal}",
+        text=lambda row, _: _line(f"`{json.loads(row['where'])!s}`"),
+        added="the requirements of `{principal}` must be narrower than {said}",
+        removed="`{principal}` has no policy rule any more; it was {said}",
+    ),
+    schema.subscriptions: Words(
+        kind="subscription",
+        name="{id}",
+        text=lambda row, _: _subscription(row),
+        added="subscription `{id}` began: {said}",
+        removed="subscription `{id}` ended: {said}",
+        again=_begun_again,
+    ),
+    schema.predicates: Words(
+        kind="predicate",
+        text="`{target}` with digest {digest}",
+        added="predicate `{name}` registered: {said}",
+        removed="predicate `{name}` removed",
+    ),
+    schema.keys: Words(
+        kind="key",
+        name="{principal}",
+        text="{key}",
+        added="`{principal}` proves itself with {said}",
+        removed="`{principal}` has no key any more; it was {said}",
+        changed=lambda _, row, old, new: f"`{row['principal']}` has a new key, {new}; it was {old}",
+    ),
+    schema.settings: Words(
+        kind="setting",
+        text="{value}",
+        added=lambda row, said: _setting(row, said, is_set=True),
+        removed=lambda row, said: _setting(row, said, is_set=False),
+    ),
+    schema.advertisements: Words(
+        kind="advertisement",
+        name="{principal}: {type}",
+        text="{type}",
+        added="`{principal}` advertises `{type}`",
+        removed="`{principal}` no longer advertises `{type}`",
+    ),
+    schema.withdrawals: Words(
+        kind="withdrawal",
+        name="{principal}",
+        text="{from_version}",
+        added="what `{principal}` had not fetched by version {said} was withdrawn",
+        removed="the withdrawal from `{principal}` is over",
+        changed=lambda _, row, __, new: f"what `{row['principal']}` had not fetched by version {new} was withdrawn",
+    ),
+    schema.statements: Words(
+        kind="statement",
+        name="{kind} {id}",
+        text=lambda row, _: _statement(row),
+        added="{said}",
+        removed="gone: {said}",
+    ),
+    schema.bags: Words(
+        kind="presented",
+        name="{principal}: {certificate}",
+        text="{certificate}",
+        added="`{principal}` presented the certificate `{said}`",
+        removed="the certificate `{said}` of `{principal}` counts no more",
+    ),
+    schema.memberships: Words(
+        kind="membership",
+        name="{id}",
+        text=_membership,
+        added="`{holder}` holds {said}",
+        removed=lambda row, said: f"`{row['holder']}` no longer holds {said}, {_ended(row)}",
+        changed=_membership_changed,
+        again=_membership_again,
+    ),
+    schema.elections: Words(
+        kind="election",
+        name="{id}",
+        text=lambda row, _: _election(row),
+        added="`{elector}` elects to {said}",
+        removed=lambda row, said: f"`{row['elector']}` no longer elects to {said}, {_ended(row)}",
+        again=_election_again,
+    ),
+    schema.bans: Words(kind="ban", name=_ban_name, text=_ban, added="revoked: {said}", removed="reinstated: {said}"),
+    schema.peers: Words(
+        kind="peer",
+        text=_peer,
+        added="roles of `{name}` count here: {said}",
+        removed="roles of `{name}` count here no more: {said}",
+    ),
+    schema.rolefiles: Words(
+        kind="rolefile",
+        name="{service}",
+        text=lambda row, _: "; ".join(_lines(row)),
+        added=lambda row, _: f"rolefile of `{row['service']}` set, {_count(row, 'line')}",
+        removed=lambda row, _: f"rolefile of `{row['service']}` removed, {_count(row, 'line')}",
+        changed=lambda _, row, __, ___: f"rolefile of `{row['service']}` changed, {_count(row, 'line')}",
+    ),
+    schema.event_policy: Words(
+        kind="event policy",
+        text=lambda row, _: "; ".join(_lines(row)),
+        added=lambda row, _: f"event policy set, {_count(row, 'entry', 'entries')}",
+        removed=lambda row, _: f"event policy removed, {_count(row, 'entry', 'entries')}",
+        changed=lambda _, row, __, ___: f"event policy changed, {_count(row, 'entry', 'entries')}",
+    ),
+    schema.representatives: Words(
+        kind="representative",
+        name="{type}",
+        text=_representative,
+        added="event policy sees `{type}` by its representative: {said}",
+        removed="event policy sees `{type}` as it is; before, {said}",
+    ),
+}
+"""The tables whose facts have words, in the order in which differences are told."""

@@ -542,7 +542,7 @@ AuthorityChange: TypeAlias = (
 )
 """What statements and those who are trusted to make them bring about; the domain takes it up."""
 
-Change: TypeAlias = (
+PolicyChange: TypeAlias = (
     DeclareType
     | RetireType
     | DeclarePrincipal
@@ -570,10 +570,10 @@ Change: TypeAlias = (
     | Withdraw
     | RegisterPredicate
     | RemovePredicate
-    | AuthorityChange
-    | RoleChange
-    | RoleRequest
 )
+"""What the domain's authors, subscribers and publishers say."""
+
+Change: TypeAlias = PolicyChange | AuthorityChange | RoleChange | RoleRequest
 
 
 @dataclass(frozen=True, slots=True)

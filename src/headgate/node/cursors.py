@@ -258,27 +258,27 @@ class Cursors:
         away since this was first asked.
         """
         places, seen, temporary = self._readers(subscriptions, now)
-        found: dict[str, list[Floor]] = {}
+        floors: dict[str, list[Floor]] = {}
         begun: dict[int, Mapping[str, int]] = {}
         deliveries, log = frozenset({Where.DELIVERIES}), frozenset({Where.LOG})
         latest = micros(now) - PRESENT_SECONDS * 1_000_000
-        for one in subscriptions:
-            key = one.id, one.first
+        for subscription in subscriptions:
+            key = subscription.id, subscription.first
             if key in temporary:
                 continue
-            if one.first not in begun:
-                begun[one.first] = starts(one.first)
+            if subscription.first not in begun:
+                begun[subscription.first] = starts(subscription.first)
             acked = places.get(key, {})
             absent = seen[key] if seen[key] < latest else None
-            for stream in begun[one.first].keys() | acked.keys():
-                begins = 1 if one.history else begun[one.first].get(stream, 1)
+            for stream in begun[subscription.first].keys() | acked.keys():
+                begins = 1 if subscription.history else begun[subscription.first].get(stream, 1)
                 needed = acked[stream] + 1 if stream in acked else begins
-                found.setdefault(stream, []).append(Floor(needed, one.id, absent, deliveries))
+                floors.setdefault(stream, []).append(Floor(needed, subscription.id, absent, deliveries))
         for kept in self._reservations(now):
             for stream in starts(0):  # every stream; those that are newer than the reservation it keeps whole
                 needed = kept.streams.get(stream, 0) + 1
-                found.setdefault(stream, []).append(Floor(needed, f"{kept.principal}:{kept.id}", None, log))
-        return found
+                floors.setdefault(stream, []).append(Floor(needed, f"{kept.principal}:{kept.id}", None, log))
+        return floors
 
     def _readers(
         self, subscriptions: Collection[Subscription], now: datetime

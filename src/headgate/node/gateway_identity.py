@@ -38,10 +38,10 @@ log = Log("vouch")
 
 def own_statements(directory: Path) -> tuple[str, ...]:
     """The statements of a directory, file by file; none if there is no directory."""
-    found = tuple(dict.fromkeys(_lines(directory)))
-    if len(found) > MAX_OWN:
+    texts = tuple(dict.fromkeys(_lines(directory)))
+    if len(texts) > MAX_OWN:
         raise BadConfig(f"`{directory}` holds more statements than MAX_OWN ({MAX_OWN})", remedy="keep what is needed")
-    return found
+    return texts
 
 
 def _lines(directory: Path) -> Iterator[str]:
@@ -63,15 +63,15 @@ def _lines(directory: Path) -> Iterator[str]:
 
 def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, ...]:
     """The statements that are good now."""
-    found = []
+    valid = []
     for text in texts:
         try:
             open_bag([text], audience=audience, now=now)
         except HeadgateError as error:
             log.warning("statement-not-shown", code=error.code, reason=str(getattr(error, "reason", "")))
         else:
-            found.append(text)
-    return tuple(found)
+            valid.append(text)
+    return tuple(valid)
 
 
 def signs_of_life(texts: Sequence[str], register: StatementRegister, audience: str, now: datetime) -> tuple[str, ...]:

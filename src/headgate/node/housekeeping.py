@@ -128,13 +128,14 @@ class Housekeeper:
         closed = 0
         for stale in self._cursors.stale(now)[:MAX_CLOSED]:
             state = self._domain.ledger.state()
-            found = state.subscriptions.get(stale.subscription)
-            if found is None or found.first != stale.first:
+            subscription = state.subscriptions.get(stale.subscription)
+            if subscription is None or subscription.first != stale.first:
                 continue
             try:
                 # Nothing may have changed in between: the name could be another subscription's by then.
                 self._domain.commit(
-                    Batch(found.principal, (Unsubscribe(found.id),), note="its reader is gone"), expect=state.version
+                    Batch(subscription.principal, (Unsubscribe(subscription.id),), note="its reader is gone"),
+                    expect=state.version,
                 )
                 closed += 1
             except VersionConflict:

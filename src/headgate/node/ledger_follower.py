@@ -135,14 +135,14 @@ class Follower:
             return None
 
     def _stream(self, find: Callable[[Mapping[str, int]], T | None]) -> T:
-        found = find(self._streams)
-        if found is None:
+        streams = find(self._streams)
+        if streams is None:
             with self._lock:
                 self._streams = self._log.numbers()
-            found = find(self._streams)
-        if found is None:
+            streams = find(self._streams)
+        if streams is None:
             raise KeyError("no such stream")
-        return found
+        return streams
 
 
 def _wake(future: asyncio.Future[None]) -> None:

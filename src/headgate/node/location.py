@@ -63,8 +63,8 @@ def _running(files: Files) -> list[str]:
     """The addresses that the running node has written down, if it has."""
     try:
         with (files.data / NODE).open("rb") as file:
-            told = json.loads(file.read(_MAX_NODE_BYTES))
+            document = json.loads(file.read(_MAX_NODE_BYTES))
     except (OSError, ValueError):
         return []
-    urls = told.get("urls") if isinstance(told, dict) else None
+    urls = document.get("urls") if isinstance(document, dict) else None
     return [url for url in urls if isinstance(url, str)] if isinstance(urls, list) else []

@@ -11,7 +11,7 @@ Leaves out: what is well and what is not (`health`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -161,18 +161,15 @@ class Metrics:
 
     # -- counting ---------------------------------------------------------------------------------------------
 
-    def accepted(self, count: int = 1) -> None:
-        """Events were stored."""
-        self._events.labels("accepted").inc(count)
-
-    def duplicate(self, count: int = 1) -> None:
-        """Events had been stored before."""
-        self._events.labels("duplicate").inc(count)
-
-    def refused(self, code: str, count: int = 1) -> None:
-        """Events were refused."""
-        self._events.labels("refused").inc(count)
-        self._refusals.labels(self._codes.of(code)).inc(count)
+    def count_events(self, accepted: int, duplicates: int, refused: Mapping[str, int]) -> None:
+        """Events were stored, had been stored before, or were refused, by code."""
+        if accepted:
+            self._events.labels("accepted").inc(accepted)
+        if duplicates:
+            self._events.labels("duplicate").inc(duplicates)
+        for code, count in refused.items():
+            self._events.labels("refused").inc(count)
+            self._refusals.labels(self._codes.of(code)).inc(count)
 
     def published(self, seconds: float) -> None:
         """A request to publish was answered."""
@@ -244,19 +241,19 @@ class Metrics:
 
     def observe_peers(self, statuses: Iterable[PeerStatus]) -> None:
         """Take in how one stands with services of other domains."""
-        for one in statuses:
+        for status in statuses:
             figures = {
-                "silence_seconds": -1 if one.seconds is None else one.seconds,
-                "bound_seconds": one.bound,
-                "records": one.records,
-                "records_unknown": one.unknown,
+                "silence_seconds": -1 if status.seconds is None else status.seconds,
+                "bound_seconds": status.bound,
+                "records": status.records,
+                "records_unknown": status.unknown,
             }
-            peer = self._peer_names.of(one.name)
+            peer = self._peer_names.of(status.name)
             for name, figure in figures.items():
                 self._peers[name].labels(peer).set(figure)
-            counts = {"lost": one.counts.lost, "duplicated": one.counts.duplicated, "late": one.counts.late}
+            counts = {"lost": status.counts.lost, "duplicated": status.counts.duplicated, "late": status.counts.late}
             for name, total in counts.items():
-                self._peer_messages[name].reach(total, one.name, peer)
+                self._peer_messages[name].reach(total, status.name, peer)
 
     def render(self) -> bytes:
         """Everything, as Prometheus reads it (`CONTENT_TYPE`)."""

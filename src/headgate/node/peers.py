@@ -115,7 +115,7 @@ class Peers:
             return []
         heard: Mapping[str, Any] = {row[0]: row for row in self._rows("SELECT * FROM heard")}
         troubles = dict(self._rows("SELECT peer, words FROM troubles"))
-        found = []
+        statuses = []
         for name, peer in sorted(book.peers.items()):
             row = heard.get(name, ())
             at, *counts = row[3:] if row[:3] == identity(peer) else (None, 0, 0, 0)
@@ -123,14 +123,14 @@ class Peers:
             silent = None if last is None else max(0.0, (now - last).total_seconds())
             states = mirrored(book, name)
             unknown = sum(1 for state in states.values() if state is None)
-            found.append(
+            statuses.append(
                 PeerStatus(
                     *(name, peer.service, peer.key, peer.bound, silent, len(states), unknown),
                     FollowCounts(*counts),
                     troubles.get(name),
                 )
             )
-        return found
+        return statuses
 
     # -- questions --------------------------------------------------------------------------------------------
 

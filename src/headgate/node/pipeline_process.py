@@ -115,21 +115,21 @@ class Keeper:
     def _failed(self, query: Any, lasted: float) -> int:
         error = query.exception()
         kind = type(error).__name__
-        found = failure(str(error), kind)
-        if found.final:
-            log.error("data-unusable", code=found.reason, detail=found.words)
-            announce("failed", code=found.reason, message=found.words)
+        cause = failure(str(error), kind)
+        if cause.final:
+            log.error("data-unusable", code=cause.reason, detail=cause.words)
+            announce("failed", code=cause.reason, message=cause.words)
             return EXIT_FINAL
         if not _lives(self._session):
             log.error("jvm-gone")
             return EXIT_FAILED
         steady = lasted > STEADY_SECONDS
-        self._in_a_row = 0 if found.reason != kind else 1 if steady else self._in_a_row + 1
+        self._in_a_row = 0 if cause.reason != kind else 1 if steady else self._in_a_row + 1
         if self._in_a_row >= MOST_IN_A_ROW:
-            log.error("jvm-damaged", reason=found.reason)
+            log.error("jvm-damaged", reason=cause.reason)
             return EXIT_FAILED
         pause = FIRST_PAUSE if steady else self._pause
-        log.warning("query-failed", reason=found.reason, seconds=pause)
+        log.warning("query-failed", reason=cause.reason, seconds=pause)
         self._stop.wait(pause)
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return 0

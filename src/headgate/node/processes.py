@@ -150,7 +150,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def of_session(session: int) -> list[int]:
     """The processes of a session that are alive: what a process began, whichever group it went into."""
-    found = []
+    pids = []
     for entry in _PROC.iterdir():
         if entry.name.isdecimal():
             try:
@@ -158,19 +158,19 @@ def of_session(session: int) -> list[int]:
             except OSError:
                 continue  # it has just ended
             if int(fields[3]) == session and fields[0] not in "ZXx":
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def kill_session(session: int) -> int:
     """End every process of a session at once; returns how many there were."""
-    found = of_session(session)
-    for pid in found:
+    pids = of_session(session)
+    for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    return len(found)
+    return len(pids)
 
 
 def announce(event: str, **facts: str | int) -> None:
@@ -184,18 +184,18 @@ def heard(line: bytes) -> Mapping[str, Any] | None:
     if not line.startswith(_ANNOUNCED):
         return None
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return None
-    return said if isinstance(said.get("event"), str) else None
+    return message if isinstance(message.get("event"), str) else None
 
 
 def settings_from(pairs: list[str]) -> dict[str, str]:
     """The settings of `--set section.key=value`, by name."""
-    found = {}
+    settings = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise BadConfig(f"`{pair}` is not a setting", place="the command line", remedy="write `section.key=value`")
-        found[name.strip()] = value.strip()
-    return found
+        settings[name.strip()] = value.strip()
+    return settings

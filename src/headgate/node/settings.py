@@ -188,6 +188,7 @@ class PublishSettings:
     window: float = _duration("10m", "1s", "7d", "How long an event sent again under the same id is known as the same.")
     max_body: int = _size("16MB", "1KB", "1GB", "The largest request.")
     max_events: int = _whole(10_000, 1, 1_000_000, "The most events of one request.")
+    advertise: bool = _flag(True, "Whether an advertisement that a publisher left out is made for it, as a version.")
 
 
 @dataclass(frozen=True, slots=True)

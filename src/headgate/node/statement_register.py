@@ -92,14 +92,24 @@ class StatementRegister:
         """Record statements before they are handed out; refused past so many for one principal."""
         with self._lock, transaction(self._db, self.path) as db:
             db.execute("DELETE FROM issued WHERE until <= ?", (micros(now) - _LATE,))
-            for one in new:
-                (held,) = db.execute("SELECT count(*) FROM issued WHERE principal = ?", (one.principal,)).fetchone()
+            for statement in new:
+                (held,) = db.execute(
+                    "SELECT count(*) FROM issued WHERE principal = ?", (statement.principal,)
+                ).fetchone()
                 if held >= most:
                     raise TooMany(
-                        f"`{one.principal}` has {held} statements that have not ended",
+                        f"`{statement.principal}` has {held} statements that have not ended",
                         remedy="use those, give some up, or raise `authority.issued_per_principal`",
                     )
-                values = (one.id, one.kind, one.principal, one.subject, one.rule, micros(one.at), micros(one.until))
+                values = (
+                    statement.id,
+                    statement.kind,
+                    statement.principal,
+                    statement.subject,
+                    statement.rule,
+                    micros(statement.at),
+                    micros(statement.until),
+                )
                 db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def issued(self, principal: str | None, after: str, most: int) -> list[IssuedStatement]:
@@ -153,17 +163,17 @@ class StatementRegister:
 
     # -- what others said -------------------------------------------------------------------------------------
 
-    def hear(self, found: RevocationList, statement: str, now: datetime) -> None:
+    def hear(self, listed: RevocationList, statement: str, now: datetime) -> None:
         """Remember the last list of an issuer; its entries are written only when they are others."""
         text = statement if len(statement) <= MAX_KEPT_LIST else None
         with self._lock, transaction(self._db, self.path) as db:
             done = db.execute(
                 "UPDATE heard SET issued = max(issued, ?), at = ?, statement = ? WHERE issuer = ? AND number = ?",
-                (micros(found.issued), micros(now), text, found.issuer, found.number),
+                (micros(listed.issued), micros(now), text, listed.issuer, listed.number),
             )
             if done.rowcount == 0:
-                entries = json.dumps(sorted(found.revoked))
-                values = (found.issuer, found.number, micros(found.issued), micros(now), entries, text)
+                entries = json.dumps(sorted(listed.revoked))
+                values = (listed.issuer, listed.number, micros(listed.issued), micros(now), entries, text)
                 db.execute("INSERT OR REPLACE INTO heard VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def heard(self, issuer: str) -> Heard | None:

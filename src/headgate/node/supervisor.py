@@ -177,12 +177,12 @@ class ProcessRunner:
         return self.ready and not before
 
     def _line(self, line: bytes) -> None:
-        told = heard(line)
-        if told is not None:
-            if told["event"] == "ready":
+        message = heard(line)
+        if message is not None:
+            if message["event"] == "ready":
                 self.ready = True
-            elif told["event"] == "failed":
-                self.said = str(told.get("message", ""))
+            elif message["event"] == "failed":
+                self.said = str(message.get("message", ""))
             return
         if line:
             text = kept(line.decode("utf-8", "replace"))

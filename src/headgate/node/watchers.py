@@ -85,14 +85,14 @@ class Watchers:
         `rows` is asked while nobody else writes here, so that it sees all that was followed before.
         """
         with self._writing() as db:
-            found = list(rows())
+            known = list(rows())
             db.execute("DELETE FROM announced")
             db.execute("DELETE FROM epoch")
             db.execute("INSERT INTO epoch VALUES (1, ?, ?)", (epoch, micros(now)))
             db.execute("UPDATE watchers SET number = 0")
-            for pair in dict.fromkeys(row.pair for row in found):
+            for pair in dict.fromkeys(row.pair for row in known):
                 db.execute("INSERT OR IGNORE INTO watchers VALUES (?, ?, 0, ?)", (*pair, micros(now)))
-            _put(db, found)
+            _put(db, known)
 
     def rows(self) -> list[Row]:
         """Everything that is followed."""
@@ -196,10 +196,10 @@ class Watchers:
 
     def _told(self, db: LockedConnection, pair: Pair, record: Reference) -> bool | None:
         """What is announced of a record; of one that nobody announces it is that it is no more."""
-        found = db.execute(
+        row = db.execute(
             "SELECT state FROM announced WHERE watcher = ? AND service = ? AND record = ?", (*pair, record)
         ).fetchone()
-        return False if found is None else _truth(found[0])
+        return False if row is None else _truth(row[0])
 
     def read(self, pair: Pair, now: datetime) -> Snapshot:
         """All that is announced to one of a service."""
@@ -235,10 +235,10 @@ def _delete(db: LockedConnection, table: str, rows: Iterable[Row]) -> None:
 
 
 def _epoch(db: LockedConnection) -> tuple[str, datetime]:
-    found = db.execute("SELECT id, at FROM epoch").fetchone()
-    if found is None:
+    row = db.execute("SELECT id, at FROM epoch").fetchone()
+    if row is None:
         raise TooBusy("no gateway announces anything yet", remedy="ask again in a moment")
-    return str(found[0]), moment(found[1])
+    return str(row[0]), moment(row[1])
 
 
 def _number(db: LockedConnection, pair: Pair) -> int:

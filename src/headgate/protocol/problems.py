@@ -110,11 +110,11 @@ def told(
     code: str,
     detail: str,
     remedy: str | None = None,
-    place: str | None = None,
+    where: str | None = None,
     reason: str | None = None,
 ) -> wire.Problem:
     """A problem document."""
-    return wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code, remedy, place, reason)
+    return wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code, remedy, where, reason)
 
 
 def internal() -> wire.Problem:

@@ -292,15 +292,15 @@ class GraphAnswer(Answer, omit_defaults=False):
 
 def arguments_of(given: Sequence[ArgumentBody]) -> tuple[Argument, ...]:
     """Arguments as sent."""
-    found: list[Argument] = []
+    arguments: list[Argument] = []
     for at, one in enumerate(given):
         try:
-            found.append(conform(Kind.FLOAT, one) if isinstance(one, float) else load_argument(one))
+            arguments.append(conform(Kind.FLOAT, one) if isinstance(one, float) else load_argument(one))
         except HeadgateError as error:
             raise error.at(f"argument {at + 1}") from None
         except (ValueError, OverflowError, RecursionError):
             raise BadRequest("an argument cannot be read", place=f"argument {at + 1}") from None
-    return tuple(found)
+    return tuple(arguments)
 
 
 def open_arguments_of(given: Sequence[ArgumentBody] | None) -> tuple[Argument, ...] | None:

@@ -44,8 +44,18 @@ OURSELVES: Final = "administrator"
 _EVERY: Final = "*"
 _BETWEEN: Final = "|"
 _AUTHORITY: Final = ("type", "owner", "network", "actions", "where", "attributes")
-CERTIFICATE_KEYS: Final = ("id", "issuer", "subject", "delegate", *_AUTHORITY, "authority", "valid", "freshness")
-IDENTITY_KEYS: Final = ("id", "issuer", "subject", "attributes", "guest", "policy_rule", "valid")
+CERTIFICATE_KEYS: Final = (
+    "id",
+    "issuer",
+    "subject",
+    "delegate",
+    *_AUTHORITY,
+    "authority",
+    "valid",
+    "freshness",
+    "forged",
+)
+IDENTITY_KEYS: Final = ("id", "issuer", "subject", "attributes", "guest", "policy_rule", "valid", "forged")
 PROVIDER_KEYS: Final = ("name", "as", "mapping")
 ISSUING_KEYS: Final = ("id", "who", "delegate", *_AUTHORITY, "authority", "seconds")
 
@@ -227,6 +237,12 @@ def _certificate(node: YamlNode, keys: Keys) -> Certificate:
             _valid(fields.get("valid")),
             freshness,
         )
+
+
+def read_forged(*sections: YamlNode | None) -> frozenset[str]:
+    """The ids of statements that whoever they name as their issuer has never signed."""
+    every = [one.mapping() for node in sections if node is not None for one in node.sequence()]
+    return frozenset(one["id"].text() for one in every if "forged" in one and one["forged"].flag())
 
 
 def read_identities(

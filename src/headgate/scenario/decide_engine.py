@@ -20,6 +20,7 @@ from headgate.roles.records.book import Book
 from headgate.roles.requests.transition import transition
 from headgate.scenario.play import Got, ScenarioOutcome, play
 from headgate.scenario.story import ADMINISTRATOR, Scenario
+from headgate.solver.policy_rule import check_policy_rule
 
 
 class DecideWorld:
@@ -62,7 +63,7 @@ class DecideWorld:
         """Admit an event at the newest version, and place it."""
         state = self.states[-1]
         rate = self.rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
-        event = admit(state, draft, now=at, predicates=self.functions, rate=rate)
+        event = admit(state, draft, now=at, predicates=self.functions, rate=rate, policy_rule=check_policy_rule)
         self.rates.add(draft.publisher, draft.type, at)
         self.tails[stream] = self.tails.get(stream, 0) + 1
         self.events.append(replace(event, stream=stream, seq=self.tails[stream]))

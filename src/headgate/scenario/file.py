@@ -8,16 +8,17 @@ batch is one that a ledger accepts. What the format has and this version cannot 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headgate.analysis.advice import doubtful_values
-from headgate.model.authority import Certificate, Identity
+from headgate.model.authority import Certificate
 from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
 from headgate.pipeline.index.predicates import EVERYTHING, Allowed
-from headgate.scenario.authority import Keys, coordinator, given, read_certificates, read_identities
+from headgate.scenario.authority import Keys, coordinator, given, read_certificates, read_forged, read_identities
 from headgate.scenario.declared import (
     POLICY_KEYS,
     Placed,
@@ -29,24 +30,30 @@ from headgate.scenario.declared import (
 )
 from headgate.scenario.expect import read_expect
 from headgate.scenario.fitting import check_fit
+from headgate.scenario.narration import StoryNames, read_line, read_narration
 from headgate.scenario.peers import read_peers
 from headgate.scenario.register import StoryRegister
 from headgate.scenario.roles import ROLE_KEYS, read_roles, warnings
 from headgate.scenario.rules import RuleIds
 from headgate.scenario.steps import read_steps
 from headgate.scenario.story import ADMINISTRATOR, Scenario
-from headgate.scenario.yamlfile import YamlNode, load_yaml
+from headgate.scenario.yamlfile import Scalar, YamlNode, load_yaml
 
-_KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect")
+_KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect", "story")
 
 
-def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
-    """The scenario of a file; the modules of its predicates run, unless something else is said."""
+def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] | None = None) -> Scenario:
+    """The scenario of a file; the modules of its predicates run, unless something else is said.
+
+    `keys_of` gives principals keys as if the file had said so.
+    """
     root = load_yaml(path)
     if not isinstance(root.data, dict) or "headgate" not in root.data:
         raise BadScenario("it is not a scenario", place=str(root.place), remedy="a scenario begins with `headgate: 1`")
     check_format(root.data["headgate"])
     top = root.fields(_KEYS)
+    if keys_of:
+        top["principals"] = _with_keys(top["principals"], keys_of)
     title = top["title"].text() if "title" in top else path.stem
     ids = RuleIds(root)
     registered, functions = read_predicates(top.get("predicates"), path.parent, path.parent, allowed)
@@ -61,8 +68,40 @@ def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
     notes = (*_values(top, state), *warnings(top, state, functions))
-    statements: dict[str, Certificate | Identity] = {**register.certificates, **register.identities}
-    return Scenario(path, title, policy, steps, expect, targets, functions, notes, statements)
+    named = StoryNames(
+        principals=state.principals,
+        subscriptions=names.subscriptions,
+        events=names.events,
+        statements={**register.certificates, **register.identities},
+        types=names.types.every,
+    )
+    return Scenario(
+        file=path,
+        title=title,
+        policy=policy,
+        steps=steps,
+        expect=expect,
+        predicates=targets,
+        functions=functions,
+        notes=notes,
+        statements=named.statements,
+        forged=register.forged,
+        types=names.types,
+        lines=tuple(read_line(line, named) for line in names.lines),
+        narration=read_narration(top["story"], named) if "story" in top else None,
+    )
+
+
+def _with_keys(principals: YamlNode, keys_of: Mapping[str, str]) -> YamlNode:
+    """The principals with these keys."""
+    found: dict[Scalar, YamlNode] = {}
+    for name, node in principals.mapping().items():
+        said: dict[Scalar, YamlNode] = {}
+        said.update({} if node.data is None else node.mapping())
+        if name in keys_of:
+            said["key"] = replace(node, data=keys_of[name])
+        found[name] = replace(node, data=said)
+    return replace(principals, data=found)
 
 
 def _values(top: Mapping[str, YamlNode], state: State) -> Iterator[str]:
@@ -77,7 +116,9 @@ def _register(
 ) -> StoryRegister:
     """The statements of the file."""
     providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
-    return StoryRegister(keys, certificates, read_identities(top.get("identities"), keys, providers, certificates))
+    identities = read_identities(top.get("identities"), keys, providers, certificates)
+    forged = read_forged(top.get("certificates"), top.get("identities"))
+    return StoryRegister(keys, certificates, identities, forged)
 
 
 def _first(

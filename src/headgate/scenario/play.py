@@ -147,12 +147,14 @@ def play_on(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
     outcome = ScenarioOutcome(notes=list(scenario.notes))
     stage.begin(scenario.policy)
     for step in scenario.steps:
-        _play(step, stage, scenario, outcome)
+        take_step(step, stage, scenario, outcome)
     outcome.deliveries = stage.deliveries()
     return outcome
 
 
-def _play(step: Step, stage: StoryStage, scenario: Scenario, outcome: ScenarioOutcome) -> None:
+def take_step(step: Step, stage: StoryStage, scenario: Scenario, outcome: ScenarioOutcome) -> HeadgateError | None:
+    """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
+    refusal: HeadgateError | None = None
     match step:
         case PublishStep():
             refusal = _try(step, stage, outcome)
@@ -179,9 +181,10 @@ def _play(step: Step, stage: StoryStage, scenario: Scenario, outcome: ScenarioOu
                 if mistake is not None:
                     outcome.complaints.append(f"{claim.place}: {mistake}")
             if denied_step is not None:
-                _play(denied_step, stage, scenario, outcome)
+                refusal = take_step(denied_step, stage, scenario, outcome)
         case _:
             assert_never(step)
+    return refusal
 
 
 def _advance(step: AdvanceStep, stage: StoryStage) -> None:

@@ -24,6 +24,7 @@ class StoryRegister:
     keys: Keys
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
     identities: Mapping[str, Identity] = field(default_factory=dict)
+    forged: frozenset[str] = frozenset()
     clock: datetime = EPOCH
     lists: dict[str, RevocationList] = field(default_factory=dict)
     untils: set[datetime] = field(default_factory=set)

@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch
 from headgate.model.events import Draft, Event
@@ -36,6 +38,7 @@ class SparkWorld:
         ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
         log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
         self.domain = Domain(directory, ledger, log, store)
+        self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
         self.pipeline = CrashingPipeline(self.domain, session, choice)
         self.order: list[str] = []
         for name, target in scenario.predicates.items():
@@ -59,7 +62,7 @@ class SparkWorld:
 
     def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
-        event = self.domain.publish(draft, stream=stream, now=at)
+        event = self.publisher.publish(draft, stream=stream, now=at)
         self.order.append(event.id)
         return event
 
@@ -73,7 +76,7 @@ class SparkWorld:
         every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
         place = {id: n for n, id in enumerate(self.order)}
         received: list[list[Got]] = [[] for _ in every]
-        for _, d in self.domain.deliveries():
+        for _, d in read_deliveries(self.domain):
             received[d.subscription].append(Got(d.event, d.stream, d.seq, d.view))
         found: dict[str, list[Got]] = {s.id: [] for s in every}
         for subscription, got in zip(every, received, strict=True):

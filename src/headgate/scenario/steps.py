@@ -6,7 +6,7 @@ step inside `assert: {denied: ...}` may name types and attributes that do not ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -20,6 +20,7 @@ from headgate.model.changes import (
     RemoveRow,
     RetireType,
     SetAttribute,
+    SetPolicyRule,
     Unadvertise,
 )
 from headgate.model.errors import BadScenario, HeadgateError
@@ -27,8 +28,9 @@ from headgate.model.events import Draft
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief
-from headgate.scenario.authority import OURSELVES, read_time
+from headgate.scenario.authority import OURSELVES, read_condition, read_time
 from headgate.scenario.declared import read_type
+from headgate.scenario.narration import LINE_KEYS
 from headgate.scenario.peers import PeerSteps
 from headgate.scenario.register import StoryRegister
 from headgate.scenario.role_steps import CLAIM_KEYS, RoleSteps
@@ -73,6 +75,8 @@ class StepNames:
     """The memberships and elections that are asked for, and what is revoked by its id."""
     asked: set[str] = field(default_factory=set)
     """The ids that events about audited roles may have."""
+    lines: list[Mapping[str, YamlNode]] = field(default_factory=list)
+    """The narrator's keys of each step, which may name what later steps declare."""
 
 
 def read_steps(
@@ -136,8 +140,11 @@ class _Steps:
         }
 
     def step(self, node: YamlNode) -> Step:
-        """One step: a mapping of one key."""
-        fields = node.fields(tuple(self.readers), later=_LATER)
+        """One step: a mapping of one key, besides those of the narrator."""
+        fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *LINE_KEYS), later=_LATER)
+        line: Mapping[str, YamlNode] = {key: fields.pop(key) for key in LINE_KEYS if key in fields}
+        if not self.denying:
+            self.names.lines.append(line)
         if len(fields) != 1:
             node.refuse(f"a step has one key, and this has {len(fields)}", f"known steps: {', '.join(self.readers)}")
         ((key, inner),) = fields.items()
@@ -195,7 +202,7 @@ class _Steps:
         return PublishStep(node.place, draft, stream, at, where(fields["requires"]) if "requires" in fields else None)
 
     def change(self, node: YamlNode) -> ChangeStep:
-        fields = node.fields(("by", "add", "remove", "groups", "attributes", "relations", "roles"))
+        fields = node.fields(("by", "add", "remove", "groups", "attributes", "policy_rules", "relations", "roles"))
         by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
         by = ADMINISTRATOR if by == OURSELVES else by
         removed = tuple(self._rule_id(one) for one in fields["remove"].sequence()) if "remove" in fields else ()
@@ -204,6 +211,8 @@ class _Steps:
             changes += self._groups(fields["groups"])
         if "attributes" in fields:
             changes += self._attributes(fields["attributes"])
+        if "policy_rules" in fields:
+            changes += self._policy_rules(fields["policy_rules"])
         if "relations" in fields:
             changes += self._relations(fields["relations"])
         roles = self.roles.change(fields["roles"]) if "roles" in fields else ()
@@ -255,7 +264,8 @@ class _Steps:
         changes = self.register.shown(principal, shown)
         ids = tuple(dict.fromkeys(one.text() for one in shown))
         self.names.shown.update(() if self.denying else ids)
-        return ConnectStep(node.place, principal, ids, changes)
+        forged = tuple(id for id in ids if id in self.register.forged)
+        return ConnectStep(node.place, principal, ids, changes, forged)
 
     def revoke(self, node: YamlNode) -> OtherStep | RoleStep:
         """An issuer takes a statement back, or a credential ends."""
@@ -321,12 +331,23 @@ class _Steps:
         return changes
 
     def _attributes(self, node: YamlNode) -> list[Change]:
-        changes: list[Change] = []
+        return [
+            SetAttribute(principal, name, value.scalar())
+            for principal, inner in self._by_principal(node)
+            for name, value in inner.mapping().items()
+        ]
+
+    def _policy_rules(self, node: YamlNode) -> list[Change]:
+        return [
+            SetPolicyRule(principal, None if inner.data is None else read_condition(inner))
+            for principal, inner in self._by_principal(node)
+        ]
+
+    def _by_principal(self, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
         for principal, inner in node.mapping().items():
             if principal not in self.state.principals:
                 inner.refuse(f"no principal `{brief(principal)}`", "declare it in `principals`")
-            changes += [SetAttribute(principal, name, value.scalar()) for name, value in inner.mapping().items()]
-        return changes
+            yield principal, inner
 
     def _relations(self, node: YamlNode) -> list[Change]:
         changes: list[Change] = []

@@ -29,12 +29,14 @@ from headgate.model.changes import (
     Unsubscribe,
 )
 from headgate.model.conditions import TRUE, Condition
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
+from headgate.model.types import Catalog
 from headgate.model.values import EPOCH
+from headgate.scenario.narration import Narration, StoryLine
 from headgate.scenario.yamlfile import SourcePlace
 
 ADMINISTRATOR: Final = "@administrator"
@@ -167,12 +169,13 @@ class OtherStep:
 
 @dataclass(frozen=True, slots=True)
 class ConnectStep:
-    """A principal connects, and shows statements."""
+    """A principal connects, and shows statements; those that are `forged` their issuer has never signed."""
 
     place: SourcePlace
     principal: str
     shown: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    forged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +302,14 @@ class Scenario:
     notes: tuple[str, ...] = ()
     """What is worth saying of the file."""
     statements: Mapping[str, Certificate | Identity] = field(default_factory=dict)
-    """The certificates and identity statements that it declares, by id."""
+    """The certificates and identities that the file declares."""
+    forged: frozenset[str] = frozenset()
+    """Those that whoever they name as their issuer has never signed."""
+    types: Catalog = field(default_factory=Catalog)
+    """Every type that the file declares, at first or by a step."""
+    lines: tuple[StoryLine, ...] = ()
+    """What a narrator says of each step."""
+    narration: Narration | None = None
 
 
 def condition(text: str | None) -> Condition:
@@ -324,6 +334,8 @@ def batch_of(step: CommitStep, state: State) -> Batch:
             return Batch(by, (*removed, *changes, *rolefiles, *(rule.change() for rule in add)))
         case OtherStep(_, by, changes):
             return Batch(by, changes)
+        case ConnectStep(_, _, _, _, (forged, *_)):
+            raise BadStatement(f"`{forged}` is not signed by whom it names as its issuer", reason="bad-signature")
         case ConnectStep(_, _, _, changes):
             return Batch(state.administrator, changes)  # the domain takes up what it has verified
         case RoleStep(_, EndCredential(id)) if not _is_held(state, id):

@@ -73,7 +73,7 @@ def issue_certificate(
     random: Random = secrets.token_bytes,
 ) -> str:
     """A certificate by this issuer. Times are written in whole seconds, rounded down."""
-    said = {
+    claims = {
         "sub": subject,
         "jti": new_id(random) if id is None else id,
         **times_of(now, validity),
@@ -82,7 +82,7 @@ def issue_certificate(
         **audience_of(audience),
         "authority": [_authority_to_json(one) for one in authority],
     }
-    text = sign(issuer, FORM, said)
+    text = sign(issuer, FORM, claims)
     read_certificate(text)  # nothing leaves here that would be refused elsewhere
     return text
 
@@ -109,18 +109,18 @@ def verify_certificate(
 def read_certificate(text: str) -> Read[Certificate]:
     """What a certificate says, whoever it is for and whenever it is good."""
     signed = open_statement(text, FORM)
-    said = signed.claims
-    validity = claim.validity(said)
+    claims = signed.claims
+    validity = claim.validity(claims)
     certificate = Certificate(
-        id=claim.identifier(said["jti"], "jti"),
+        id=claim.identifier(claims["jti"], "jti"),
         issuer=signed.issuer,
-        subject=key_name(said["sub"], "sub"),
-        authority=_authorities(said["authority"]),
-        delegate="delegate" in said and claim.flag(said["delegate"], "delegate"),
+        subject=key_name(claims["sub"], "sub"),
+        authority=_authorities(claims["authority"]),
+        delegate="delegate" in claims and claim.flag(claims["delegate"], "delegate"),
         validity=validity,
-        freshness=_freshness(said),
+        freshness=_freshness(claims),
     )
-    return Read(certificate, signed.digest, claim.time(said["iat"], "iat"), validity, claim.audience(said))
+    return Read(certificate, signed.digest, claim.time(claims["iat"], "iat"), validity, claim.audience(claims))
 
 
 def new_id(random: Random = secrets.token_bytes) -> str:
@@ -140,17 +140,19 @@ def _authorities(given: object) -> tuple[Authority, ...]:
 
 
 def _authority(given: object) -> Authority:
-    said = claim.mapped(given, "authority", MAX_AUTHORITIES)
-    if "network" in said:
-        _check_entries(said, _OF_NETWORK, frozenset())
+    fields = claim.mapped(given, "authority", MAX_AUTHORITIES)
+    if "network" in fields:
+        _check_entries(fields, _OF_NETWORK, frozenset())
         return NetworkAuthority(
-            _actions(said["actions"], NETWORK_ACTIONS), claim.plain_name(said["network"], "network")
+            _actions(fields["actions"], NETWORK_ACTIONS), claim.plain_name(fields["network"], "network")
         )
-    _check_entries(said, _OF_TYPE, frozenset({"attributes", "where"}))
-    owner, rest = claim.owned(said["type"], "type")
-    attributes, forced = _attributes(said["attributes"]) if "attributes" in said else (None, {})
-    where = claim.condition(said["where"], "where") if "where" in said else TRUE
-    return TypeAuthority(_actions(said["actions"], TYPE_ACTIONS), claim.pattern(rest), owner, attributes, forced, where)
+    _check_entries(fields, _OF_TYPE, frozenset({"attributes", "where"}))
+    owner, rest = claim.owned(fields["type"], "type")
+    attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    where = claim.condition(fields["where"], "where") if "where" in fields else TRUE
+    return TypeAuthority(
+        _actions(fields["actions"], TYPE_ACTIONS), claim.pattern(rest), owner, attributes, forced, where
+    )
 
 
 def _check_entries(said: Mapping[str, Any], required: Collection[str], optional: Collection[str]) -> None:
@@ -163,22 +165,22 @@ def _check_entries(said: Mapping[str, Any], required: Collection[str], optional:
 def _actions(given: object, possible: frozenset[Action]) -> frozenset[Action]:
     if given == ANY:
         return possible
-    found = [claim.text(one, "actions") for one in claim.listed(given, "actions", 1, len(possible))]
-    for one in found:
+    actions = [claim.text(one, "actions") for one in claim.listed(given, "actions", 1, len(possible))]
+    for one in actions:
         if _ACTIONS.get(one) not in possible:
             raise bad("bad-claim", f"`{brief(one)}` is no action here", ", ".join(sorted(a.value for a in possible)))
-    if len(set(found)) != len(found):
+    if len(set(actions)) != len(actions):
         raise bad("bad-claim", "`actions` names one twice")
-    return frozenset(_ACTIONS[one] for one in found)
+    return frozenset(_ACTIONS[one] for one in actions)
 
 
 def _attributes(given: object) -> tuple[tuple[str, ...], dict[str, object]]:
     """Some attributes: a list of them, or an object that says of each whether its value is forced."""
     if type(given) is list:
-        found = tuple(claim.attribute_name(one) for one in claim.listed(given, "attributes", 0, MAX_ATTRIBUTES))
-        if len(set(found)) != len(found):
+        names = tuple(claim.attribute_name(one) for one in claim.listed(given, "attributes", 0, MAX_ATTRIBUTES))
+        if len(set(names)) != len(names):
             raise bad("bad-claim", "`attributes` names one twice")
-        return found, {}
+        return names, {}
     forced: dict[str, object] = {}
     each = claim.mapped(given, "attributes", MAX_ATTRIBUTES)
     for name, what in each.items():
@@ -195,7 +197,7 @@ def _authority_to_json(authority: Authority) -> dict[str, object]:
         case NetworkAuthority(actions, network):
             return {"network": network, "actions": _actions_to_json(actions, NETWORK_ACTIONS)}
         case TypeAuthority(actions, pattern, owner, attributes, forced, where):
-            found: dict[str, object] = {
+            fields: dict[str, object] = {
                 "type": pattern if owner is None else f"{owner}/{pattern}",
                 "actions": _actions_to_json(actions, TYPE_ACTIONS),
             }
@@ -204,10 +206,10 @@ def _authority_to_json(authority: Authority) -> dict[str, object]:
                     "bad-claim", "an authority forces an attribute that it does not name", "name it in `attributes`"
                 )
             if attributes is not None:
-                found["attributes"] = _attributes_to_json(attributes, forced)
+                fields["attributes"] = _attributes_to_json(attributes, forced)
             if where != TRUE:
-                found["where"] = claim.condition_text(where, "where")
-            return found
+                fields["where"] = claim.condition_text(where, "where")
+            return fields
 
 
 def _actions_to_json(actions: frozenset[Action], possible: frozenset[Action]) -> object:

@@ -212,7 +212,7 @@ def value_to_json(value: object) -> object:
 
 def value_of(given: object, what: str) -> Value:
     """The inverse of `value_to_json`; null is no value, and no other way to write one is taken."""
-    found: Value = None
+    value: Value = None
     try:
         match given:
             case bool() | int():
@@ -220,15 +220,15 @@ def value_of(given: object, what: str) -> Value:
             case str():
                 return text(given, what)
             case {"float": str(digits)}:
-                found = float.fromhex(digits)
+                value = float.fromhex(digits)
             case {"timestamp": int(microseconds)}:
-                found = moment(microseconds)
+                value = moment(microseconds)
             case {"bytes": str(digits)}:
-                found = bytes.fromhex(digits)
+                value = bytes.fromhex(digits)
             case _:
                 pass
-        if found is not None and repr(value_to_json(found)) == repr(given):
-            return found
+        if value is not None and repr(value_to_json(value)) == repr(given):
+            return value
     except (ValueError, OverflowError, HeadgateError):
         pass
     raise bad(
@@ -242,26 +242,26 @@ def value_of(given: object, what: str) -> Value:
 def condition(given: object, what: str) -> Condition:
     """A condition that means the same in every domain."""
     try:
-        found = parse_condition(text(given, what))
+        parsed = parse_condition(text(given, what))
     except BadExpression as error:
         raise bad("bad-condition", f"`{what}` is no condition: {error.message}", error.remedy) from None
-    for atom in atoms(found):
+    for atom in atoms(parsed):
         if isinstance(atom, InGroup | Related | Predicate):
             raise bad(
                 "bad-condition",
                 f"`{what}` names a group, relation or predicate, which belong to one domain",
                 "name attributes of the event, `$attributes` of the principal, `@time` and the like",
             )
-    return found
+    return parsed
 
 
 def policy_rule(given: object, what: str = "policy_rule") -> Condition:
     """A condition over attributes of subjects alone (Guard II.D)."""
-    found = condition(given, what)
-    for operand in (one for atom in atoms(found) for one in operands(atom)):
+    parsed = condition(given, what)
+    for operand in (one for atom in atoms(parsed) for one in operands(atom)):
         if not isinstance(operand, Subject | Constant):
             raise bad("bad-condition", f"`{what}` speaks of more than attributes of subjects", "write them as `$name`")
-    return found
+    return parsed
 
 
 def condition_text(wanted: Condition, what: str) -> str:

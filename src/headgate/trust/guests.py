@@ -75,30 +75,34 @@ def guest(
     which the guest publishes here.
     """
     # 1. The statement from home is good, now and for us, and its provider is the trusted one.
-    found = verify_identity(text, audience=heard_by, now=now, verifier=verifier)
-    if found.issuer != home.key:
-        raise bad("wrong-issuer", f"the statement is of `{found.issuer}`, not of `{brief(home.name)}`")
+    identity = verify_identity(text, audience=heard_by, now=now, verifier=verifier)
+    if identity.issuer != home.key:
+        raise bad("wrong-issuer", f"the statement is of `{identity.issuer}`, not of `{brief(home.name)}`")
     # 2. It is about a member, not about a guest: trust does not pass from hand to hand.
-    if found.guest_of is not None:
+    if identity.guest_of is not None:
         raise bad(
-            "guest-of-guest", f"`{found.subject}` is a guest of `{brief(home.name)}` itself", "ask its provider at home"
+            "guest-of-guest",
+            f"`{identity.subject}` is a guest of `{brief(home.name)}` itself",
+            "ask its provider at home",
         )
     # 3. Nobody loses a rule by travelling.
-    if found.policy_rule is not None and policy_rule is None:
+    if identity.policy_rule is not None and policy_rule is None:
         raise bad(
-            "policy-rule", f"`{found.subject}` publishes under a rule at home", "give the rule that holds for it here"
+            "policy-rule",
+            f"`{identity.subject}` publishes under a rule at home",
+            "give the rule that holds for it here",
         )
     # 4. The attributes, as the mapping gives them.
     if home.mapping is None:
         raise bad(
             "no-mapping", f"members of `{brief(home.name)}` are no guests here", "agree on a mapping of attributes"
         )
-    attributes = translated(found.attributes, home.mapping)
+    attributes = translated(identity.attributes, home.mapping)
     # 5. No longer than at home.
-    assert found.validity.until is not None
-    validity = Validity(now, min(found.validity.until, now + LONGEST))
-    said = {
-        "sub": found.subject,
+    assert identity.validity.until is not None
+    validity = Validity(now, min(identity.validity.until, now + LONGEST))
+    claims = {
+        "sub": identity.subject,
         "jti": new_id(random),
         **times_of(now, validity),
         **audience_of(audience),
@@ -106,23 +110,25 @@ def guest(
         "origin": digest_of(text),
         "mapping": mapping_digest(home.mapping),
     }
-    return sign_identity(host, said, attributes, policy_rule)
+    return sign_identity(host, claims, attributes, policy_rule)
 
 
 def translated(attributes: Mapping[str, Value], mapping: Sequence[AttributeMap]) -> dict[str, Value]:
     """The attributes as they are understood here; what the mapping does not name is left out."""
-    found: dict[str, Value] = {}
-    for one in mapping:
-        if one.name not in attributes:
+    translation: dict[str, Value] = {}
+    for line in mapping:
+        if line.name not in attributes:
             continue
-        given = attributes[one.name]
+        given = attributes[line.name]
         # As constants, because Python takes `1`, `1.0` and `true` for equal.
-        ours = [given] if one.values is None else [b for a, b in one.values if Constant(a) == Constant(given)]
-        if ours and one.to in found and Constant(found[one.to]) != Constant(ours[0]):
-            raise bad("ambiguous-mapping", f"the mapping gives `{brief(one.to)}` two values", "map one attribute to it")
+        ours = [given] if line.values is None else [b for a, b in line.values if Constant(a) == Constant(given)]
+        if ours and line.to in translation and Constant(translation[line.to]) != Constant(ours[0]):
+            raise bad(
+                "ambiguous-mapping", f"the mapping gives `{brief(line.to)}` two values", "map one attribute to it"
+            )
         if ours:
-            found[one.to] = ours[0]
-    return found
+            translation[line.to] = ours[0]
+    return translation
 
 
 def mapping_text(mapping: Sequence[AttributeMap]) -> str:
@@ -178,12 +184,12 @@ def cross_domain(
 def read_crossing(text: str) -> Read[Crossing]:
     """What a statement about a provider says, whoever it is for and whenever it is good."""
     signed = open_statement(text, CROSSING)
-    said = signed.claims
-    if said["provider"] is not True:
+    claims = signed.claims
+    if claims["provider"] is not True:
         raise bad("bad-claim", "`provider` is not true")
-    validity = short(said)
-    found = Crossing(claim.identifier(said["jti"], "jti"), signed.issuer, key_name(said["sub"], "sub"), validity)
-    return Read(found, signed.digest, claim.time(said["iat"], "iat"), validity, claim.audience(said))
+    validity = short(claims)
+    found = Crossing(claim.identifier(claims["jti"], "jti"), signed.issuer, key_name(claims["sub"], "sub"), validity)
+    return Read(found, signed.digest, claim.time(claims["iat"], "iat"), validity, claim.audience(claims))
 
 
 def verify_server(

@@ -73,12 +73,12 @@ def issue_identity(
 
 def sign_identity(
     provider: PrivateKey,
-    said: Mapping[str, object],
+    fields: Mapping[str, object],
     attributes: Mapping[str, Value],
     policy_rule: Condition | None,
 ) -> str:
     """A statement with these attributes and this rule, besides what else it says."""
-    claims = {**said, "attributes": {name: claim.value_to_json(value) for name, value in attributes.items()}}
+    claims = {**fields, "attributes": {name: claim.value_to_json(value) for name, value in attributes.items()}}
     if policy_rule is not None:
         claims["policy_rule"] = claim.condition_text(policy_rule, "policy_rule")
     if missing := FORM.required - claims.keys() - {"iss"}:
@@ -98,30 +98,30 @@ def verify_identity(
 def read_identity(text: str) -> Read[Identity]:
     """What a statement says, whoever it is for and whenever it is good."""
     signed = open_statement(text, FORM)
-    said = signed.claims
-    validity = short(said)
-    guest_of, origin = _guest(said, signed.issuer)
+    claims = signed.claims
+    validity = short(claims)
+    guest_of, origin = _guest(claims, signed.issuer)
     identity = Identity(
-        id=claim.identifier(said["jti"], "jti"),
+        id=claim.identifier(claims["jti"], "jti"),
         issuer=signed.issuer,
-        subject=key_name(said["sub"], "sub"),
-        attributes=_attributes(said["attributes"]),
+        subject=key_name(claims["sub"], "sub"),
+        attributes=_attributes(claims["attributes"]),
         validity=validity,
-        policy_rule=claim.policy_rule(said["policy_rule"]) if "policy_rule" in said else None,
+        policy_rule=claim.policy_rule(claims["policy_rule"]) if "policy_rule" in claims else None,
         guest_of=guest_of,
         origin=origin,
     )
-    return Read(identity, signed.digest, claim.time(said["iat"], "iat"), validity, claim.audience(said))
+    return Read(identity, signed.digest, claim.time(claims["iat"], "iat"), validity, claim.audience(claims))
 
 
-def short(said: Mapping[str, Any]) -> Validity:
+def short(claims: Mapping[str, Any]) -> Validity:
     """The validity of a statement that need not be revoked."""
-    found = claim.validity(said)
-    assert found.start is not None
-    assert found.until is not None
-    if found.until - found.start > LONGEST:
+    validity = claim.validity(claims)
+    assert validity.start is not None
+    assert validity.until is not None
+    if validity.until - validity.start > LONGEST:
         raise bad("too-long", f"the statement is good for longer than MAX_IDENTITY_HOURS ({MAX_IDENTITY_HOURS})")
-    return found
+    return validity
 
 
 def _attributes(given: object) -> dict[str, Value]:
@@ -129,15 +129,15 @@ def _attributes(given: object) -> dict[str, Value]:
     return {claim.plain_name(name, "subject attribute"): claim.value_of(value, name) for name, value in each.items()}
 
 
-def _guest(said: Mapping[str, Any], issuer: str) -> tuple[str | None, str | None]:
+def _guest(claims: Mapping[str, Any], issuer: str) -> tuple[str | None, str | None]:
     """Where a guest is at home, and by which statement; all is said of it or nothing."""
-    found = GUEST & said.keys()
-    if not found:
+    present = GUEST & claims.keys()
+    if not present:
         return None, None
-    if found != GUEST:
-        raise bad("missing-claim", f"a statement about a guest does not say `{min(GUEST - found)}`")
-    home = key_name(said["guest_of"], "guest_of")
+    if present != GUEST:
+        raise bad("missing-claim", f"a statement about a guest does not say `{min(GUEST - present)}`")
+    home = key_name(claims["guest_of"], "guest_of")
     if home == issuer:
         raise bad("bad-claim", "a provider's own member is no guest")
-    claim.digest(said["mapping"], "mapping")
-    return home, claim.digest(said["origin"], "origin")
+    claim.digest(claims["mapping"], "mapping")
+    return home, claim.digest(claims["origin"], "origin")

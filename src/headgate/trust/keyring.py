@@ -147,13 +147,13 @@ class Keyring:
         if not self.directory.is_dir():
             return []
         self._check_directory()
-        found: list[str] = []
+        names: list[str] = []
         for at, file in enumerate(self.directory.iterdir()):
             if at >= MAX_KEYS:
                 raise BadKey(f"`{self.directory}` has more files than MAX_KEYS ({MAX_KEYS})")
             if file.suffix == ".key" and _NAME.match(file.name.removesuffix(".key")):
-                found.append(file.name.removesuffix(".key"))
-        return sorted(found)
+                names.append(file.name.removesuffix(".key"))
+        return sorted(names)
 
     def show(self, name: str) -> KeptKey:
         """What can be told of a key without its passphrase."""
@@ -236,12 +236,12 @@ class Keyring:
 
     def _check_directory(self) -> None:
         try:
-            found = self.directory.stat()
+            status = self.directory.stat()
         except OSError:
             raise NotFound(f"there are no keys in `{self.directory}`", remedy="`headgate keys new NAME`") from None
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             raise BadKey(f"`{self.directory}` is not a directory")
-        if found.st_mode & _OTHERS_WRITE:
+        if status.st_mode & _OTHERS_WRITE:
             raise BadKey(f"others can change `{self.directory}`", remedy=f"`chmod 700 {self.directory}`")
 
     def _read(self, path: Path, limit: int, name: str) -> str:

@@ -183,11 +183,11 @@ def read_secret(path: Path, limit: int) -> bytes:
         raise BadKey(f"`{path}` cannot be read ({error.strerror})") from None
     try:
         # The open file is judged, not its name, which could be given to another file in between.
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise BadKey(f"`{path}` is not a file")
-        if found.st_mode & _OTHERS:
-            mode = f"{stat.S_IMODE(found.st_mode):03o}"
+        if status.st_mode & _OTHERS:
+            mode = f"{stat.S_IMODE(status.st_mode):03o}"
             raise BadKey(f"others can read or change the key `{path}` (mode {mode})", remedy=f"`chmod 600 {path}`")
         with os.fdopen(handle, "rb", closefd=False) as file:
             data = file.read(limit + 1)

@@ -32,50 +32,50 @@ def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[st
 
 def said_issuer(text: str) -> str:
     """Whose list a text says it is. Nothing is verified: it tells whether a large list is worth reading at all."""
-    found = _ISSUER.search(said_payload(text, FORM))
-    if found is None:
+    match = _ISSUER.search(said_payload(text, FORM))
+    if match is None:
         raise bad("missing-claim", "the list does not say `iss` as it is written")
-    return found[1].decode("ascii")
+    return match[1].decode("ascii")
 
 
 def verify_revocations(
     text: str, *, issuer: str | None = None, now: datetime | None = None, known: RevocationList | None = None
 ) -> RevocationList:
     """The list of a text: of this issuer, not from the future, and no older than the one that is known."""
-    found = check(read_revocations(text), audience=None, now=now)
-    if issuer is not None and found.issuer != issuer:
-        raise bad("wrong-issuer", f"the list is of `{found.issuer}`, not of `{issuer}`")
+    listed = check(read_revocations(text), audience=None, now=now)
+    if issuer is not None and listed.issuer != issuer:
+        raise bad("wrong-issuer", f"the list is of `{listed.issuer}`, not of `{issuer}`")
     if known is not None:
-        check_newer(found, known)
-    return found
+        check_newer(listed, known)
+    return listed
 
 
 def read_revocations(text: str) -> Read[RevocationList]:
     """What a list says, whenever it was made."""
     signed = open_statement(text, FORM)
-    said = signed.claims
-    ids = [claim.identifier(one, "revoked") for one in claim.listed(said["revoked"], "revoked", 0, MAX_REVOKED)]
+    claims = signed.claims
+    ids = [claim.identifier(one, "revoked") for one in claim.listed(claims["revoked"], "revoked", 0, MAX_REVOKED)]
     revoked = frozenset(ids)
     if len(revoked) != len(ids):
         raise bad("bad-claim", "`revoked` names one twice")
-    issued = claim.time(said["iat"], "iat")
+    issued = claim.time(claims["iat"], "iat")
     return Read(
-        RevocationList(signed.issuer, claim.whole(said["number"], "number"), issued, revoked), signed.digest, issued
+        RevocationList(signed.issuer, claim.whole(claims["number"], "number"), issued, revoked), signed.digest, issued
     )
 
 
-def check_newer(found: RevocationList, known: RevocationList) -> None:
+def check_newer(newer: RevocationList, known: RevocationList) -> None:
     """Refuse a list that is older than a known one of the same issuer, or says otherwise under its number."""
-    if found.issuer != known.issuer:
-        raise bad("wrong-issuer", f"the list is of `{found.issuer}`, not of `{known.issuer}`")
-    if found.number < known.number:
+    if newer.issuer != known.issuer:
+        raise bad("wrong-issuer", f"the list is of `{newer.issuer}`, not of `{known.issuer}`")
+    if newer.number < known.number:
         raise StaleList(
-            f"the list has number `{found.number}`, and `{known.number}` is known",
+            f"the list has number `{newer.number}`, and `{known.number}` is known",
             remedy="ask its issuer for the newest",
         )
-    if found.number == known.number and found.revoked != known.revoked:
+    if newer.number == known.number and newer.revoked != known.revoked:
         raise StaleList(
-            f"two lists with number `{found.number}` say different things", remedy="let the issuer make a new one"
+            f"two lists with number `{newer.number}` say different things", remedy="let the issuer make a new one"
         )
-    if found.number == known.number and found.issued < known.issued:
+    if newer.number == known.number and newer.issued < known.issued:
         raise StaleList("the same list was issued again since", remedy="ask its issuer for the newest")

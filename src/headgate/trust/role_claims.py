@@ -58,10 +58,10 @@ def open_rolling(text: str, form: Form, use: Use, trusted: Trusted) -> OpenedCla
     """The claims of a statement of this form, signed by a rolling key of a trusted domain."""
     # 1. to 6. Form, and the signature of a key that a trusted domain vouches for.
     signed = open_statement(text, form, lambda issuer, kid: _signing(trusted, issuer, kid, use))
-    said, keys = signed.claims, trusted[signed.issuer]
+    claims, keys = signed.claims, trusted[signed.issuer]
     rolling = keys.find(signed.kid, use)
     # 7. Issued while the key signed.
-    issued, until = claim.time(said["iat"], "iat"), claim.time(said["exp"], "exp")
+    issued, until = claim.time(claims["iat"], "iat"), claim.time(claims["exp"], "exp")
     _check_issued(issued, rolling)
     # 8. Good for some time, and no longer than its kind may be.
     if until <= issued:
@@ -70,12 +70,12 @@ def open_rolling(text: str, form: Form, use: Use, trusted: Trusted) -> OpenedCla
         raise bad("too-long", f"the certificate is good for longer than `{LONGEST[use]}`")
     # 9. It counts until it is over, its key is, or nobody vouches for that key any longer, whichever comes first.
     return OpenedClaims(
-        id=claim.identifier(said["jti"], "jti"),
-        place=place(signed.issuer, said),
+        id=claim.identifier(claims["jti"], "jti"),
+        place=place(signed.issuer, claims),
         issued=issued,
         until=until,
         counts=Validity(None, min(until, rolling.end, keys.until)),
-        said=said,
+        said=claims,
         digest=signed.digest,
     )
 
@@ -102,22 +102,22 @@ def _check_issued(issued: datetime, rolling: RollingKey) -> None:
         raise bad("key-ended", f"the key `{rolling.kid}` signs no more since `{since}`", "ask for a new certificate")
 
 
-def place(issuer: str, said: Mapping[str, Any]) -> ServiceInstance:
+def place(issuer: str, claims: Mapping[str, Any]) -> ServiceInstance:
     """The service and the instance of its rolefile."""
-    instance = said["instance"]
+    instance = claims["instance"]
     return ServiceInstance(
         issuer,
-        claim.plain_name(said["service"], "service"),
+        claim.plain_name(claims["service"], "service"),
         "" if instance == "" else claim.plain_name(instance, "instance"),
     )
 
 
 def exactly(given: object, what: str, names: frozenset[str]) -> dict[str, Any]:
     """An object with these entries and no others."""
-    said = claim.mapped(given, what, len(names))
-    if said.keys() != names:
-        raise bad("bad-claim", f"`{what}` does not say `{brief(min(said.keys() ^ names))}`, or should not")
-    return said
+    fields = claim.mapped(given, what, len(names))
+    if fields.keys() != names:
+        raise bad("bad-claim", f"`{what}` does not say `{brief(min(fields.keys() ^ names))}`, or should not")
+    return fields
 
 
 def ref(given: object, what: str) -> Reference:

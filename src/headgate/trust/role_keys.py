@@ -85,14 +85,14 @@ class RoleKeys:
 
     def find(self, kid: str, use: Use) -> RollingKey:
         """The key of this name, if it is one of this table."""
-        found = self.keys.get(kid)
-        if found is None:
+        key = self.keys.get(kid)
+        if key is None:
             raise bad(
                 "unknown-key", f"`{brief(kid)}` is no rolling key of `{self.domain}`", "fetch the domain's keys again"
             )
-        if found.use != use:
-            raise bad("wrong-key", f"`{kid}` signs what is good for {_WORDS[found.use]}, and nothing else")
-        return found
+        if key.use != use:
+            raise bad("wrong-key", f"`{kid}` signs what is good for {_WORDS[key.use]}, and nothing else")
+        return key
 
 
 _WORDS: Final[Mapping[Use, str]] = {"short": "hours", "long": "months"}
@@ -110,13 +110,13 @@ def issue_role_keys(
     domain: PrivateKey, *, number: int, keys: Iterable[RollingKey], now: datetime, good_for: timedelta = _GOOD_FOR
 ) -> str:
     """The document of a domain's rolling keys; the same number again is a sign of life."""
-    said = {
+    claims = {
         "number": number,
         "iat": seconds_of(now),
         "exp": seconds_of(now + good_for),
         "keys": [_key_to_json(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
     }
-    text = sign(domain, FORM, said)
+    text = sign(domain, FORM, claims)
     read_role_keys(text)  # nothing leaves here that would be refused elsewhere
     return text
 
@@ -126,59 +126,59 @@ def verify_role_keys(
 ) -> RoleKeys:
     """The keys of a document: of this domain, good at this time, and no older than the document that is known."""
     # 1. to 6. are those of `open_statement`; the claims are read in `read_role_keys`; 7. and 8. those of `check`.
-    found = check(read_role_keys(text), audience=None, now=now)
+    keys = check(read_role_keys(text), audience=None, now=now)
     # 9. Whose keys they are.
-    if domain is not None and found.domain != domain:
-        raise bad("wrong-issuer", f"the keys are of `{found.domain}`, not of `{domain}`")
+    if domain is not None and keys.domain != domain:
+        raise bad("wrong-issuer", f"the keys are of `{keys.domain}`, not of `{domain}`")
     # 10. News.
     if known is not None:
-        check_newer(found, known)
-    return found
+        check_newer(keys, known)
+    return keys
 
 
 def read_role_keys(text: str) -> Read[RoleKeys]:
     """What a document says, whenever it is good."""
     signed = open_statement(text, FORM)
-    said = signed.claims
-    issued, until = claim.time(said["iat"], "iat"), claim.time(said["exp"], "exp")
+    claims = signed.claims
+    issued, until = claim.time(claims["iat"], "iat"), claim.time(claims["exp"], "exp")
     if not issued < until:
         raise bad("bad-claim", "the document ends before it is issued", "let `exp` be later than `iat`")
     if until - issued > _GOOD_FOR:
         raise bad("too-long", f"the keys are good for longer than MAX_ROLE_KEYS_SECONDS ({MAX_ROLE_KEYS_SECONDS})")
-    listed = [_key(one) for one in claim.listed(said["keys"], "keys", 0, MAX_ROLE_KEYS)]
+    listed = [_key(one) for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
     keys = {one.kid: one for one in listed}
     if len(keys) != len(listed):
         raise bad("bad-claim", "`keys` names one twice")
     if signed.issuer in keys:
         raise bad("bad-claim", "a domain's own key is no rolling key", "make a new one")
-    found = RoleKeys(signed.issuer, claim.whole(said["number"], "number"), issued, until, MappingProxyType(keys))
+    found = RoleKeys(signed.issuer, claim.whole(claims["number"], "number"), issued, until, MappingProxyType(keys))
     return Read(found, signed.digest, issued, Validity(None, until))
 
 
-def check_newer(found: RoleKeys, known: RoleKeys) -> None:
+def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
     """Refuse a document that is older than a known one of the same domain, or says otherwise under its number."""
-    if found.domain != known.domain:
-        raise bad("wrong-issuer", f"the keys are of `{found.domain}`, not of `{known.domain}`")
-    if found.number < known.number or (found.number == known.number and found.issued < known.issued):
+    if newer.domain != known.domain:
+        raise bad("wrong-issuer", f"the keys are of `{newer.domain}`, not of `{known.domain}`")
+    if newer.number < known.number or (newer.number == known.number and newer.issued < known.issued):
         raise StaleList(
-            f"the keys have number `{found.number}` of `{render_timestamp(found.issued)}`, and newer ones are known",
+            f"the keys have number `{newer.number}` of `{render_timestamp(newer.issued)}`, and newer ones are known",
             remedy="ask the domain for the newest",
         )
-    if found.number == known.number and found.keys != known.keys:
-        raise StaleList(f"two documents with number `{found.number}` say different things", remedy="roll the keys")
+    if newer.number == known.number and newer.keys != known.keys:
+        raise StaleList(f"two documents with number `{newer.number}` say different things", remedy="roll the keys")
 
 
 def _key(given: object) -> RollingKey:
-    said = claim.mapped(given, "keys", len(_ENTRIES))
-    if said.keys() != _ENTRIES:
-        odd = min(said.keys() ^ _ENTRIES)
+    fields = claim.mapped(given, "keys", len(_ENTRIES))
+    if fields.keys() != _ENTRIES:
+        odd = min(fields.keys() ^ _ENTRIES)
         raise bad("bad-claim", f"a rolling key does not say `{brief(odd)}`, or should not", ", ".join(sorted(_ENTRIES)))
-    use = said["use"]
+    use = fields["use"]
     if use not in USES:
         raise bad("bad-claim", f"`{brief(use)}` is no use of a rolling key", ", ".join(USES))
-    times = (claim.time(said[name], name) for name in ("from", "until", "end"))
+    times = (claim.time(fields[name], name) for name in ("from", "until", "end"))
     try:
-        return RollingKey(key_of(said["kid"], "kid"), use, *times)
+        return RollingKey(key_of(fields["kid"], "kid"), use, *times)
     except BadDefinition as error:
         raise bad("bad-claim", error.message) from None
 

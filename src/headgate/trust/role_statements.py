@@ -106,11 +106,11 @@ def read_appointment(text: str, trusted: Trusted) -> Read[AppointmentCertificate
 
 def _held(opened: OpenedClaims) -> tuple[str, tuple[HeldRole, ...]]:
     """Who holds which roles."""
-    said = opened.said
-    roles = tuple(_held_role(one) for one in claim.listed(said["roles"], "roles", 1, MAX_CERTIFICATE_ROLES))
-    if len({repr((one["role"], one["args"])) for one in said["roles"]}) != len(roles):
+    claims = opened.said
+    roles = tuple(_held_role(one) for one in claim.listed(claims["roles"], "roles", 1, MAX_CERTIFICATE_ROLES))
+    if len({repr((one["role"], one["args"])) for one in claims["roles"]}) != len(roles):
         raise bad("bad-claim", "`roles` names one twice")
-    return key_name(said["sub"], "sub"), roles
+    return key_name(claims["sub"], "sub"), roles
 
 
 def _held_role(given: object) -> HeldRole:
@@ -133,7 +133,7 @@ def _held_to_json(certificate: RoleCertificate | AppointmentCertificate) -> dict
 
 def issue_delegation(signer: Signer, certificate: DelegationCertificate, audience: Sequence[str] = ()) -> str:
     """The text of a delegation certificate."""
-    said = {
+    claims = {
         "election": certificate.election,
         "role": certificate.role,
         "args": [None if one is None else dump_argument(one) for one in certificate.args],
@@ -143,7 +143,7 @@ def issue_delegation(signer: Signer, certificate: DelegationCertificate, audienc
         "ref": reference_text(certificate.ref),
         **({} if certificate.ends is None else {"until": seconds_of(certificate.ends)}),
     }
-    return _issued(signer, DELEGATION, certificate, said, audience, read_delegation)
+    return _issued(signer, DELEGATION, certificate, claims, audience, read_delegation)
 
 
 def verify_delegation(
@@ -156,33 +156,33 @@ def verify_delegation(
 def read_delegation(text: str, trusted: Trusted) -> Read[DelegationCertificate]:
     """What a delegation certificate says, whoever it is for and whenever it is good."""
     opened = _opened(text, DELEGATION, trusted)
-    said = opened.said
-    ends = claim.time(said["until"], "until") if "until" in said else None
+    claims = opened.said
+    ends = claim.time(claims["until"], "until") if "until" in claims else None
     if ends is not None and opened.until > ends:
         raise bad("bad-claim", "the certificate is good for longer than its election", "let `exp` be no later")
     return opened.read(
         DelegationCertificate(
             id=opened.id,
             place=opened.place,
-            election=claim.plain_name(said["election"], "election"),
-            role=claim.plain_name(said["role"], "role"),
-            args=role_claim.open_arguments(said["args"]),
-            elector=key_name(said["elector"], "elector"),
-            ref=role_claim.ref(said["ref"], "ref"),
+            election=claim.plain_name(claims["election"], "election"),
+            role=claim.plain_name(claims["role"], "role"),
+            args=role_claim.open_arguments(claims["args"]),
+            elector=key_name(claims["elector"], "elector"),
+            ref=role_claim.ref(claims["ref"], "ref"),
             issued=opened.issued,
             until=opened.until,
             ends=ends,
-            required=tuple(_required(one) for one in claim.listed(said["required"], "required", 0, MAX_SHOWN)),
-            revoke_on_exit=claim.flag(said["revoke_on_exit"], "revoke_on_exit"),
+            required=tuple(_required(one) for one in claim.listed(claims["required"], "required", 0, MAX_SHOWN)),
+            revoke_on_exit=claim.flag(claims["revoke_on_exit"], "revoke_on_exit"),
         )
     )
 
 
 def _required(given: object) -> str:
-    found = claim.text(given, "required")
-    if not 1 <= len(found) <= MAX_EXPRESSION_CHARS or not found.isprintable():
-        raise bad("bad-claim", f"`required` has no role in `{brief(found)}`", "such as `Login.LoggedOn('jim', _)`")
-    return found
+    text = claim.text(given, "required")
+    if not 1 <= len(text) <= MAX_EXPRESSION_CHARS or not text.isprintable():
+        raise bad("bad-claim", f"`required` has no role in `{brief(text)}`", "such as `Login.LoggedOn('jim', _)`")
+    return text
 
 
 # -- revocation -----------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _required(given: object) -> str:
 def issue_revocation(signer: Signer, certificate: RevocationCertificate, audience: Sequence[str] = ()) -> str:
     """The text of a revocation certificate."""
     elector = certificate.elector
-    said = {
+    claims = {
         "sub": certificate.subject,
         "election": certificate.election,
         "elector": {
@@ -204,7 +204,7 @@ def issue_revocation(signer: Signer, certificate: RevocationCertificate, audienc
         "membership": reference_text(certificate.membership),
         "target": reference_text(certificate.target),
     }
-    return _issued(signer, REVOCATION, certificate, said, audience, read_revocation)
+    return _issued(signer, REVOCATION, certificate, claims, audience, read_revocation)
 
 
 def verify_revocation(
@@ -217,16 +217,16 @@ def verify_revocation(
 def read_revocation(text: str, trusted: Trusted) -> Read[RevocationCertificate]:
     """What a revocation certificate says, whoever it is for and whenever it is good."""
     opened = _opened(text, REVOCATION, trusted)
-    said = opened.said
+    claims = opened.said
     return opened.read(
         RevocationCertificate(
             id=opened.id,
             place=opened.place,
-            subject=key_name(said["sub"], "sub"),
-            election=claim.plain_name(said["election"], "election"),
-            elector=_elector(said["elector"]),
-            membership=role_claim.ref(said["membership"], "membership"),
-            target=role_claim.ref(said["target"], "target"),
+            subject=key_name(claims["sub"], "sub"),
+            election=claim.plain_name(claims["election"], "election"),
+            elector=_elector(claims["elector"]),
+            membership=role_claim.ref(claims["membership"], "membership"),
+            target=role_claim.ref(claims["target"], "target"),
             issued=opened.issued,
             until=opened.until,
         )
@@ -246,7 +246,7 @@ def _issued(
     signer: Signer,
     form: Form,
     certificate: T,
-    said: Mapping[str, Any],
+    fields: Mapping[str, Any],
     audience: Sequence[str],
     read: Callable[[str, Trusted], Read[T]],
 ) -> str:
@@ -261,7 +261,7 @@ def _issued(
         "exp": seconds_of(certificate.until),
         "service": certificate.place.service,
         "instance": certificate.place.instance,
-        **said,
+        **fields,
         **audience_of(audience),
     }
     text = sign(signer.key, form, claims, signer.issuer)

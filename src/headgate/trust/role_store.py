@@ -85,12 +85,12 @@ class FileStore:
     def stamp(self) -> object:
         """Which file it is: each change makes another."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise BadKey(f"`{self.path}` cannot be read ({error.strerror})") from None
-        return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
+        return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
     def read(self) -> bytes | None:
         """The content; a file that others can read is refused."""
@@ -144,10 +144,10 @@ class FileStore:
                 os.utime(passing, ns=(before + 1, before + 1))
 
     def _check_directory(self) -> None:
-        found = self.directory.stat()
-        if not stat.S_ISDIR(found.st_mode):
+        status = self.directory.stat()
+        if not stat.S_ISDIR(status.st_mode):
             raise BadKey(f"`{self.directory}` is not a directory")
-        if found.st_mode & _OTHERS_WRITE:
+        if status.st_mode & _OTHERS_WRITE:
             raise BadKey(f"others can change `{self.directory}`", remedy=f"`chmod 700 {self.directory}`")
 
     def _sync(self) -> None:

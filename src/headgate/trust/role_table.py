@@ -223,13 +223,13 @@ def _check_pace(use: Use, pace: RollingPace) -> None:
 
 
 def _written(table: KeyTable, domain: PublicKey) -> bytes:
-    said = {
+    document = {
         "format": _FORMAT,
         "domain": domain.did,
         "number": table.number,
         "keys": [_key_to_json(one) for one in table.keys],
     }
-    return json.dumps(said, indent=1).encode("ascii")
+    return json.dumps(document, indent=1).encode("ascii")
 
 
 def _key_to_json(one: OwnKey) -> dict[str, Any]:
@@ -242,10 +242,10 @@ def _key_to_json(one: OwnKey) -> dict[str, Any]:
 def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
     """The table of a file; the words of an error never have a key's private half in them."""
     try:
-        said = json.loads(data)
-        whose = PublicKey.from_did(said["domain"])
-        table = KeyTable(claim.whole(said["number"], "number"), tuple(_own_key(one) for one in said["keys"]))
-        well_formed = said["format"] == _FORMAT and _differ(table.keys)
+        document = json.loads(data)
+        whose = PublicKey.from_did(document["domain"])
+        table = KeyTable(claim.whole(document["number"], "number"), tuple(_own_key(one) for one in document["keys"]))
+        well_formed = document["format"] == _FORMAT and _differ(table.keys)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, HeadgateError):
         well_formed = False
     if not well_formed:
@@ -260,16 +260,16 @@ def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
     return table
 
 
-def _own_key(said: Any) -> OwnKey:
-    start, until, end, forget = (claim.time(said[name], name) for name in ("from", "until", "end", "forget"))
-    if said["use"] not in USES:
+def _own_key(fields: Any) -> OwnKey:
+    start, until, end, forget = (claim.time(fields[name], name) for name in ("from", "until", "end", "forget"))
+    if fields["use"] not in USES:
         raise ValueError("use")
-    public = RollingKey(PublicKey.from_did(said["kid"]), said["use"], start, until, end)
-    if said["secret"] is None:
+    public = RollingKey(PublicKey.from_did(fields["kid"]), fields["use"], start, until, end)
+    if fields["secret"] is None:
         return OwnKey(public, None, forget)
-    if len(said["secret"]) != _SECRET_CHARS:
+    if len(fields["secret"]) != _SECRET_CHARS:
         raise ValueError("secret")
-    raw = bytes.fromhex(said["secret"])
+    raw = bytes.fromhex(fields["secret"])
     private = PrivateKey.generate(lambda _: raw)
     if private.public != public.key:
         raise ValueError("kid")

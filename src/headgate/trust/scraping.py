@@ -25,10 +25,10 @@ def make_token(path: Path) -> None:
 
 def load_token(path: Path) -> bytes:
     """The token of a file."""
-    found = read_secret(path, MAX_CHARS).strip()
-    if len(found) < MIN_CHARS:
+    token = read_secret(path, MAX_CHARS).strip()
+    if len(token) < MIN_CHARS:
         raise BadKey(f"`{path}` is no token", remedy=f"write at least {MIN_CHARS} random characters to it")
-    return found
+    return token
 
 
 def is_token(path: Path, offered: str) -> bool:

@@ -91,10 +91,10 @@ def bad(reason: str, message: str, remedy: str | None = None) -> BadStatement:
 def sign(key: PrivateKey, form: Form, claims: Mapping[str, Any], issuer: str | None = None) -> str:
     """The text of a statement; `iss` is the signing key, or the issuer whose rolling key it is."""
     assert form.rolling == (issuer is not None), "a rolling key signs for its issuer, and no other key does"
-    said = {"iss": issuer or key.public.did, **claims}
+    body = {"iss": issuer or key.public.did, **claims}
     headers = {"typ": form.typ, **({"kid": key.public.did} if form.rolling else {})}
-    assert form.required <= said.keys() <= form.required | form.optional, "claims of another kind"
-    payload = json.dumps(said, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    assert form.required <= body.keys() <= form.required | form.optional, "claims of another kind"
+    payload = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     return _JWS.encode(payload, key.native(), algorithm=ALGORITHM, headers=headers)
 
 
@@ -226,22 +226,22 @@ def _check_header(header: Mapping[str, Any], form: Form) -> None:
 
 def _object(data: bytes, what: str) -> dict[str, Any]:
     try:
-        found = _JSON.decode(data.decode("utf-8"))
+        decoded = _JSON.decode(data.decode("utf-8"))
     except RecursionError:
         raise bad("too-deep", f"the {what} nests too deep") from None
     except ValueError:  # also what is not UTF-8
         raise bad("malformed", f"the {what} is not JSON") from None
-    if type(found) is not dict:
+    if type(decoded) is not dict:
         raise bad("malformed", f"the {what} is not a JSON object")
-    return found
+    return decoded
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise bad("duplicate-claim", f"`{brief(twice)}` is said twice")
-    return found
+    return fields
 
 
 def _whole(text: str) -> int:
@@ -285,14 +285,14 @@ class Verifier:
             if key in self._read:
                 self._read.move_to_end(key)
                 return cast(Read[T], self._read[key][0])
-        found = reader(text)
+        statement = reader(text)
         with self._lock:
             if key not in self._read and len(text) <= self._room:
-                self._read[key] = (found, len(text))
+                self._read[key] = (statement, len(text))
                 self._size += len(text)
             while self._size > self._room:
                 self._size -= self._read.popitem(last=False)[1][1]
-        return found
+        return statement
 
 
 def read_through(verifier: Verifier | None, text: str, reader: Callable[[str], Read[T]]) -> Read[T]:

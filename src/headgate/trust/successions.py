@@ -68,44 +68,44 @@ def verify_succession(
     text: str, *, now: datetime | None = None, known: Succession | None = None, verifier: Verifier | None = None
 ) -> Succession:
     """The succession of a text, no older than the one that is known."""
-    found = check(read_through(verifier, text, read_succession), audience=None, now=now)
+    succession = check(read_through(verifier, text, read_succession), audience=None, now=now)
     if known is not None:
-        check_later(found, known)
-    return found
+        check_later(succession, known)
+    return succession
 
 
 def read_succession(text: str) -> Read[Succession]:
     """What a succession says, whenever it was made."""
     signed = open_statement(text, FORM)
-    said = signed.claims
-    new = key_name(said["sub"], "sub")
-    consent = claim.text(said["consent"], "consent")
+    claims = signed.claims
+    new = key_name(claims["sub"], "sub")
+    consent = claim.text(claims["consent"], "consent")
     if not _agreed(signed.issuer, new, consent):
         raise bad(
             "no-consent", f"`{new}` did not agree to follow `{signed.issuer}`", "let the new key sign its consent"
         )
-    until = claim.time(said["until"], "until") if "until" in said else None
+    until = claim.time(claims["until"], "until") if "until" in claims else None
     try:
-        found = Succession(signed.issuer, new, claim.whole(said["number"], "number"), until)
+        succession = Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
     except BadDefinition as error:
         raise bad("bad-claim", error.message, error.remedy) from None
-    return Read(found, signed.digest, claim.time(said["iat"], "iat"))
+    return Read(succession, signed.digest, claim.time(claims["iat"], "iat"))
 
 
-def check_later(found: Succession, known: Succession) -> None:
+def check_later(newer: Succession, known: Succession) -> None:
     """Refuse a succession that is older than a known one of the same key, or contradicts it."""
-    if found.old != known.old:
-        raise bad("wrong-issuer", f"the succession is of `{found.old}`, not of `{known.old}`")
-    if found.new != known.new:
-        raise bad("second-successor", f"`{found.old}` has a successor already, `{known.new}`", "rotate that one")
-    if found.ends_before(known):
+    if newer.old != known.old:
+        raise bad("wrong-issuer", f"the succession is of `{newer.old}`, not of `{known.old}`")
+    if newer.new != known.new:
+        raise bad("second-successor", f"`{newer.old}` has a successor already, `{known.new}`", "rotate that one")
+    if newer.ends_before(known):
         return
-    if found.number < known.number:
-        raise bad("stale", f"the succession has number `{found.number}`, and `{known.number}` is known")
-    if found.number == known.number and found.until != known.until:
-        raise bad("stale", f"two successions with number `{found.number}` say different things")
-    if known.until is not None and (found.until is None or found.until > known.until):
-        raise bad("later-end", f"`{found.old}` has an end already, which is only ever brought forward")
+    if newer.number < known.number:
+        raise bad("stale", f"the succession has number `{newer.number}`, and `{known.number}` is known")
+    if newer.number == known.number and newer.until != known.until:
+        raise bad("stale", f"two successions with number `{newer.number}` say different things")
+    if known.until is not None and (newer.until is None or newer.until > known.until):
+        raise bad("later-end", f"`{newer.old}` has an end already, which is only ever brought forward")
 
 
 def _agreed(old: str, new: str, consent: str) -> bool:

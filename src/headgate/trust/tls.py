@@ -135,15 +135,15 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _first(pem: bytes, place: str) -> x509.Certificate:
+def _first(pem: bytes, source: str) -> x509.Certificate:
     if len(pem) > MAX_CERTIFICATE_FILE_BYTES:
         raise BadKey(
-            f"the certificate is longer than MAX_CERTIFICATE_FILE_BYTES ({MAX_CERTIFICATE_FILE_BYTES})", place=place
+            f"the certificate is longer than MAX_CERTIFICATE_FILE_BYTES ({MAX_CERTIFICATE_FILE_BYTES})", place=source
         )
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise BadKey("there is no certificate in it", place=place, remedy="it should be in PEM") from None
+        raise BadKey("there is no certificate in it", place=source, remedy="it should be in PEM") from None
 
 
 # -- contexts -------------------------------------------------------------------------------------------------

@@ -106,18 +106,18 @@ def issue_type(
     named_after: str | None = None,
 ) -> str:
     """A signed definition; `parent` is the text of the parent's, `named_after` the key in the name if it rotated."""
-    said: dict[str, object] = {
+    claims: dict[str, object] = {
         "name": f"{named_after or owner.public.did}/{name}",
         "attributes": {attribute: kind.value for attribute, kind in attributes.items()},
         "iat": seconds_of(now),
         "credentials": list(credentials),
     }
     if key:
-        said["key"] = list(key)
+        claims["key"] = list(key)
     if parent is not None:
         above = read_type(parent).value
-        said |= {"parent": f"{above.owner}/{above.name}", "parent_definition": parent}
-    text = sign(owner, FORM, said)
+        claims |= {"parent": f"{above.owner}/{above.name}", "parent_definition": parent}
+    text = sign(owner, FORM, claims)
     read_type(text)
     return text
 
@@ -159,22 +159,26 @@ class _Ground:
 
 def _judged(read: Read[Definition], ground: _Ground) -> SignedType:
     # 7. It is not from the future.
-    found = check(read, audience=ground.audience, now=ground.now)
+    definition = check(read, audience=ground.audience, now=ground.now)
     # 8. The key in the name signed it.
-    if not ground.same(found.signer, found.owner):
-        raise bad("squatting", f"`{brief(found.name)}` is in the name of `{found.owner}`, who did not sign it")
-    _check_counts(found.signer, found.name, ground)
+    if not ground.same(definition.signer, definition.owner):
+        raise bad(
+            "squatting", f"`{brief(definition.name)}` is in the name of `{definition.owner}`, who did not sign it"
+        )
+    _check_counts(definition.signer, definition.name, ground)
     # 9. Its parent is allowed too.
-    parent = None if found.parent is None else _judged(found.parent, ground)
+    parent = None if definition.parent is None else _judged(definition.parent, ground)
     # 10. The certificates are good now, and one chain, from whoever allows it to the owner.
-    chain = tuple(check(one, audience=ground.audience, now=ground.now) for one in found.credentials)
+    chain = tuple(check(one, audience=ground.audience, now=ground.now) for one in definition.credentials)
     for one in chain:
-        _check_counts(one.issuer, found.name, ground)
-    foreign = parent is not None and not ground.same(parent.owner, found.owner)
+        _check_counts(one.issuer, definition.name, ground)
+    foreign = parent is not None and not ground.same(parent.owner, definition.owner)
     root = parent.owner if parent is not None and foreign else ground.coordinator
-    if foreign or chain or not ground.same(found.owner, root):
-        _check_allowed(found, parent if foreign else None, chain, root, ground)
-    return SignedType(found.owner, found.name, found.attributes, parent, found.key, read.digest, chain)
+    if foreign or chain or not ground.same(definition.owner, root):
+        _check_allowed(definition, parent if foreign else None, chain, root, ground)
+    return SignedType(
+        definition.owner, definition.name, definition.attributes, parent, definition.key, read.digest, chain
+    )
 
 
 def _check_counts(key: str, name: str, ground: _Ground) -> None:
@@ -183,29 +187,31 @@ def _check_counts(key: str, name: str, ground: _Ground) -> None:
 
 
 def _check_allowed(
-    found: Definition, parent: SignedType | None, chain: tuple[Certificate, ...], root: str, ground: _Ground
+    definition: Definition, parent: SignedType | None, chain: tuple[Certificate, ...], root: str, ground: _Ground
 ) -> None:
     what = "install" if parent is None else "extend"
     if not chain:
-        raise bad("no-credentials", f"`{brief(found.name)}` carries no right to {what}", f"ask `{root}` for one")
+        raise bad("no-credentials", f"`{brief(definition.name)}` carries no right to {what}", f"ask `{root}` for one")
     if not ground.same(chain[0].issuer, root):
         raise bad("wrong-root", f"the right to {what} comes from `{chain[0].issuer}`, not from `{root}`")
-    if not ground.same(chain[-1].subject, found.owner):
-        raise bad("wrong-subject", f"the right to {what} was given to `{chain[-1].subject}`, not to `{found.owner}`")
+    if not ground.same(chain[-1].subject, definition.owner):
+        raise bad(
+            "wrong-subject", f"the right to {what} was given to `{chain[-1].subject}`, not to `{definition.owner}`"
+        )
     reduced = reduce(chain, ground.same)
     if reduced is None:
-        raise bad("broken-chain", f"the certificates of `{brief(found.name)}` are no chain that gives anything")
+        raise bad("broken-chain", f"the certificates of `{brief(definition.name)}` are no chain that gives anything")
     if not any(_allows(one, parent, ground.same) for one in _counting(reduced, ground)):
-        raise bad("not-allowed", f"the certificates of `{brief(found.name)}` give no right to {what}")
+        raise bad("not-allowed", f"the certificates of `{brief(definition.name)}` give no right to {what}")
 
 
 def _counting(reduced: Reduced, ground: _Ground) -> tuple[Authority, ...]:
     return rooted(reduced, ground.coordinator, ground.same, network=ground.network)
 
 
-def _allows(one: Authority, parent: SignedType | None, same: Same) -> bool:
+def _allows(authority: Authority, parent: SignedType | None, same: Same) -> bool:
     """Is this the right to install a type, or to extend this parent? A condition has no event to be true of."""
-    match one:
+    match authority:
         case NetworkAuthority(actions):
             return parent is None and Action.INSTALL in actions
         case TypeAuthority(actions, pattern, owner, _, _, where):
@@ -229,66 +235,66 @@ def read_type(text: str) -> Read[Definition]:
 
 def _read(text: str, depth: int) -> Read[Definition]:
     signed = open_statement(text, FORM)
-    said = signed.claims
-    owner, name = claim.owned(said["name"], "name")
+    claims = signed.claims
+    owner, name = claim.owned(claims["name"], "name")
     if owner is None:
         raise bad("bad-name", f"`{brief(name)}` does not say whose it is", "write `did:key:.../dotted.name`")
-    credentials = claim.listed(said["credentials"], "credentials", 0, MAX_CHAIN_LENGTH)
-    found = Definition(
+    credentials = claim.listed(claims["credentials"], "credentials", 0, MAX_CHAIN_LENGTH)
+    definition = Definition(
         signer=signed.issuer,
         owner=owner,
         name=claim.type_name(name),
-        attributes=_attributes(said["attributes"]),
-        key=_key(said),
-        parent=_parent(said, depth),
+        attributes=_attributes(claims["attributes"]),
+        key=_key(claims),
+        parent=_parent(claims, depth),
         credentials=tuple(read_certificate(claim.text(one, "credentials")) for one in credentials),
     )
-    _check_shape(found)
-    return Read(found, signed.digest, claim.time(said["iat"], "iat"))
+    _check_shape(definition)
+    return Read(definition, signed.digest, claim.time(claims["iat"], "iat"))
 
 
 def _attributes(given: object) -> dict[str, Kind]:
-    found: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = {}
     for name, kind in claim.mapped(given, "attributes", MAX_ATTRIBUTES).items():
         if type(kind) is not str or kind not in _KINDS:
             raise bad("bad-claim", f"`{brief(kind)}` is no kind of value", ", ".join(_KINDS))
-        found[claim.attribute_name(name)] = _KINDS[kind]
-    return found
+        kinds[claim.attribute_name(name)] = _KINDS[kind]
+    return kinds
 
 
-def _key(said: Mapping[str, Any]) -> tuple[str, ...]:
-    if "key" not in said:
+def _key(claims: Mapping[str, Any]) -> tuple[str, ...]:
+    if "key" not in claims:
         return ()
-    found = tuple(claim.attribute_name(one) for one in claim.listed(said["key"], "key", 1, MAX_ATTRIBUTES))
-    if len(set(found)) != len(found):
+    names = tuple(claim.attribute_name(one) for one in claim.listed(claims["key"], "key", 1, MAX_ATTRIBUTES))
+    if len(set(names)) != len(names):
         raise bad("bad-claim", "`key` names an attribute twice")
-    return found
+    return names
 
 
-def _parent(said: Mapping[str, Any], depth: int) -> Read[Definition] | None:
-    if "parent" not in said and "parent_definition" not in said:
+def _parent(claims: Mapping[str, Any], depth: int) -> Read[Definition] | None:
+    if "parent" not in claims and "parent_definition" not in claims:
         return None
-    if "parent" not in said or "parent_definition" not in said:
+    if "parent" not in claims or "parent_definition" not in claims:
         raise bad("missing-claim", "a type names its parent and carries the definition of it")
     if depth <= 0:
         raise bad("too-deep", f"the type has more ancestors than MAX_TYPE_DEPTH ({MAX_TYPE_DEPTH})")
-    found = _read(claim.text(said["parent_definition"], "parent_definition"), depth - 1)
-    if said["parent"] != f"{found.value.owner}/{found.value.name}":
-        raise bad("wrong-parent", f"the type carries the definition of another than `{brief(said['parent'])}`")
-    return found
+    parent = _read(claim.text(claims["parent_definition"], "parent_definition"), depth - 1)
+    if claims["parent"] != f"{parent.value.owner}/{parent.value.name}":
+        raise bad("wrong-parent", f"the type carries the definition of another than `{brief(claims['parent'])}`")
+    return parent
 
 
-def _check_shape(found: Definition) -> None:
+def _check_shape(definition: Definition) -> None:
     """Is it a type that a catalog could hold?"""
     try:
-        EventType(found.name, found.owner, found.attributes)
+        EventType(definition.name, definition.owner, definition.attributes)
     except BadDefinition as error:
         raise bad("bad-name", error.message, error.remedy) from None
-    inherited = found.inherited
-    if twice := sorted(found.attributes.keys() & inherited.keys()):
-        raise bad("bad-claim", f"`{brief(found.name)}` declares `{brief(twice[0])}`, which it inherits")
-    if len(inherited) + len(found.attributes) > MAX_ATTRIBUTES:
-        raise bad("bad-claim", f"`{brief(found.name)}` has more attributes than MAX_ATTRIBUTES ({MAX_ATTRIBUTES})")
-    for name in found.key:
-        if name not in found.attributes and name not in inherited:
-            raise bad("bad-claim", f"the key of `{brief(found.name)}` names `{brief(name)}`, which it lacks")
+    inherited = definition.inherited
+    if twice := sorted(definition.attributes.keys() & inherited.keys()):
+        raise bad("bad-claim", f"`{brief(definition.name)}` declares `{brief(twice[0])}`, which it inherits")
+    if len(inherited) + len(definition.attributes) > MAX_ATTRIBUTES:
+        raise bad("bad-claim", f"`{brief(definition.name)}` has more attributes than MAX_ATTRIBUTES ({MAX_ATTRIBUTES})")
+    for name in definition.key:
+        if name not in definition.attributes and name not in inherited:
+            raise bad("bad-claim", f"the key of `{brief(definition.name)}` names `{brief(name)}`, which it lacks")

@@ -40,6 +40,7 @@ from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.solver.policy_rule import check_policy_rule
 from strategies.memory import MemoryLedger, exact, play
 from strategies.running import examples
 from strategies.worlds import Publish, worlds
@@ -264,7 +265,14 @@ def answer(state: State, draft: Draft, ledger: MemoryLedger) -> object:
         return None
     state = replace(state, private=frozenset())  # what a requirement may name is no right; the changes tell of it
     try:
-        event = admit(state, draft, now=NOON, predicates=ledger.predicates, rate=ord(draft.id[-1]) % 4 or None)
+        event = admit(
+            state,
+            draft,
+            now=NOON,
+            predicates=ledger.predicates,
+            rate=ord(draft.id[-1]) % 4 or None,
+            policy_rule=check_policy_rule,
+        )
     except HeadgateError:
         return None
     return exact(event.values)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from headgate.cli.policy import explain, restrictions, verify, versions
 from headgate.cli.shared.common import shows_errors
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.lang import parse_condition
 from headgate.model.changes import (
     AddMember,
@@ -96,10 +97,11 @@ def build(directory: Path) -> Domain:
             ),
         )
     )
-    domain.publish(Draft("e1", "cctv", PLATE, {"location": "Soho", "numberplate": "AE05 XYZ"}), now=NOON)
-    domain.publish(Draft("e2", "cctv", PLATE, {"location": "Soho", "numberplate": "B1 GUY"}), now=NOON)
+    publisher = LocalPublisher(domain, advertise=False)
+    publisher.publish(Draft("e1", "cctv", PLATE, {"location": "Soho", "numberplate": "AE05 XYZ"}), now=NOON)
+    publisher.publish(Draft("e2", "cctv", PLATE, {"location": "Soho", "numberplate": "B1 GUY"}), now=NOON)
     domain.commit(Batch("pito", (RemoveRule("order"),), note="the court order is withdrawn"))
-    domain.publish(Draft("e3", "cctv", PLATE, {"numberplate": "AE05 XYZ"}), now=NOON)
+    publisher.publish(Draft("e3", "cctv", PLATE, {"numberplate": "AE05 XYZ"}), now=NOON)
     return domain
 
 

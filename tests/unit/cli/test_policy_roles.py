@@ -11,6 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import Batch, EnterRole, GrantRole, Subscribe
 from headgate.model.events import Draft
 from headgate.model.rights import Subscription
@@ -60,7 +61,9 @@ def domain(policy: Path) -> Path:
         opened.commit(Batch(admin, (EnterRole("m7", "Club", "Member", None, "rmn", None, NOON),)))
         opened.commit(Batch(admin, (Subscribe(Subscription("s", "rmn", "badge.Seen")),)))
         opened.commit(Batch(admin, (Subscribe(Subscription("none", "rmn", "badge.Seen", counted=())),)))
-        opened.publish(Draft("e1", "site", "badge.Seen", {"badge": "b1", "room": "T14"}))
+        LocalPublisher(opened, advertise=False).publish(
+            Draft("e1", "site", "badge.Seen", {"badge": "b1", "room": "T14"})
+        )
     return policy.parent
 
 

@@ -4,30 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.stories import STORIES
+from headgate.cli.stories import STORIES, file_of
 from headgate.cli.stories.board import HIDDEN, NOTHING, WAITING
-from headgate.cli.stories.script import Story
+from headgate.scenario.file import load
+from headgate.scenario.run import run
 from strategies.rehearsing import Rehearsal
-
-
-def versions(story: Story) -> int:
-    """The scenes that make a version."""
-    return sum(bool(scene.change) or scene.deed is not None for scene in story.scenes)
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_story_plays_and_every_line_fits(name: str, tmp_path: Path) -> None:
     rehearsal = Rehearsal(name, tmp_path)
-    story = rehearsal.story
+    narration, scenario = rehearsal.stage.narration, rehearsal.stage.scenario
     waiting = rehearsal.shown()
     deliveries = rehearsal.deliver()
     lines = rehearsal.shown()
-    rows = len(rehearsal.events) + versions(story) + sum(len(scene.tried) for scene in story.scenes)
-    assert len(waiting) == len(lines) == 2 + rows
+    marked = sum(bool(scenario.lines[number].note) for number in rehearsal.stage.scenes)
+    assert len(waiting) == len(lines) == 2 + len(rehearsal.events) + marked
     assert all(len(line) <= 80 for line in lines)
-    readers = {r.subscription for r in story.readers} | {a.subscription for a in story.asides}
+    readers = {reader.subscription for reader in narration.readers} | narration.asides.keys()
     assert readers == {one.id for one in rehearsal.subscriptions}
-    asked = story.question
+    asked = narration.question
     of = next(e for e in rehearsal.events if e.id == asked.event)
     assert of.values[asked.attribute] is not None
     by = {one.id: one.principal for one in rehearsal.subscriptions}
@@ -35,6 +31,16 @@ def test_a_story_plays_and_every_line_fits(name: str, tmp_path: Path) -> None:
     mine = [d.view for (reader, e), d in deliveries.items() if (by[reader], e) == (asked.principal, asked.event)]
     assert seen, "somebody sees the event"
     assert all(view[asked.attribute] is None for view in mine)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_is_a_test_that_its_signed_performance_agrees_with(name: str, tmp_path: Path) -> None:
+    (result,) = run(load(file_of(name)), ["decide"])
+    assert result.differences == []
+    rehearsal = Rehearsal(name, tmp_path)
+    played = {id: [got.event for got in every] for id, every in result.outcome.deliveries.items()}
+    assert rehearsal.received() == played
+    assert {event.id: event.version for event in rehearsal.events} == result.outcome.versions
 
 
 def test_the_table_of_the_number_plates(tmp_path: Path) -> None:

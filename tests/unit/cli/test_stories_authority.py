@@ -10,15 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.cli.stories import prepare
-from headgate.cli.stories.ending import answer
-from headgate.cli.stories.exhibits import show_exhibits
-from headgate.cli.stories.script import Showing, Story, StoryAttempt
+from headgate.cli.stories import file_of
+from headgate.cli.stories import stage as stages
 from headgate.cli.stories.stage import NotAsTold, Stage
 from headgate.decide.statement_state import admitted
 from headgate.model.errors import BadStatement
 from headgate.model.rights import Source
-from headgate.node.domain import utc_now
 from strategies.rehearsing import Rehearsal
 
 
@@ -26,9 +23,9 @@ def run(*args: str) -> Any:
     return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, list(args))
 
 
-def tries(story: Story, directory: Path) -> list[list[str]]:
+def tries(rehearsal: Rehearsal, directory: Path) -> list[list[str]]:
     """The commands for afterwards, without `headgate`."""
-    return [command.format(dir=directory).split()[1:] for command, _ in story.tries]
+    return [command.format(dir=directory).split()[1:] for command, _ in rehearsal.stage.narration.tries]
 
 
 # -- the police network ---------------------------------------------------------------------------------------
@@ -66,18 +63,21 @@ def test_one_list_takes_the_warrant_and_another_both_readers_of_the_ccs(police: 
     lost = [chains[warrant][id] for id in chains[warrant].keys() - chains[service].keys()]
     assert set(lost) == {by["billing"], by["statistician"]}
     assert not set(lost) & set(chains[service].values()), "nothing is left to either, not even to connect"
-    assert set(admitted(rehearsal.states[-1], utc_now())) == set(chains[-1])
+    assert set(admitted(rehearsal.states[-1], rehearsal.events[-1].time)) == set(chains[-1])
 
 
-def test_the_domain_knew_nobody_but_pito(police: tuple[Path, Rehearsal]) -> None:
+def test_the_domain_was_told_keys_and_has_no_rule_but_by_chains_from_pito(police: tuple[Path, Rehearsal]) -> None:
     _, rehearsal = police
     first = rehearsal.states[1]
-    assert not first.principals
+    assert not first.rules
     assert not first.types
-    assert rehearsal.story.called(str(first.coordinator)) == "pito"
+    assert not first.certificates
+    assert not any(first.principals.values()), "nothing is known of anyone"
+    assert {name: rehearsal.stage.called(key) for name, key in first.keys.items()} == {n: n for n in first.principals}
+    assert rehearsal.stage.called(str(first.coordinator)) == "pito"
     assert all(rule.source is Source.CHAIN for state in rehearsal.states for rule in state.rules)
     owner = rehearsal.states[-1].types["uk.gov.pito.Numberplate"].owner
-    assert rehearsal.story.called(owner) == "pito"
+    assert owner == "pito"
 
 
 def test_no_organisation_holds_the_keys_of_another(police: tuple[Path, Rehearsal]) -> None:
@@ -106,21 +106,18 @@ def test_old_altered_and_foreign_warrants_are_refused_with_the_reason(police: tu
     assert max(versions) == rehearsal.states[-1].version, "a refusal makes no version"
 
 
-def test_the_chain_is_drawn_with_what_is_cut(
-    police: tuple[Path, Rehearsal], capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory, rehearsal = police
-    show_exhibits(rehearsal.story, directory)
-    said = capsys.readouterr().out
-    assert "    -> smith\n" in said
-    assert "where numberplate = 'AE05 XYZ'" in said
-    assert "cut publish: ccs may not" in said
-    assert "did:key:z6Mk" in said
+def test_the_chain_is_drawn_with_what_is_cut(police: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = police
+    assert "    -> smith\n" in rehearsal.said
+    assert "where numberplate = 'AE05 XYZ'" in rehearsal.said
+    assert "cut publish: ccs may not" in rehearsal.said
+    assert "did:key:z6Mk" in rehearsal.said
+    assert "the broker that he connects to" in rehearsal.said
 
 
 def test_the_files_that_are_left_verify_by_themselves(police: tuple[Path, Rehearsal]) -> None:
     directory, rehearsal = police
-    camera, warrant, definition = tries(rehearsal.story, directory)
+    camera, warrant, definition = tries(rehearsal, directory)
     done = run(*camera)
     assert done.exit_code == 0, done.output
     assert "location = 'Victoria'" in done.output
@@ -170,21 +167,20 @@ def test_statements_from_home_and_improved_ones_are_refused(coalition: tuple[Pat
     assert improved.reason == "bad-signature"
 
 
-def test_the_mapping_is_shown_attribute_by_attribute(
-    coalition: tuple[Path, Rehearsal], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_mapping_is_shown_attribute_by_attribute(coalition: tuple[Path, Rehearsal]) -> None:
     directory, rehearsal = coalition
-    show_exhibits(rehearsal.story, directory)
-    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    rows = [" ".join(line.split()) for line in rehearsal.said.splitlines()]
     assert "ola nation = NO nation = NO kept as it is" in rows
     assert "ola gradering = HEMMELIG clearance = secret renamed" in rows
     assert "ola rank = major - dropped: not in the mapping" in rows
     assert "kari gradering = FORTROLIG - dropped: value not mapped" in rows
+    assert "Ola the gateway: nation = IT Norway vouches for Italy's provider" in rows
+    assert (directory / "norway" / "statements" / "italy-is-a-provider.jwt").exists(), "it was checked, not only said"
 
 
 def test_both_statements_can_be_looked_at_afterwards(coalition: tuple[Path, Rehearsal]) -> None:
     directory, rehearsal = coalition
-    (show,) = tries(rehearsal.story, directory)
+    (show,) = tries(rehearsal, directory)
     done = run(*show)
     assert done.exit_code == 0, done.output
     assert "gradering = HEMMELIG" in done.output
@@ -212,23 +208,35 @@ def test_nobody_reads_up_and_nobody_writes_down(tmp_path: Path) -> None:
 # -- the stage ------------------------------------------------------------------------------------------------
 
 
-def test_the_answer_names_the_requirement_that_was_not_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from headgate.cli.shared.common import out
-
-    story = prepare("coalition", tmp_path, utc_now())
-    with Stage(story, tmp_path, threading.Event()) as stage:
-        for scene in story.scenes:
-            list(stage.perform(scene))
-        out.print(answer(stage))
-    said = " ".join(capsys.readouterr().out.split())
+def test_the_answer_names_the_requirement_that_was_not_met(coalition: tuple[Path, Rehearsal]) -> None:
+    _, rehearsal = coalition
+    said = " ".join(rehearsal.said.split())
     assert "the event asks for receivers with $clearance = 'secret', which is unknown of `ola`." in said
 
 
-def test_a_story_that_says_something_is_refused_which_is_not_is_stopped(tmp_path: Path) -> None:
-    story = prepare("coalition", tmp_path, utc_now())
-    (first, *_) = story.scenes
-    fine = next(deed for deed in story.deeds if isinstance(deed, Showing))
-    with Stage(story, tmp_path, threading.Event()) as stage:
-        wrong = type(first)("", tried=(StoryAttempt("a good statement", fine, "chain-invalid"),))
-        with pytest.raises(NotAsTold):
-            list(stage.perform(wrong))
+def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> Stage:
+    """The stage of a story in which something else is written."""
+    text = file_of(name).read_text("utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "other.yaml").write_text(text.replace(old, new))
+    monkeypatch.setattr(stages, "file_of", lambda _: tmp_path / "other.yaml")
+    return Stage(name, tmp_path / "played", threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("coalition", "present: [ola]}}, reason: chain-invalid", "present: [ola-guest]}}, reason: chain-invalid"),
+        ("meeting", "assert: {lacks: [bob, Meeting.Member], holds", "assert: {lacks: [ann, Meeting.Member], holds"),
+        (
+            "bell-lapadula",
+            "{as: major, type: hq.Note, event: {author: major, text: plan}}}, reason: policy-rule",
+            "{as: hq, type: hq.Note, event: {text: plan}}}, reason: policy-rule",
+        ),
+    ],
+)
+def test_a_story_that_goes_otherwise_than_it_says_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str
+) -> None:
+    with other(tmp_path, monkeypatch, name, old, new) as stage, pytest.raises(NotAsTold):
+        list(map(stage.take, stage.scenes))

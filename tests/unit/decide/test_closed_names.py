@@ -34,6 +34,7 @@ from headgate.model.errors import BadDefinition, BadExpression, ChainInvalid, Go
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
+from headgate.solver.policy_rule import check_policy_rule
 from strategies.authority import CCTV, DIDS, MET, PITO, PLATE, SEES, SMITH, at, cert, chains, over, present, then, world
 from strategies.authority import WORLD as NETWORK
 
@@ -132,7 +133,7 @@ def test_no_requirement_names_a_private_attribute() -> None:
     assert refusal(state, ADMINISTRATOR, wanted).code == BadExpression.code  # Met would receive what it lets through
     lets = then(state, AddRule(Rule("p", MET, frozenset({Action.PUBLISH}), PLATE)))
     with pytest.raises(BadExpression, match="`\\$salary` is private"):
-        admit(lets, Draft("e", MET, PLATE, {}, requires=asks), now=at(0), predicates={})
+        admit(lets, Draft("e", MET, PLATE, {}, requires=asks), now=at(0), predicates={}, policy_rule=check_policy_rule)
     assert by(MET, then(state, SetPrivate("salary", False)), wanted)
 
 

@@ -22,7 +22,14 @@ TEN = datetime(2026, 1, 1, 10, tzinfo=UTC)
     [
         ("Shift(u, a, b) and timeofday(@time) in a..b", {("Shift", 1): "timeofday", ("Shift", 2): "timeofday"}),
         ("@time < Until(u)", {("Until", 1): "timestamp"}),
-        ("weekday(@time) = Day(u) + 1", {}),
+        ("weekday(@time) = Day(u) + 1", {("Day", 1): "weekday"}),
+        (
+            "Shift(u, a, b) and timeofday(@time) in a + 600..b - 600",
+            {("Shift", 1): "timeofday", ("Shift", 2): "timeofday"},
+        ),
+        ("Began(u, x) and @time - x < 3600", {("Began", 1): "timestamp"}),
+        ("timeofday(@time) - Opens(u) > 60", {("Opens", 1): "timeofday"}),
+        ("Stay(u, n) and @time - n > t", {}),
         ("x = @time + 3600 and Until(u, x)", {("Until", 1): "timestamp"}),
         ("@time - t < Patience(u)", {}),
         ("R(x) and x < y and S(y) and y = weekday(@time)", {("R", 0): "weekday", ("S", 0): "weekday"}),

@@ -15,6 +15,7 @@ from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression, HeadgateError, PolicyRuleDenied
 from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
+from headgate.solver.policy_rule import check_policy_rule
 from strategies.memory import MemoryLedger
 from strategies.small import NOON, SEEN, commit, draft, grant, seen, world
 
@@ -142,7 +143,13 @@ def test_history_asks_what_was_so_at_the_version_of_the_event() -> None:
 
 def refusal(known: MemoryLedger, requires: Condition | None, **values: object) -> HeadgateError | None:
     try:
-        admit(known.now, replace(draft(**values), requires=requires), now=NOON, predicates={})  # type: ignore[arg-type]
+        admit(
+            known.now,
+            replace(draft(**values), requires=requires),
+            now=NOON,
+            predicates={},
+            policy_rule=check_policy_rule,
+        )  # type: ignore[arg-type]
     except HeadgateError as error:
         return error
     return None
@@ -183,7 +190,14 @@ def test_the_policy_rule_is_asked_last() -> None:
 
 def test_an_accepted_event_keeps_what_it_was_sent_with() -> None:
     known = world(grant("r", "cam", may=PUBLISH))
-    event = admit(known.now, replace(draft(), requires=SECRET, origin="10.0.0.1"), now=NOON, predicates={}, rate=3)
+    event = admit(
+        known.now,
+        replace(draft(), requires=SECRET, origin="10.0.0.1"),
+        now=NOON,
+        predicates={},
+        rate=3,
+        policy_rule=check_policy_rule,
+    )
     assert (event.requires, event.origin, event.rate) == (SECRET, "10.0.0.1", 3)
 
 
@@ -196,9 +210,11 @@ def test_the_origin_is_that_of_the_holder_of_the_right() -> None:
     commit(known, Subscribe(Subscription("s", "anna", SEEN, origin="10.0.0.9")))
     commit(known, Subscribe(Subscription("t", "anna", SEEN, origin="192.168.0.1")))
     commit(known, Subscribe(Subscription("u", "anna", SEEN)))
-    accepted = admit(known.now, replace(draft(), origin="10.0.0.1"), now=NOON, predicates={})
+    accepted = admit(
+        known.now, replace(draft(), origin="10.0.0.1"), now=NOON, predicates={}, policy_rule=check_policy_rule
+    )
     with pytest.raises(HeadgateError):
-        admit(known.now, replace(draft(), origin="11.0.0.1"), now=NOON, predicates={})
+        admit(known.now, replace(draft(), origin="11.0.0.1"), now=NOON, predicates={}, policy_rule=check_policy_rule)
     far = replace(accepted, origin="172.16.0.1")  # where it came from is no matter to those who receive it
     got = [decide(far, s, known.state, {}) is not None for s in known.every_subscription()]
     assert got == [True, False, False]

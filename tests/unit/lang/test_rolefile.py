@@ -127,6 +127,9 @@ CONSTRAINTS: list[tuple[str, Constraint]] = [
     ("x ⊇ y", Compares("superseteq", X, Y)),
     ("x = y + 1 - 2", Compares("=", X, Combine("-", Combine("+", Y, ONE), Given(2)))),
     ("x = y - (1 - 2)", Compares("=", X, Combine("-", Y, Combine("-", ONE, Given(2))))),
+    ("x = '09:00' + y", Compares("=", X, Combine("+", Given(32400), Y))),
+    ("x < '2026-01-01T09:00:00Z' - 60", Compares(
+        "<", X, Combine("-", Given(datetime(2026, 1, 1, 9, tzinfo=UTC)), Given(60)))),
     ("x = y - -1", Compares("=", X, Combine("-", Y, Given(-1)))),
     ("x = y union {r} intersect {w} minus x", Compares("=", X, Combine(
         "minus", Combine("intersect", Combine("union", Y, Given(frozenset("r"))), Given(frozenset("w"))), X))),
@@ -313,6 +316,7 @@ REFUSALS: list[tuple[str, str, str, str | None]] = [
     ("A <- B : x = $y", "line 1, column 14", "unexpected `$`", "leave the `$` out"),
     ("A <- B : @foo = 1", "line 1, column 10", "there is no `@foo`", "`@instance`"),
     ("A <- B : weekday(@time) = 'Foo'", "line 1, column 25", "`Foo` is not a day", "`'Mon'`"),
+    ("A <- B : x = y + '8am'", "line 1, column 18", "`8am` is text, to which nothing is added", "`'08:00'`"),
     ("A <- B : weekday(@time, 'Mars') = 1", "line 1, column 25", "no time zone `Mars`", "Europe/London"),
     ("A <- B : x = 99999999999999999999", "line 1, column 14", "does not fit in 64 bits", None),
     ("A <- B : `` = 1", "line 1, column 10", "empty name", None),
@@ -430,6 +434,7 @@ UNWRITABLE: list[tuple[Callable[[], str], str]] = [
     (lambda: render_expression(Variable("")), "empty"),
     (lambda: render_expression(ClockOf("weekday", X, "Mars")), "time zone"),
     (lambda: render_constraint(Compares("=", LONDON, A)), "beside a timeofday"),
+    (lambda: render_expression(Combine("+", A, X)), "stands in a sum"),
     (lambda: render_constraint(OneOf(X, ())), "choice of nothing"),
     (lambda: render_entry(EventEntry(EventTemplate("E"), constraint=Starred(FINAL))), "has no `*`"),
     (lambda: render_statement(Statement(CHAIR, (Credential(CHAIR),) * (MAX_CREDENTIALS + 1))), "MAX_CREDENTIALS"),

@@ -48,6 +48,7 @@ def test_the_defaults() -> None:
     assert (config.gateway.count, config.gateway.tls, config.gateway.lease) == (1, True, 5.0)
     assert config.gateway.session == SESSION_SECONDS
     assert (config.publish.window, config.publish.max_body, config.publish.max_events) == (600.0, 16 * 2**20, 10_000)
+    assert config.publish.advertise
     assert dataclasses.astuple(config.subscribe) == (1000, 30.0, 3600.0)
     assert dataclasses.astuple(config.limits) == (10_000, 100, 1_000, 600, 16 * 2**20, 1_000, 60.0)
     week, gigabytes = 7 * 86400.0, 10 * 2**30
@@ -112,6 +113,7 @@ def test_every_setting_can_be_set_in_every_way(tmp_path: Path, key: str) -> None
         "gateway.host": "::1",
         "gateway.tls": "false",
         "gateway.proxies": "10.0.0.7",
+        "publish.advertise": "false",
         "authority.freshness": "3m",
         "limits.refused_per_minute": "3MB",
         "pipeline.memory": "512m",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule, Subscription
@@ -65,7 +66,7 @@ class World:
         """Events, decided and delivered at once."""
         before = self.domain.log.tails()["main"].last if self.domain.log.tails() else 0
         drafts = [Draft(f"e{before + n}", "till", "Sale", {"amount": n}) for n in range(count)]
-        self.domain.publish_all(drafts, now=self.now)
+        LocalPublisher(self.domain, advertise=False).publish_all(drafts, now=self.now)
         self.batch += 1
         version = self.domain.ledger.version
         blob = DeliveryBlob(
@@ -134,7 +135,7 @@ def test_an_absent_reader_is_waited_for_and_then_told_of(world: World, caplog: p
 
 def test_what_is_not_decided_is_never_removed(world: World) -> None:
     world.sell(5)
-    world.domain.publish(Draft("late", "till", "Sale", {"amount": 1}), now=world.now)
+    LocalPublisher(world.domain, advertise=False).publish(Draft("late", "till", "Sale", {"amount": 1}), now=world.now)
     world.now += timedelta(days=400)
     world.keeper.round()
     assert world.trimmed() == (5, 5)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
 from headgate.model.errors import NotFound
 from headgate.model.events import Draft
@@ -48,10 +49,7 @@ def figures(metrics: Metrics) -> dict[str, float]:
 
 def test_counting() -> None:
     metrics = Metrics()
-    metrics.accepted(10)
-    metrics.duplicate(2)
-    metrics.refused("publish-denied", 3)
-    metrics.refused("type-mismatch")
+    metrics.count_events(10, 2, {"publish-denied": 3, "type-mismatch": 1})
     metrics.published(0.004)
     metrics.delivered(7)
     metrics.acked(5)
@@ -112,7 +110,7 @@ def test_what_the_files_say() -> None:
 def test_labels_are_bounded() -> None:
     metrics = Metrics()
     for number in range(2 * MAX_LABELS):
-        metrics.refused(f"code-{number}")
+        metrics.count_events(0, 0, {f"code-{number}": 1})
     found = {name: value for name, value in figures(metrics).items() if name.startswith("headgate_events_refused")}
     assert len(found) == MAX_LABELS + 1
     assert found["headgate_events_refused_total[other]"] == MAX_LABELS
@@ -120,7 +118,7 @@ def test_labels_are_bounded() -> None:
 
 def test_one_process_may_have_several() -> None:
     first, second = Metrics(), Metrics()
-    first.accepted(3)
+    first.count_events(3, 0, {})
     assert figures(second)["headgate_events_total[accepted]"] == 0
 
 
@@ -187,7 +185,9 @@ def domain(tmp_path: Path) -> Domain:
 
 
 def sell(domain: Domain, count: int, at: datetime) -> None:
-    domain.publish_all([Draft(f"{at}{n}", "till", "Sale", {"amount": n}) for n in range(count)], now=at)
+    LocalPublisher(domain, advertise=False).publish_all(
+        [Draft(f"{at}{n}", "till", "Sale", {"amount": n}) for n in range(count)], now=at
+    )
 
 
 def test_the_files_are_looked_at_as_they_change(domain: Domain) -> None:

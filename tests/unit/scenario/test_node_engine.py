@@ -150,6 +150,19 @@ expect: {deliveries: {here: [e1, e3], there: []}, rejected: {e2: publish-denied}
     assert differences(story, tmp_path) == []
 
 
+def test_a_forged_statement_is_one_whose_signature_is_of_another_text(tmp_path: Path) -> None:
+    story = """\
+principals: {o: {}, idp: {}, r: {}}
+providers: [{name: Home, as: idp}]
+certificates: [{id: c, issuer: o, subject: r, type: a.T, actions: subscribe, forged: true}]
+identities: [{id: i, issuer: idp, subject: r, attributes: {rank: major}, forged: true}]
+steps:
+  - assert: {denied: {step: {connect: {as: r, present: [c]}}, reason: bad-statement}}
+  - assert: {denied: {step: {connect: {as: r, present: [i]}}, reason: bad-statement}}
+"""
+    assert differences(story, tmp_path) == []
+
+
 def test_an_identity_without_an_end_is_shown_as_one_of_a_day(tmp_path: Path) -> None:
     story = """\
 principals: {o: {}, idp: {}, r: {}}

@@ -174,7 +174,7 @@ def echo(
         of = identity(theirs, name)
         kept = Journal(path, of)
         with theirs.subscribe(name, type, where, place_of(begin, "--since"), ack="manual") as subscription:
-            made = Echo(subscription, ours, translate, kept, source=of, clock=utc_now, manner=manner, told=_tell)
+            made = Echo(subscription, ours, translate, kept, source=of, clock=utc_now, manner=manner, report=_tell)
             _end(made.run(stop, count))
 
 

@@ -17,15 +17,14 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from headgate.analysis.plan import Plan
 from headgate.cli.policy.policy import describe
 from headgate.cli.shared.common import DomainOption, data_directory, out, shows_errors, utc_now
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
-from headgate.gateway.federation.notices import allowing
+from headgate.commands.policy import plan
+from headgate.commands.record_notices import allowing
 from headgate.lang.render import render_condition
 from headgate.model.changes import (
     AddRule,
-    Batch,
     Change,
     DeclarePrincipal,
     RemovePeer,
@@ -44,7 +43,6 @@ from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.node.peers import FILE, Peers, PeerStatus
 from headgate.roles.certificates.remote_records import FollowCounts, mirrored
-from headgate.roles.requests.transition import transition
 from headgate.trust.keys import PublicKey
 
 app = typer.Typer(
@@ -181,20 +179,17 @@ def _known(name: str, did: str | None) -> tuple[Change, ...]:
 def _commit(domain: Path, changes: Any, note: str, *, yes: bool) -> bool:
     """Show what would change, ask, and make it so; is it so now?"""
     with Domain.open(data_directory(domain)) as opened:
-        before = opened.ledger.state()
-        batch = Batch(before.administrator, changes(before), note)
-        made = transition(before, batch, functions=opened.functions(before))
-        plan = Plan(batch, before, made.after, made.batch)
-        shown = describe(plan)
+        made = plan(opened, changes, note)
+        shown = describe(made)
         if not shown.changes:
-            say(f"nothing to change at version {before.version}")
+            say(f"nothing to change at version {made.expect}")
             return True
         _lines("Changes", (one.words for one in shown.changes))
         _lines("Roles that end", (one.words for one in shown.ended))
-        if not yes and not _confirmed(before.version + 1):
+        if not yes and not _confirmed(made.expect + 1):
             say("nothing was changed")
             raise typer.Exit(1)
-        version = opened.commit(batch, expect=before.version)
+        version = opened.commit(made.batch, expect=made.expect)
     say(("applied", "bold green"), f" as version {version}; a policy directory that is to be applied must say it too")
     return True
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Annotated
 
-import pyarrow.compute as pc
 import typer
 from rich.text import Text
 
-from headgate.analysis.explain import explain as explained
 from headgate.analysis.explain_roles import Judged
 from headgate.analysis.explanation import (
     AttributeExplanation,
@@ -40,18 +36,11 @@ from headgate.cli.shared.rendering import (
     show_value,
     table,
 )
-from headgate.decide.ask import is_told_all
+from headgate.commands import explaining
 from headgate.lang.render_roles import render_argument, render_constraint, render_entry, render_role
-from headgate.model.errors import HeadgateError, NotFound
-from headgate.model.events import Event
 from headgate.model.rights import Effect
 from headgate.model.rolefiles import ALWAYS
 from headgate.model.values import render_timestamp
-from headgate.node.domain import Domain
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode, from_blob
-
-_PLACE = re.compile(r"(?P<stream>.+):(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
 
 
 def explain(
@@ -84,55 +73,13 @@ def explain(
     check_text(principal, event, stream, subscription, asker)
     with open_domain(domain) as opened:
         question = Question(asker or opened.ledger.administrator, principal, event, version, subscription)
-        answer, others = _ask(opened, question, stream)
+        answer, others = explaining.explain(opened, question, stream)
     if json:
         print_json(answer)
     else:
         _show(answer)
         if others and answer.full:
             say(f"\nnote: {others + 1} events are called `{event}`; ask for the others as stream:seq")
-
-
-def _ask(domain: Domain, question: Question, stream: str | None) -> tuple[Explanation, int]:
-    """The newest event of that name that the asker may know, and how many more there are."""
-    now = domain.ledger.state()
-    books = domain.books(now)
-    ever = domain.ledger.all_subscriptions(now.version) if question.subscription is not None else []
-    subscriptions = [s for s, _ in ever if s.id == question.subscription]
-    found = sorted(_find(domain, question, stream), key=lambda e: (e.version, e.time, e.seq), reverse=True)
-    refusal: HeadgateError | None = None
-    for event in found:
-        try:
-            return explained(question, event, books, subscriptions), len(found) - 1
-        except HeadgateError as error:
-            if not isinstance(error, NotFound) and is_told_all(now, question.asker, event.type):
-                raise
-            refusal = refusal or error
-    if refusal is not None:
-        raise refusal
-    return explained(question, None, books, subscriptions), 0
-
-
-def _find(domain: Domain, question: Question, stream: str | None) -> Iterator[Event]:
-    """The events with an id; or the one at a place, for those who may know places (D14)."""
-    places = layouts(domain.ledger.state().types)
-    seen = False
-    for name, tail in domain.log.tails().items():
-        if stream is not None and name != stream:
-            continue
-        for batch in domain.log.batches(name, 0, tail.last):
-            if pc.any(pc.equal(from_blob(batch.blob).column("id"), question.event)).as_py():
-                seen = True
-                yield from (event for event in decode(batch, places) if event.id == question.event)
-    at = _PLACE.match(question.event)
-    if seen or at is None or stream not in (None, at["stream"]):
-        return
-    try:
-        event = domain.event(at["stream"], int(at["seq"]))
-    except NotFound:
-        return
-    if is_told_all(domain.ledger.state(), question.asker, event.type):
-        yield event
 
 
 # -- words ------------------------------------------------------------------------------------------------------

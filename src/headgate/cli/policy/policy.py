@@ -24,15 +24,15 @@ from headgate.cli.policy.policy_warnings import Warned, named_by_entrants, warne
 from headgate.cli.shared.common import data_directory, err, out, shows_errors
 from headgate.cli.shared.rendering import cells, check_text, names, print_json, say, show_open, table
 from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
+from headgate.commands import policy as policies
 from headgate.lang.render import render_condition
 from headgate.lang.render_roles import render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
 from headgate.ledger.preview import preview
-from headgate.model.changes import AddRule, Batch, SetEventPolicy, SetRolefile, Unsubscribe
+from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, VersionConflict
 from headgate.model.rights import Action
-from headgate.model.state import State
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.pipeline.paths import Paths
@@ -199,22 +199,7 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
                 f"the module of the predicate `{one.name}` was changed meanwhile", remedy="plan again"
             )
 
-    def again(state: State) -> Batch:
-        anew = plan_policy(state, desired).batch
-        if _lasting(anew) != _lasting(made.batch):
-            raise VersionConflict(f"another plan follows from version {state.version}")
-        return replace(anew, note=note)
-
-    try:
-        return domain.commit(replace(made.batch, note=note), expect=made.expect, rebase=again)
-    except VersionConflict as error:
-        whose = f", which is by `{error.author}`" if error.author is not None else ""
-        raise VersionConflict(f"{error.message}{whose}; this plan was not applied", remedy="plan again") from None
-
-
-def _lasting(batch: Batch) -> list[str]:
-    """The changes of a plan, but for the subscriptions that end with it: those come and go."""
-    return [repr(one) for one in batch.changes if not isinstance(one, Unsubscribe)]
+    return policies.apply(domain, made, lambda state: plan_policy(state, desired), note)
 
 
 # -- in words -------------------------------------------------------------------------------------------------

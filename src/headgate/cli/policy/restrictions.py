@@ -15,8 +15,6 @@ from headgate.analysis.restrictions import (
     Restriction,
     RestrictionEntry,
     TypeReach,
-    restrict,
-    restrict_publish,
 )
 from headgate.cli.shared.asker import AskerOption
 from headgate.cli.shared.common import DomainOption, open_domain, out
@@ -31,10 +29,10 @@ from headgate.cli.shared.rendering import (
     show_value,
     table,
 )
+from headgate.commands import explaining
 from headgate.lang.render_roles import render_entry
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
-from headgate.model.rights import Effect, Subscription
-from headgate.node.domain import Domain
+from headgate.model.rights import Effect
 
 _REASONS = {
     Reason.NO_GRANT: "no grant reaches it",
@@ -79,21 +77,13 @@ def restrictions(
         raise typer.BadParameter("give either a subscription, or --publish with a principal and a type")
     check_text(subscription, asker, *(publish or ()))
     with open_domain(domain) as opened:
-        now = opened.ledger.state()
-        asker = asker or now.administrator
-        books = opened.books(now)
-        at = now.version if version is None else version
         if publish is not None:
-            lost = restrict_publish(asker, publish[0], publish[1], at, books)
+            lost = explaining.publish_restriction(opened, asker, *publish, version)
             print_json(lost) if json else _show_publish(lost)
             return
         assert subscription is not None
-        answer = restrict(asker, subscription, _held(opened, subscription, at), at, books)
+        answer = explaining.restriction(opened, asker, subscription, version)
     print_json(answer) if json else _show(answer)
-
-
-def _held(domain: Domain, id: str, version: int) -> Subscription | None:
-    return domain.ledger.state(version).subscriptions.get(id)
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ import typer
 
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_constant, show_truth, table
-from headgate.decide.wider import WiderAnswer, match, wider
 from headgate.lang import parse_condition
 from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression
 from headgate.model.limits import WIDER_SECONDS
+from headgate.solver import WiderAnswer, match, wider
 
 _MOST_SECONDS = 3_600.0
 

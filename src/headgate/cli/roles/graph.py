@@ -21,7 +21,7 @@ from headgate.cli.shared.connection import (
     WhoOption,
 )
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
-from headgate.gateway.roles.graph import MAX_NODES, graph
+from headgate.commands.role_graph import MAX_NODES, graph
 from headgate.model.errors import StorageFull
 
 SvgOption = Annotated[

@@ -2,7 +2,7 @@
 
 Guarantees: says what a graph says and no more; a state is always a word, whatever its colour. A part that two
 credentials share is drawn once and named again. At most MAX_LINES lines.
-Leaves out: what is in the graph (`gateway.roles.graph`), and pictures (`graph_svg`).
+Leaves out: what is in the graph (`commands.role_graph`), and pictures (`graph_svg`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from rich.text import Text
 
 from headgate.cli.shared.rendering import printable, show_truth
-from headgate.gateway.roles import graph as role_graph
+from headgate.commands import role_graph
 from headgate.protocol import role_messages as rw
 
 MAX_LINES: Final = 2_000

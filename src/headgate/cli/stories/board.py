@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 
 from rich.console import Group, RenderableType
@@ -16,15 +17,15 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.stories.script import Story, show
 from headgate.decide.publish import type_check
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.model.types import Catalog
-from headgate.model.values import Value
+from headgate.model.values import Value, plain
 from headgate.pipeline.deliveries.blobs import Delivered
+from headgate.scenario.narration import Narration
+from headgate.scenario.story import PublishStep, Scenario
 
 HIDDEN = "▒▒"
 NOTHING = "-"
@@ -44,7 +45,8 @@ class Refusal:
 class Board:
     """The state of the table."""
 
-    story: Story
+    narration: Narration
+    scenario: Scenario
     rows: list[Event | Refusal | tuple[StartingPoint, str]] = field(default_factory=list)
     received: dict[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
     reached: Mapping[str, int] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Board:
         table = self._table(widths, header=True)
         for row in self.rows:
             if isinstance(row, Event):
-                cells = (self._cell(row, reader.subscription) for reader in self.story.readers)
+                cells = (self._cell(row, reader.subscription) for reader in self.narration.readers)
                 table.add_row(Text(str(row.seq), "dim"), Text(self._sent[row.id]), *cells)
                 continue
             if isinstance(row, Refusal):
@@ -99,19 +101,20 @@ class Board:
 
     def _table(self, widths: tuple[int, ...], *, header: bool = False) -> Table:
         table = Table(box=None, padding=0, pad_edge=False, show_header=header, header_style="bold", width=sum(widths))
-        titles = ("", self.story.source, *(reader.title for reader in self.story.readers))
+        titles = ("", self.narration.source, *(reader.title for reader in self.narration.readers))
         for title, width in zip(titles, widths, strict=True):
             table.add_column(title, width=width, overflow="fold")
         return table
 
     def _widths(self, width: int) -> tuple[int, ...]:
         """The widest thing each column may come to hold, and a gap as wide as there is room for."""
-        events = [e for scene in self.story.scenes for e in scene.events]
-        values = [self._values(e) for e in events]
         whole = max(map(len, self._sent.values()))
-        masked = max(sum(max(len(show(v)), len(HIDDEN)) + 1 for v in one.values() if v is not None) for one in values)
-        content = [len(str(len(events))), max(whole, len(self.story.source))]
-        content += [max(len(reader.title), reader.width or masked - 1) for reader in self.story.readers]
+        masked = max(
+            sum(max(len(show(value)), len(HIDDEN)) + 1 for value in self._values(draft).values() if value is not None)
+            for draft in self._drafts
+        )
+        content = [len(str(len(self._drafts))), max(whole, len(self.narration.source))]
+        content += [max(len(reader.title), reader.width or masked - 1) for reader in self.narration.readers]
         gap = min(3, max(1, (width - sum(content)) // (len(content) - 1)))
         room = width - content[0] - gap * (len(content) - 1)
         if (wanted := sum(content[1:])) > room:  # a narrow screen: cells fold
@@ -119,20 +122,21 @@ class Board:
         return (*(one + gap for one in content[:-1]), content[-1])
 
     @cached_property
-    def _types(self) -> Catalog:
-        return self.story.types
+    def _drafts(self) -> list[Draft]:
+        """The events that are sent, first to last."""
+        return [step.sent() for step in self.scenario.steps if isinstance(step, PublishStep)]
 
     @cached_property
     def _sent(self) -> dict[str, str]:
         """Each event as its publisher sent it, and what it requires."""
-        return {e.id: self._words(e) for scene in self.story.scenes for e in scene.events}
+        return {draft.id: self._words(draft) for draft in self._drafts}
 
     def _words(self, draft: Draft) -> str:
-        said = " ".join(show(value) for value in self._values(draft).values() if value is not None)
-        return said if draft.requires is None else f"{said}  {render_condition(draft.requires)}"
+        words = " ".join(show(value) for value in self._values(draft).values() if value is not None)
+        return words if draft.requires is None else f"{words}  {render_condition(draft.requires)}"
 
     def _values(self, draft: Draft) -> Mapping[str, Value]:
-        return type_check(draft, self._types.attributes(draft.type))
+        return type_check(draft, self.scenario.types.attributes(draft.type))
 
     def _cell(self, event: Event, subscription: str) -> Text:
         view = self.received.get((event.stream, event.seq, subscription))
@@ -144,3 +148,8 @@ class Board:
             if value is not None
         ]
         return Text(" ").join(Text(word, style) for word, style in seen)
+
+
+def show(value: Value) -> str:
+    """A value as the table shows it: of a time, the hour and minute."""
+    return f"{value:%H:%M}" if isinstance(value, datetime) else str(plain(value))

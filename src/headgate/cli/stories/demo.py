@@ -21,15 +21,13 @@ from rich.text import Text
 
 from headgate.cli.shared.common import engine_failures, out
 from headgate.cli.shared.interrupt import interruptible, unless
-from headgate.cli.stories import STORIES, prepare
+from headgate.cli.stories import STORIES
 from headgate.cli.stories.board import Refusal
 from headgate.cli.stories.ending import answer, verdict
 from headgate.cli.stories.exhibits import show_exhibits
-from headgate.cli.stories.script import Story
 from headgate.cli.stories.stage import Stage
 from headgate.model.errors import BadDefinition, UnknownName
 from headgate.model.values import brief
-from headgate.node.domain import utc_now
 from headgate.pipeline.spark.session import spark
 from headgate.pipeline.spark.verify import Report, verify
 
@@ -56,20 +54,18 @@ def demo(story: StoryArgument = "numberplate", keep: KeepOption = None) -> None:
         raise UnknownName(f"no story `{brief(story)}`", remedy=f"there are {', '.join(f'`{s}`' for s in STORIES)}")
     try:
         with _directory(keep) as directory:
-            told = prepare(story, directory, utc_now())
-            report = interruptible(lambda stop: tell(told, directory, stop))
+            report = interruptible(lambda stop: tell(story, directory, keep, stop))
     except KeyboardInterrupt:
         out.print("\nStopped.")
         raise typer.Exit(INTERRUPTED) from None
-    _goodbye(told, keep)
     raise typer.Exit(0 if report.sound else 1)
 
 
-def tell(story: Story, directory: Path, stop: threading.Event) -> Report:
-    """The whole story, in a directory."""
+def tell(story: str, directory: Path, keep: Path | None, stop: threading.Event) -> Report:
+    """The whole story, in a directory, and where to look afterwards."""
     with Stage(story, directory, stop) as stage:
-        _opening(story)
-        show_exhibits(story, directory)
+        _opening(stage)
+        show_exhibits(stage)
         with _waiting("Starting Apache Spark, which takes every decision (about ten seconds)."), engine_failures():
             session = unless(stop, spark)
         try:
@@ -83,20 +79,21 @@ def tell(story: Story, directory: Path, stop: threading.Event) -> Report:
                 engine_failures(),
             ):
                 report = unless(stop, lambda: verify(stage.pipeline(session)))
-            out.print(verdict(story, report))
+            out.print(verdict(stage.narration.moral, report))
+            _goodbye(stage, keep)
             return report
         finally:
             with suppress(Exception):  # a JVM that is gone cannot be stopped
                 session.stop()
 
 
-def _opening(story: Story) -> None:
+def _opening(stage: Stage) -> None:
     out.print()
-    out.print(Text(story.title, "bold"))
+    out.print(Text(stage.scenario.title, "bold"))
     out.print()
-    out.print(Text(story.opening))
+    out.print(Text(stage.narration.opening))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    for reader in story.readers:
+    for reader in stage.narration.readers:
         table.add_row(Text(reader.title, "bold"), Text(reader.sees))
     out.print()
     out.print(table)
@@ -114,14 +111,18 @@ def _performance(stage: Stage, session: Any) -> None:
         out.print()
     out.print(stage.board.render(out.width))
     out.print()
-    for scene in stage.story.scenes:
-        out.print(Text(scene.say))
+    for line in stage.lines():
+        if line.say:
+            out.print(Text(line.say))
+    if stage.exhibits:
+        out.print()
+        show_exhibits(stage)
     refused = [row for row in stage.board.rows if isinstance(row, Refusal)]
     if refused:
         out.print()
     for row in refused:
         remedy = f"; {row.error.remedy}" if row.error.remedy else ""
-        out.print(Text.assemble((f"{row.say}: ", "bold"), stage.story.called(f"{row.error.message}{remedy}")))
+        out.print(Text.assemble((f"{row.say}: ", "bold"), stage.called(f"{row.error.message}{remedy}")))
 
 
 def _moving() -> bool:
@@ -151,19 +152,19 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _goodbye(story: Story, keep: Path | None) -> None:
+def _goodbye(stage: Stage, keep: Path | None) -> None:
     out.print()
     if keep is None:
-        out.print(Text(f"Look inside: headgate demo {story.name} --keep DIR", "dim"))
+        out.print(Text(f"Look inside: headgate demo {stage.name} --keep DIR", "dim"))
         return
-    place = f"--domain {shlex.quote(str(keep / story.place))}"
-    asked = story.question
+    place = f"--domain {shlex.quote(str(keep / stage.narration.domain))}"
+    asked = stage.narration.question
     out.print(Text(f"Everything is in {keep}. Try:"))
     for command, what in (
         (f"headgate versions {place}", "every change, by whom, and where it starts"),
         (f"headgate explain {asked.principal} {asked.event} {place}", "why a reader sees what it sees"),
-        (f"headgate restrictions {story.readers[0].subscription} {place}", "what a subscription is cut to"),
+        (f"headgate restrictions {stage.narration.readers[0].subscription} {place}", "what a subscription is cut to"),
         (f"headgate verify {place}", "decide everything again and compare"),
-        *((command.format(dir=shlex.quote(str(keep))), what) for command, what in story.tries),
+        *((command.format(dir=shlex.quote(str(keep))), what) for command, what in stage.narration.tries),
     ):
         out.print(Text(f"  {command}", "bold"), Text(f"    {what}", "dim"), sep="\n", soft_wrap=True)

@@ -7,16 +7,13 @@ Leaves out: proving that whoever shows a statement holds its key, which is the h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
-from types import TracebackType
-from typing import Final, Self, assert_never
+from typing import Final
 
-from headgate.cli.stories.script import Declaring, Deed, Revoking, Showing, Waiting
-from headgate.gateway.authority.authority import Authority
-from headgate.gateway.authority.expiry import StandingClock
-from headgate.gateway.authority.signed_types import SignedTypes
+from headgate.commands.signed_types import SignedTypes
+from headgate.commands.statements import Authority
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
 from headgate.node.statement_register import FILE, StatementRegister
@@ -30,12 +27,11 @@ _STRANGERS: Final = 100
 
 
 class Desk:
-    """Takes up what is shown to one domain."""
+    """Takes up what is shown to one domain; its files are closed with `files`."""
 
-    def __init__(self, domain: Domain, clock: Callable[[], datetime]) -> None:
-        self._files = ExitStack()
-        follower = self._files.enter_context(closing(Follower(domain)))
-        register = self._files.enter_context(closing(StatementRegister(domain.paths.directory / FILE)))
+    def __init__(self, domain: Domain, clock: Callable[[], datetime], files: ExitStack) -> None:
+        follower = files.enter_context(closing(Follower(domain)))
+        register = files.enter_context(closing(StatementRegister(domain.paths.directory / FILE)))
         self._clock = clock
         self._authority = Authority(
             domain,
@@ -47,26 +43,15 @@ class Desk:
             clock=clock,
         )
         self._types = SignedTypes(self._authority, register)
-        self._standing = StandingClock(domain, follower, clock)
 
-    def __enter__(self) -> Self:
-        return self
+    def show(self, key: str, statements: Sequence[str]) -> None:
+        """The holder of a key shows statements, and is let in with them."""
+        self._authority.take_up(key, self._authority.opened(statements))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._files.close()
+    def declare(self, name: str, definition: str) -> None:
+        """Somebody brings the signed definition of a type."""
+        self._types.declare(name, definition)
 
-    def do(self, deed: Deed) -> None:
-        """Let it count, or refuse it with the reason."""
-        match deed:
-            case Showing(key, statements):
-                self._authority.take_up(key, self._authority.opened(statements))
-            case Declaring(name, definition):
-                self._types.declare(name, definition)
-            case Revoking(text):
-                self._authority.hear(verify_revocations(text, now=self._clock()), followed=False)
-            case Waiting():
-                self._standing.settle()
-            case _:
-                assert_never(deed)
+    def revoke(self, text: str) -> None:
+        """Somebody brings the signed revocation list of an issuer."""
+        self._authority.hear(verify_revocations(text, now=self._clock()), followed=False)

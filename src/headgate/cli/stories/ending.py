@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headgate.analysis.explain import explain
 from headgate.analysis.explanation import AttributeExplanation, Demand, Explanation, Question, Unmet, Why
-from headgate.cli.stories.script import Story, show
+from headgate.cli.stories.board import show
 from headgate.cli.stories.stage import Stage
 from headgate.decide.ask import Books
 from headgate.lang.render import render_condition
@@ -24,27 +24,27 @@ from headgate.pipeline.spark.verify import Report
 
 def answer(stage: Stage) -> RenderableType:
     """Why a reader does not see an attribute: each attribute with its reason, and what it would have taken."""
-    ledger = stage.gateway.ledger
-    asked = stage.story.question
+    domain = stage.world.domain
+    ledger, asked = domain.ledger, stage.narration.question
     found = explain(
         Question(ledger.administrator, asked.principal, asked.event),
         stage.event(asked.event),
-        Books(ledger.state(), ledger.state, stage.gateway.predicates),
+        Books(ledger.state(), ledger.state, domain.predicates),
     )
     lines = [Text(line) for line in (*_failed(found), *_needed(found, asked.attribute), *_asides(stage))]
     return Group(Text(asked.text, "bold"), _attributes(found, stage), *lines)
 
 
 def _attributes(found: Explanation, stage: Stage) -> RenderableType:
-    who, asked = stage.story.called(found.principal), stage.story.question.attribute
+    who, asked = stage.called(found.principal), stage.narration.question.attribute
     if not found.visible:
         return Text(f"No right of `{who}` holds for this event, so it is not sent at all.")
     if found.unmet:
         unmet = ", and ".join(f"{_demand(one)}, which is {_outcome(one.truth)} of `{who}`" for one in found.unmet)
         return Text(f"`{who}` has the right to see it, but {unmet}. So it is not sent at all.")
     chains = {
-        rule.id: stage.story.called(rule.author)
-        for rule in stage.gateway.ledger.state(found.version).rules
+        rule.id: stage.called(rule.author)
+        for rule in stage.world.domain.ledger.state(found.version).rules
         if rule.source is Source.CHAIN
     }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
@@ -102,14 +102,14 @@ def _needed(found: Explanation, attribute: str) -> Iterator[str]:
 
 
 def _asides(stage: Stage) -> Iterator[str]:
-    for aside in stage.story.asides:
-        yield aside.text.format(count=sum(name == aside.subscription for _, _, name in stage.board.received))
+    for subscription, text in stage.narration.asides.items():
+        yield text.format(count=sum(name == subscription for _, _, name in stage.board.received))
 
 
-def verdict(story: Story, report: Report) -> Text:
+def verdict(moral: str, report: Report) -> Text:
     """The last sentence."""
     counts = f"{report.events} events and {report.deliveries} deliveries"
     if report.sound and not report.undecided:
-        return Text(f"{story.moral}: {counts} decided again from the log, with no difference.", "bold green")
+        return Text(f"{moral}: {counts} decided again from the log, with no difference.", "bold green")
     wrong = f"{len(report.differences)} deliveries differ and {sum(report.undecided.values())} events are undecided"
     return Text(f"{counts} decided again from the log: {wrong}.", "bold red")

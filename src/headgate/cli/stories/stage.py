@@ -1,7 +1,8 @@
 """Plays a story on the real pipeline: a domain in a directory, its streaming query, and a reader of its deliveries.
 
-Guarantees: nothing is acted. Statements are verified, events go through the gateway into the log, Spark decides them,
-and what the table shows is read back from the delivery store. What a story says is refused has been tried and refused.
+Guarantees: nothing is acted. Steps are taken by the code that takes those of every scenario; statements are signed and
+verified; events go through the gateway into the log, Spark decides them, and what the table shows is read back from
+the delivery store. What a story says is refused has been tried and refused; a story that goes otherwise is stopped.
 The gateway, the pipeline and the table each open the domain for themselves, as separate processes would.
 """
 
@@ -11,26 +12,39 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta
-from functools import cached_property
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from headgate.cli.shared.interrupt import Stopped
+from headgate.cli.stories import file_of
 from headgate.cli.stories.board import Board
 from headgate.cli.stories.desk import Desk
-from headgate.cli.stories.script import Deed, Story, StoryAttempt, StoryScene, Waiting
-from headgate.model.changes import Batch, Change
+from headgate.cli.stories.signing import Organisations
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
+from headgate.ledger import Ledger
+from headgate.model.changes import Batch, DeclareType, Revoke
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.node.domain import Domain, utc_now
+from headgate.model.state import State
+from headgate.model.values import EPOCH
+from headgate.node.domain import Domain
+from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.failures import describe
 from headgate.pipeline.spark.jobs import Pipeline
+from headgate.scenario.file import load
+from headgate.scenario.narration import Exhibit, StoryLine
+from headgate.scenario.play import Got, LocalStage, ScenarioOutcome, take_step
+from headgate.scenario.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
 
-COLD = "The first event is stored, with its place and version. Spark is warming up to decide it."
+COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
 
-TICK = 0.1
+TICK: Final = 0.1
 """Seconds between two looks at what has been delivered."""
 
 Show: TypeAlias = Callable[[Board, str], None]
@@ -47,25 +61,88 @@ class NotAsTold(HeadgateError):
     code = "not-as-told"
 
 
-class Stage:
-    """One performance of a story."""
+class StoryWorld:
+    """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
-    def __init__(self, story: Story, directory: Path, stop: threading.Event) -> None:
-        self.story = story
+    def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
+        first = scenario.steps[0]
+        self.now = first.to if isinstance(first, AdvanceStep) else EPOCH
+        self.note = ""
+        self._scenario = scenario
+        self._signers = signers
+        directory.mkdir(parents=True, exist_ok=True)
+        paths = Paths(directory)
+        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
+        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
+        self.domain = files.enter_context(Domain(directory, ledger, log, store))
+        self.publisher = LocalPublisher(self.domain, advertise=False)  # the versions are those that the story tells
+        self.desk = Desk(self.domain, lambda: self.now, files)
+        self.events: list[Event] = []
+
+    def state(self) -> State:
+        """The newest state."""
+        return self.domain.ledger.state()
+
+    def tell(self, at: datetime) -> None:
+        """The clock has come to a time."""
+        self.now = at
+
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
+        return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
+
+    def commit(self, batch: Batch) -> None:
+        """The next version; what is signed in this world comes with its signature."""
+        match batch.changes:
+            case (DeclareType(type),) if self._signers is not None:
+                self.desk.declare(type.name, self._signers.define(type, self._scenario, self.now))
+            case (Revoke(revocations),) if self._signers is not None:
+                self.desk.revoke(self._signers.revoke(revocations))
+            case _:
+                self.domain.commit(replace(batch, note=batch.note or self.note))
+
+    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Admit an event at the newest version, and place it."""
+        event = self.publisher.publish(draft, stream=stream, now=at)
+        self.events.append(event)
+        return event
+
+    def crash(self) -> None:
+        """Nothing crashes in a demonstration."""
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """They are read from the store as they come."""
+        raise NotImplementedError
+
+
+class Stage:
+    """One performance of a story. What comes before its first `say` has happened when the stage is there."""
+
+    def __init__(self, name: str, directory: Path, stop: threading.Event) -> None:
+        self.name = name
         self._stop = stop
-        self.board = Board(story)
-        self._show: Show = _show_nothing
-        self._pace = 0.0
-        self._ahead = timedelta()
         self._files = ExitStack()
-        place = directory / story.place
-        self.gateway = self._files.enter_context(Domain.create(place, self.now))
-        self._commit(story.policy, "the policy")
-        for deed in story.deeds:
-            self._do(deed)
-        self._commit(story.subscriptions, "the readers subscribe")
-        self._seen = self._files.enter_context(Domain.open(place))
-        self._node = self._files.enter_context(Domain.open(place))
+        scenario = load(file_of(name))
+        assert scenario.narration is not None, "every story has a narrator"
+        self.narration = scenario.narration
+        self.signers = Organisations(directory, self.narration, scenario) if self.narration.organisations else None
+        if self.signers is not None:
+            scenario = load(scenario.file, keys_of=self.signers.dids)
+        self.scenario = scenario
+        self.place = directory / self.narration.domain
+        self.world = StoryWorld(self.place, scenario, self.signers, self._files)
+        if self.signers is not None:
+            self.signers.sign(scenario, self.world.now)
+        self.board = Board(self.narration, scenario)
+        self.exhibits: list[tuple[Exhibit, int]] = []
+        """What is to be shown, each with the version it is of."""
+        self._outcome = ScenarioOutcome()
+        self.world.commit(scenario.policy)
+        self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
+        for number in range(self._begins):
+            self.take(number)
+        self._seen = self._files.enter_context(Domain.open(self.place))
+        self._node = self._files.enter_context(Domain.open(self.place))
 
     def __enter__(self) -> Self:
         return self
@@ -75,40 +152,74 @@ class Stage:
     ) -> None:
         self._files.close()
 
+    @property
+    def scenes(self) -> range:
+        """The numbers of the steps that are to be watched."""
+        return range(self._begins, len(self.scenario.steps))
+
     def play(self, session: Any, show: Show = _show_nothing, pace: float = 0.0) -> None:
-        """Publish, change and publish on, while the streaming query runs; `pace` is the seconds between events."""
-        self._show, self._pace = show, pace
-        cold = True  # the first decision of a cold Spark takes some seconds
+        """Take the steps while the streaming query runs; `pace` is the seconds between events."""
+        say, last, cold = "", None, True  # the first decision of a cold Spark takes some seconds
         with self._running(session) as query:
-            for scene in self.story.scenes:
-                event: Event | None = None
-                for event in self.perform(scene):
-                    if cold:
-                        self._wait(query, COLD, event)
-                        cold = False
-                    self._wait(query, scene.say)
-                self._wait(query, scene.say, event)
+            watch = _Watch(self, query, show, pace)
+            for number in self.scenes:
+                if self.scenario.lines[number].say:
+                    if last is not None:
+                        watch.until_decided(last, say)
+                    say = self.scenario.lines[number].say
+                event = self.take(number)
+                if event is None:
+                    continue
+                last = event
+                if cold:
+                    watch.until_decided(event, COLD)
+                    cold = False
+                watch.a_moment(say)
+            if last is not None:
+                watch.until_decided(last, say)
 
-    def perform(self, scene: StoryScene) -> Iterator[Event]:
-        """Make the changes of a scene, try what is refused, and publish, event by event."""
-        before = self.gateway.ledger.version
-        if scene.change:
-            self._commit(scene.change, scene.note)
-        if scene.deed is not None:
-            self._do(scene.deed)
-        if self.gateway.ledger.version > before:
-            for point in self.gateway.ledger.starting_points(version=self.gateway.ledger.version):
-                self.board.start(point, scene.note)
-        for one in scene.tried:
-            self.board.refuse(one.say, self._refusal(one))
-        for draft in scene.events:
-            event = self.gateway.publish(draft, now=self.now())
+    def take(self, number: int) -> Event | None:
+        """Take one step, and put it on the board: the event, if it publishes one."""
+        step, line = self.scenario.steps[number], self.scenario.lines[number]
+        before, published = self.world.domain.ledger.version, len(self.world.events)
+        self.world.note = line.note
+        refusal = self._taken(step)
+        version = self.world.domain.ledger.version
+        self.exhibits += [(exhibit, version) for exhibit in line.show]
+        if number not in self.scenes:
+            return None
+        if line.note and refusal is not None:
+            self.board.refuse(line.note, refusal)
+        elif line.note and version > before:
+            for point in self.world.domain.ledger.starting_points(version=version):
+                self.board.start(point, line.note)
+        for event in self.world.events[published:]:
             self.board.publish(event)
-            yield event
+        return self.world.events[-1] if len(self.world.events) > published else None
 
-    def now(self) -> datetime:
-        """The clock of the story: this machine's, and ahead of it once the story has let time pass."""
-        return utc_now() + self._ahead
+    def _taken(self, step: Step) -> HeadgateError | None:
+        """Take a step; the refusal, if it was to be refused and was."""
+        inner = step.step if isinstance(step, DeniedStep) else step
+        if self.signers is None or not isinstance(inner, ConnectStep):
+            refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
+            if self._outcome.complaints:
+                raise NotAsTold(self._outcome.complaints[0])
+            return refusal
+        try:
+            self.world.desk.show(self.signers.dids[inner.principal], [self.signers.texts[id] for id in inner.shown])
+        except HeadgateError as error:
+            if isinstance(step, DeniedStep) and error.code == step.reason:
+                return error
+            raise
+        if isinstance(step, DeniedStep):
+            raise NotAsTold(f"{step.place}: it was not refused with `{step.reason}`")
+        return None
+
+    def called(self, text: str) -> str:
+        """A text with the names that keys have in the story."""
+        for key, name in (self.signers.names if self.signers is not None else {}).items():
+            text = text.replace(key, name)
+        return text
 
     def pipeline(self, session: Any) -> Pipeline:
         """The pipeline of the domain, for looking into it afterwards."""
@@ -116,7 +227,16 @@ class Stage:
 
     def event(self, id: str) -> Event:
         """An event of the story."""
-        return next(row for row in self.board.rows if isinstance(row, Event) and row.id == id)
+        return next(event for event in self.world.events if event.id == id)
+
+    def lines(self) -> Iterator[StoryLine]:
+        """What the narrator says of the steps that are watched."""
+        return (self.scenario.lines[number] for number in self.scenes)
+
+    def look(self) -> None:
+        """Put what the pipeline has decided and delivered by now on the board."""
+        reached = self._seen.store.reached().streams
+        self.board.decide(reached, read_deliveries(self._seen))
 
     @contextmanager
     def _running(self, session: Any) -> Iterator[Any]:
@@ -126,42 +246,34 @@ class Stage:
         finally:
             query.stop()
 
-    @cached_property
-    def _desk(self) -> Desk:
-        return self._files.enter_context(Desk(self.gateway, self.now))
+    def wait(self, seconds: float) -> None:
+        """Let some time pass, unless everything is to stop."""
+        if self._stop.wait(seconds):
+            raise Stopped
 
-    def _commit(self, changes: tuple[Change, ...], note: str) -> None:
-        self.gateway.commit(Batch(self.gateway.ledger.administrator, changes, note))
 
-    def _do(self, deed: Deed) -> None:
-        if isinstance(deed, Waiting):
-            self._ahead += deed.time
-        self._desk.do(deed)
+class _Watch:
+    """Shows what arrives while the query runs."""
 
-    def _refusal(self, one: StoryAttempt) -> HeadgateError:
-        """Try what the story says is refused."""
-        try:
-            if isinstance(one.what, Draft):
-                self.gateway.publish(one.what, now=self.now())
-            else:
-                self._desk.do(one.what)
-        except HeadgateError as error:
-            if error.code == one.code:
-                return error
-            raise
-        raise NotAsTold(f"`{one.say}` was not refused with `{one.code}`")
+    def __init__(self, stage: Stage, query: Any, show: Show, pace: float) -> None:
+        self._stage, self._query, self._show, self._pace = stage, query, show, pace
 
-    def _wait(self, query: Any, say: str, event: Event | None = None) -> None:
-        """Show what arrives: for a moment, or until an event is decided."""
+    def until_decided(self, event: Event, say: str) -> None:
+        """Until an event is decided."""
+        self._until(lambda: self._stage.board.decided(event), say)
+
+    def a_moment(self, say: str) -> None:
+        """As long as the eye needs."""
         until = time.monotonic() + self._pace
+        self._until(lambda: time.monotonic() >= until, say)
+
+    def _until(self, done: Callable[[], bool], say: str) -> None:
         while True:
-            reached = self._seen.store.reached().streams
-            self.board.decide(reached, self._seen.deliveries())
-            self._show(self.board, say)
-            if self.board.decided(event) if event is not None else time.monotonic() >= until:
+            self._stage.look()
+            self._show(self._stage.board, say)
+            if done():
                 return
-            if not query.isActive:
-                found = describe(query.exception() or RuntimeError("it gives no reason"))
-                raise EngineFailed(f"the streaming query stopped: {found.cause}", trace=found.trace)
-            if self._stop.wait(TICK):
-                raise Stopped
+            if not self._query.isActive:
+                failure = describe(self._query.exception() or RuntimeError("it gives no reason"))
+                raise EngineFailed(f"the streaming query stopped: {failure.cause}", trace=failure.trace)
+            self._stage.wait(TICK)

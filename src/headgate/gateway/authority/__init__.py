@@ -1,1 +1,1 @@
-"""Signed statements at a gateway: taken up, issued, revoked, and ended by the clock."""
+"""Signed statements at a gateway: routes, issuers that are followed, the stream of revocations, and the clock."""

@@ -14,14 +14,14 @@ Leaves out: what falls (`decide.statement_state`, `roles.requests.transition`), 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from headgate.commands.commit import ChangeableLedger, KnownState, commit
 from headgate.decide.constraints import RoleFunction
 from headgate.decide.statement_state import next_moment
-from headgate.model.changes import Batch, HearPeer, Tick
-from headgate.model.errors import VersionConflict
+from headgate.model.changes import Batch, Change, HearPeer, Tick
 from headgate.model.rights import Rule, Source
 from headgate.model.roles import RoleBook
 from headgate.model.state import State
@@ -30,29 +30,13 @@ from headgate.roles.records import clock as role_clock
 from headgate.roles.requests.transition import next_state
 
 _AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
-_TRIES: Final = 20
-"""How often the clock is put to the ledger while others keep changing it."""
 
 
-class ChangeableLedger(Protocol):
-    """The newest state, and how to change it."""
-
-    def commit(self, batch: Batch, *, expect: int | None = None) -> int:
-        """Apply a batch, if the ledger is at the expected version."""
+class RoleLedger(ChangeableLedger, Protocol):
+    """A ledger, with the functions that its roles need."""
 
     def functions(self, state: State) -> Mapping[str, RoleFunction]:
         """The functions of role services."""
-
-
-class KnownState(Protocol):
-    """The ledger as it is known here."""
-
-    @property
-    def state(self) -> State:
-        """The newest state known."""
-
-    def refresh(self) -> bool:
-        """Look for a newer one."""
 
 
 class StandingClock:
@@ -60,7 +44,7 @@ class StandingClock:
 
     def __init__(
         self,
-        domain: ChangeableLedger,
+        domain: RoleLedger,
         follower: KnownState,
         clock: Callable[[], datetime],
         heard: Callable[[], Mapping[Identity, datetime]] = dict,
@@ -124,27 +108,28 @@ class StandingClock:
 
     def settle(self) -> bool:
         """Let everything fall that has ended by now; true if that made a version."""
+        moment = self._clock()
+
+        def make(state: State) -> Sequence[Change]:
+            nonlocal moment
+            moment = now = self._clock()
+            if not self.due(state, now):
+                return ()
+            signs = self._signs(state, now)
+            changes: tuple[Change, ...] = (*signs, Tick(now))
+            if signs or _is_over(state, now) or _takes(state, self._after(state, Batch(state.administrator, changes))):
+                return changes
+            self._looked, self._roles_looked, self._ahead = (state, now), now, (None, None)
+            return ()
+
         with self._lock:
-            for _ in range(_TRIES):
-                self._follower.refresh()
-                state, now = self._follower.state, self._clock()
-                if not self.due(state, now):
-                    return False
-                signs = self._signs(state, now)
-                batch = Batch(state.administrator, (*signs, Tick(now)), "by the clock")
-                if not signs and not _is_over(state, now) and not _takes(state, self._after(state, batch)):
-                    self._looked, self._roles_looked, self._ahead = (state, now), now, (None, None)
-                    return False
-                try:
-                    made = self._domain.commit(batch, expect=state.version)
-                except VersionConflict:
-                    continue
-                self._follower.refresh()
-                self._roles_looked, self._ahead = now, (None, None)
-                if self._follower.state.version == made:
-                    self._looked = self._follower.state, now
-                return True
-        raise VersionConflict("the ledger keeps changing under the clock", remedy="try again")
+            made = commit(self._domain, self._follower, make, "by the clock")
+            if made.version is None:
+                return False
+            self._roles_looked, self._ahead = moment, (None, None)
+            if made.state.version == made.version:
+                self._looked = made.state, moment
+            return True
 
     def _signs(self, state: State, now: datetime) -> list[HearPeer]:
         """Signs of life of services whose silence would no longer be borne by what the ledger knows."""
@@ -228,20 +213,3 @@ def _is_as_it_was(before: RoleBook, after: RoleBook) -> bool:
     return (
         before.records is after.records or before.records == after.records
     ) and before.memberships.keys() <= after.memberships.keys()
-
-
-def alike(a: State, b: State) -> bool:
-    """Do two states hold the same, as far as signed statements go?"""
-    return (
-        a.rules == b.rules
-        and a.certificates == b.certificates
-        and a.bags == b.bags
-        and a.lists == b.lists
-        and a.identities == b.identities
-        and a.successions == b.successions
-        and a.providers == b.providers
-        and a.principals == b.principals
-        and a.keys == b.keys
-        and a.policy_rules == b.policy_rules
-        and a.attested_rules == b.attested_rules
-    )

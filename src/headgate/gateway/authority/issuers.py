@@ -21,8 +21,8 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from headgate.commands.statements import Authority
 from headgate.decide.statement_state import StatementState
-from headgate.gateway.authority.authority import Authority
 from headgate.model.authority import RevocationList
 from headgate.model.errors import AlreadyRunning, BadStatement, StaleList
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES

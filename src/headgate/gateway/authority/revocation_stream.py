@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from headgate.gateway.authority.issuing import Service
+from headgate.commands.issuing import Service
 from headgate.gateway.http.send_queue import Streamed
 from headgate.model.errors import TooBusy, TooMany
 from headgate.node.logs import Log, fault

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.gateway.authority.issuing import RecordedStatement
+from headgate.commands.issuing import RecordedStatement
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.origin import origin_of
@@ -39,7 +39,7 @@ MAX_LISTED: Final = 1_000
 async def show(request: Request, caller: Caller, body: wire.StatementsRequest) -> Response:
     """Take up what a principal shows during its session."""
     gateway = gateway_of(request)
-    gateway.check_pace(caller.principal)
+    gateway.paces.check_version(caller.principal)
     bag = await gateway.open_bag(caller.principal, body.statements)
     async with gateway.presenting:
         state: State = await gateway.run_blocking(gateway.authority.take_up, caller.did, bag)
@@ -89,7 +89,7 @@ def _issued(one: IssuedStatement, text: str | None, told: bool = False, revoked:
 async def revoke(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Take a statement back, or give one up."""
     gateway, id = gateway_of(request), str(request.path_params["id"])
-    gateway.pace_version(caller.principal)
+    gateway.paces.version(caller.principal)
     number = await gateway.run_blocking(gateway.service.revoke, gateway.follower.state, caller.principal, id)
     return answer(wire.RevokedAnswer(id, number, gateway.follower.state.version))
 

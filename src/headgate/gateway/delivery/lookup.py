@@ -18,14 +18,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.commands.commit import submit
+from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Ask
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.subscriptions import ledger_id
 from headgate.decide.apply import apply
-from headgate.gateway.delivery.archive import MAX_SLICE_BYTES, Ask
-from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
-from headgate.gateway.http.handlers import commit, gateway_of, make_subscription
+from headgate.gateway.http.handlers import gateway_of, make_subscription
 from headgate.gateway.http.operations import Operation, answer, nothing
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.http.subscription_names import ledger_id
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Subscribe, Unsubscribe
 from headgate.model.errors import BadDefinition, BadRequest, LookupTooLarge, NotFound, TooBusy
@@ -76,7 +77,8 @@ async def look_up(request: Request, caller: Caller, body: wire.LookupRequest) ->
         await gateway.readers.set_places(found, {stream: start - 1 for stream, start in starts.items()})
     except BaseException:
         if new:
-            await asyncio.shield(commit(gateway, caller, [Unsubscribe(found.id)], paced=False))
+            undone = Batch(caller.principal, (Unsubscribe(found.id),))
+            await asyncio.shield(gateway.run_blocking(submit, gateway.domain, gateway.follower, undone))
         raise
     gone = {**gateway.trimmed()}
     for stream, last in (await gateway.run_blocking(gateway.readers.archive.trimmed)).items():

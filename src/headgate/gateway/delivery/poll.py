@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from headgate.gateway.delivery.archive import MAX_SLICE_BYTES
-from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
-from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
+from headgate.commands.delivery.archive import MAX_SLICE_BYTES
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.http.handlers import check_place, gateway_of, own_subscription
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.send_queue import Streamed

@@ -21,8 +21,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.delivery import lookup, poll
-from headgate.gateway.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE
@@ -253,7 +253,7 @@ class PushSocket:
         size, gateway = len(bytes(raw)), self._gateway
         try:
             if size > LARGE:
-                await gateway.wait_for_room(self._caller.principal)
+                await gateway.paces.wait_for_room(self._caller.principal)
         except TooBusy as error:
             await self._say(frames.refused(error, ref=ref))
             return
@@ -264,15 +264,15 @@ class PushSocket:
             origin = origin_of(self._ws, self._gateway.config.gateway.proxies)
             results = await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            gateway.count_refused(self._caller.principal, size)
+            gateway.paces.count_refused(self._caller.principal, size)
             await self._say(frames.refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
         except HeadgateError as error:
             if problem(error).status < 500:  # what the gateway could not do is not held against who asked
-                gateway.count_refused(self._caller.principal, size)
+                gateway.paces.count_refused(self._caller.principal, size)
             await self._say(frames.refused(error, ref=ref))
         else:
             if nothing_kept(wire.PublishAnswer(results)):
-                gateway.count_refused(self._caller.principal, size)
+                gateway.paces.count_refused(self._caller.principal, size)
             await self._say(frames.said("published", ref=ref, results=results))
 
     async def _watch(self, types: list[str]) -> None:

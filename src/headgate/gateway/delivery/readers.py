@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.delivery.archive import Archive
-from headgate.gateway.delivery.delivery_follower import DeliveryFollower
-from headgate.gateway.delivery.delivery_reader import Feed
+from headgate.commands.delivery.archive import Archive
+from headgate.commands.delivery.delivery_follower import DeliveryFollower
+from headgate.commands.delivery.delivery_reader import Feed
 from headgate.gateway.http.sessions import Caller
 from headgate.model.changes import Batch, Unsubscribe
 from headgate.model.errors import BadPosition, HeadgateError, NotFound, TooBusy, TooMany

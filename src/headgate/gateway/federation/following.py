@@ -27,8 +27,8 @@ from headgate.client.aio import Client
 from headgate.client.errors import Gap, Unreachable
 from headgate.client.inbox import Delivery
 from headgate.client.subscription import Subscription
+from headgate.commands.record_notices import NOTICE, wanted
 from headgate.gateway.federation.home import Home
-from headgate.gateway.federation.notices import NOTICE, wanted
 from headgate.gateway.federation.present_routes import said
 from headgate.gateway.federation.remote import Abroad, Remembered, Validated, chunks
 from headgate.model.changes import Change, HearPeer, MirrorRole

@@ -10,18 +10,16 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from headgate.model.changes import Batch, Change
-from headgate.model.errors import VersionConflict
+from headgate.commands.commit import commit
+from headgate.model.changes import Change
 from headgate.model.state import State
 from headgate.node.domain import Domain, utc_now
 from headgate.node.ledger_follower import Follower
 from headgate.node.peers import Peers
 
 T = TypeVar("T")
-_TRIES: Final = 20
-"""How often a batch is made anew while others keep changing the ledger."""
 
 
 @dataclass(slots=True)
@@ -47,17 +45,7 @@ class Home:
     def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
         """Commit what follows from the newest state, in the domain's own name; nothing makes no version."""
         with self._lock:
-            for _ in range(_TRIES):
-                state = self.state()
-                changes = make(state, self.clock())
-                if not changes:
-                    return state
-                try:
-                    self.domain.commit(Batch(state.administrator, tuple(changes), note), expect=state.version)
-                except VersionConflict:
-                    continue
-                return self.state()
-        raise VersionConflict("the ledger keeps changing", remedy="try again")
+            return commit(self.domain, self.ledger, lambda state: make(state, self.clock()), note).state
 
     def close(self) -> None:
         """Let go of the files."""

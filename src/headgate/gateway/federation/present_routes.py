@@ -17,19 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.decide.ask import is_told_everything
-from headgate.gateway.http.handlers import gateway_of
+from headgate.gateway.http.handlers import asker_of, gateway_of
 from headgate.gateway.http.operations import Operation, answer
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker
+from headgate.gateway.roles.routes import membership_told
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import GovernDenied, HeadgateError, RoleDenied, RoleFailure, TooBusy
 from headgate.model.role_statements import ServiceInstance
-from headgate.model.roles import Membership, Peer, RoleBook, reference_text
+from headgate.model.roles import Peer, RoleBook
 from headgate.model.values import brief
 from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, PeerStatus
 from headgate.protocol import peer_messages as pw
-from headgate.protocol import role_messages as rw
 from headgate.roles.certificates.validation import WantedRole
 from headgate.trust import role_statements as statements
 from headgate.trust.bags import said_kind
@@ -67,7 +65,7 @@ def peer_of(book: RoleBook, place: ServiceInstance) -> Peer:
 async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> Response:
     """Let roles of another domain count here."""
     gateway = gateway_of(request)
-    asker = Asker(caller.principal, caller.did, origin_of(request, gateway.config.gateway.proxies))
+    asker = asker_of(request, caller)
     gateway.roles.pace(asker)
     peer = peer_of(gateway.follower.state.roles, said(body.certificate).place)
     question = PeerQuestion(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)
@@ -75,7 +73,7 @@ async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> 
     told = await _answered(gateway, question)
     await gateway.catch_up()
     held = gateway.follower.state.roles.memberships
-    found = [_membership(held[id]) for id in told["memberships"] if id in held]
+    found = [membership_told(held[id]) for id in told["memberships"] if id in held]
     if not found:
         raise RoleDenied("the issuer revoked it at once", failure="revocation", details={"reason": "revoked"})
     return answer(pw.PresentedAnswer(int(told["version"]), found), 201)
@@ -102,18 +100,6 @@ def _read(text: str) -> dict[str, Any]:
         details = {} if told.get("reason") is None else {"reason": told["reason"]}
         raise RoleDenied(told["detail"], failure=told["failure"], details=details, remedy=told.get("remedy"))
     raise TooBusy(f"the issuer does not answer: {told['detail']}", remedy=told.get("remedy"))
-
-
-def _membership(one: Membership) -> rw.MembershipAnswer:
-    return rw.MembershipAnswer(
-        one.id,
-        one.service,
-        one.role,
-        rw.arguments_told(one.args),
-        reference_text(one.record),
-        one.instance,
-        "true" if one.state is True else "unknown",
-    )
 
 
 async def peers(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from headgate.gateway.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.model.errors import HeadgateError
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem

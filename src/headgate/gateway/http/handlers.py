@@ -6,9 +6,6 @@ not know of is `not-found`, like what is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final
@@ -16,43 +13,30 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from headgate.analysis.restrictions import restrict, restrict_publish
+from headgate.commands import explaining
+from headgate.commands import subscriptions as subscribing
+from headgate.commands import types as event_types
+from headgate.commands.role_certificates import Asker
+from headgate.commands.statements import Presented
+from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
-from headgate.decide.bind import names_meta
-from headgate.decide.views import entries
-from headgate.gateway.authority.authority import Presented
 from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import answer, nothing, read_body, shaped
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.rendering import as_json
 from headgate.gateway.http.sessions import Caller, authenticated, token_of
-from headgate.gateway.http.subscription_names import ledger_id, local_id
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
-from headgate.model.changes import (
-    Advertise,
-    Batch,
-    Change,
-    DeclareType,
-    RetireType,
-    Subscribe,
-    Unadvertise,
-    Unsubscribe,
-)
 from headgate.model.conditions import TRUE
 from headgate.model.errors import (
-    AlreadyExists,
     BadRequest,
     GovernDenied,
     HeadgateError,
-    NotFound,
-    SubscribeDenied,
-    TooMany,
     UnsupportedMediaType,
 )
-from headgate.model.rights import Action, Subscription
+from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.model.types import EventType, check_type_name
+from headgate.model.types import check_type_name
 from headgate.model.values import brief, render_timestamp
 from headgate.node.gateway_identity import coordinator_of
 from headgate.protocol import messages as wire
@@ -68,29 +52,9 @@ def gateway_of(request: Request) -> Gateway:
     return found
 
 
-async def commit(
-    gateway: Gateway,
-    caller: Caller,
-    changes: Iterable[Change],
-    note: str = "",
-    expect: int | None = None,
-    *,
-    paced: bool = True,
-    check: Callable[[State], None] | None = None,
-) -> int:
-    """Commit a batch in the caller's name and at its pace; its version, once every stream has its starting point.
-
-    What `check` refuses it refuses by the newest state, while nobody else can commit.
-    """
-    if paced:
-        gateway.pace_version(caller.principal)
-    batch = Batch(caller.principal, tuple(changes), note)
-    version: int = await gateway.run_blocking(
-        lambda: gateway.domain.commit(batch, expect=expect, rebase=lambda _: batch, check=check)
-    )
-    with suppress(HeadgateError):  # it is committed, whatever becomes of looking at it
-        await gateway.run_blocking(gateway.follower.refresh)
-    return version
+def asker_of(request: Request, caller: Caller) -> Asker:
+    """Who asks about roles, and where from."""
+    return Asker(caller.principal, caller.did, origin_of(request, gateway_of(request).config.gateway.proxies))
 
 
 # -- connecting -------------------------------------------------------------------------------------------------
@@ -159,19 +123,17 @@ async def type_(request: Request, caller: Caller, body: None) -> Response:  # no
 async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> Response:
     """Declare a type, or a new version of one."""
     gateway, name = gateway_of(request), check_type_name(request.path_params["name"])
-    state = gateway.follower.state
-    old = state.types.get(name) if name in state.types else None
-    if body.statement is not None:
-        if body != wire.TypeRequest(statement=body.statement):
-            raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
-        gateway.pace_version(caller.principal)
-        await gateway.run_blocking(gateway.signed_types.declare, name, body.statement, caller.principal)
-        return answer(await _signed(gateway, name), 201 if old is None else 200)
-    new = type_of(name, body, old.owner if old is not None else caller.principal)
-    if old is not None and _alike(old, new):
-        return answer(_type(state, name))
-    await commit(gateway, caller, [DeclareType(new)])
-    return answer(_type(gateway.follower.state, name), 201 if old is None else 200)
+    known = gateway.follower.state.types
+    owner = known[name].owner if name in known else caller.principal
+    if body.statement is None:
+        new = type_of(name, body, owner)
+        is_new = await gateway.run_blocking(event_types.declare, gateway.ledger, caller.principal, new)
+        return answer(_type(gateway.follower.state, name), 201 if is_new else 200)
+    if body != wire.TypeRequest(statement=body.statement):
+        raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
+    gateway.paces.version(caller.principal)
+    await gateway.run_blocking(gateway.signed_types.declare, name, body.statement, caller.principal)
+    return answer(await _signed(gateway, name), 200 if name in known else 201)
 
 
 async def _signed(gateway: Gateway, name: str) -> wire.TypeAnswer:
@@ -183,8 +145,8 @@ async def _signed(gateway: Gateway, name: str) -> wire.TypeAnswer:
 
 async def retire(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Remove a type."""
-    gateway = gateway_of(request)
-    await commit(gateway, caller, [RetireType(_existing_type(gateway.follower.state, request))])
+    gateway, name = gateway_of(request), str(request.path_params["name"])
+    await gateway.run_blocking(event_types.retire, gateway.ledger, caller.principal, name)
     return nothing()
 
 
@@ -198,15 +160,6 @@ def _type(state: State, name: str) -> wire.TypeAnswer:
     found = state.types[name]
     kinds = {attribute: kind.value for attribute, kind in state.types.attributes(name).items()}
     return wire.TypeAnswer(name, found.owner, kinds, list(found.attributes), found.parent, list(found.key))
-
-
-def _alike(old: EventType, new: EventType) -> bool:
-    return (old.owner, dict(old.attributes), old.parent, old.key) == (
-        new.owner,
-        dict(new.attributes),
-        new.parent,
-        new.key,
-    )
 
 
 # -- publishing -------------------------------------------------------------------------------------------------
@@ -234,7 +187,7 @@ async def publish(request: Request, caller: Caller, body: None) -> Response:  # 
         made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"), origin)
     gateway.metrics.published(perf_counter() - begun)
     if nothing_kept(made):
-        gateway.count_refused(caller.principal, len(raw))
+        gateway.paces.count_refused(caller.principal, len(raw))
     return answer(made)
 
 
@@ -252,26 +205,21 @@ def nothing_kept(made: wire.EventResult | wire.PublishAnswer | wire.BulkAnswer) 
 async def advertisements(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What the principal advertises."""
     gateway = gateway_of(request)
-    mine = sorted(t for who, t in gateway.follower.state.advertisements if who == caller.principal)
+    mine = event_types.advertised(gateway.ledger, caller.principal)
     return answer(wire.AdvertisementsAnswer([await _advertised(gateway, request, caller, name) for name in mine]))
 
 
 async def advertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Say that one will publish a type."""
-    gateway = gateway_of(request)
-    name = _existing_type(gateway.follower.state, request)
-    new = (caller.principal, name) not in gateway.follower.state.advertisements
-    if new:
-        await commit(gateway, caller, [Advertise(caller.principal, name)])
-    return answer(await _advertised(gateway, request, caller, name), 201 if new else 200)
+    gateway, name = gateway_of(request), str(request.path_params["name"])
+    is_new = await gateway.run_blocking(event_types.advertise, gateway.ledger, caller.principal, name)
+    return answer(await _advertised(gateway, request, caller, name), 201 if is_new else 200)
 
 
 async def unadvertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Say that one will publish a type no more."""
     gateway, name = gateway_of(request), str(request.path_params["name"])
-    if (caller.principal, name) not in gateway.follower.state.advertisements:
-        raise NotFound(f"you do not advertise `{brief(name)}`")
-    await commit(gateway, caller, [Unadvertise(caller.principal, name)])
+    await gateway.run_blocking(event_types.unadvertise, gateway.ledger, caller.principal, name)
     return nothing()
 
 
@@ -283,14 +231,8 @@ async def _advertised(gateway: Gateway, request: Request, caller: Caller, name: 
 
 async def publish_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What publishing a type comes to for the caller."""
-    gateway = gateway_of(request)
-    state = gateway.follower.state
-    name = _existing_type(state, request)
-    books = gateway.domain.books(state)
-    found = await gateway.run_blocking(
-        lambda: restrict_publish(caller.principal, caller.principal, name, state.version, books)
-    )
-    return answer(as_json(found))
+    gateway, who, name = gateway_of(request), caller.principal, str(request.path_params["name"])
+    return answer(as_json(await gateway.run_blocking(explaining.publish_restriction, gateway.domain, who, who, name)))
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------
@@ -333,9 +275,8 @@ async def subscribe_unnamed(request: Request, caller: Caller, body: wire.Subscri
 
 async def unsubscribe(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """End a subscription."""
-    gateway = gateway_of(request)
-    found = await own_subscription(gateway, caller, request.path_params["id"])
-    await commit(gateway, caller, [Unsubscribe(found.id)])
+    gateway, id = gateway_of(request), request.path_params["id"]
+    await gateway.run_blocking(subscribing.unsubscribe, gateway.ledger, caller.principal, id)
     return nothing()
 
 
@@ -343,82 +284,36 @@ async def restriction(request: Request, caller: Caller, body: None) -> Response:
     """What a subscription loses to the caller's rights."""
     gateway = gateway_of(request)
     found = await own_subscription(gateway, caller, request.path_params["id"])
-    state = gateway.follower.state
-    books = gateway.domain.books(state)
-    told: Any = as_json(
-        await gateway.run_blocking(lambda: restrict(caller.principal, found.id, found, state.version, books))
-    )
+    told: Any = as_json(await gateway.run_blocking(explaining.restriction, gateway.domain, caller.principal, found.id))
     return answer({**told, "subscription": _local(found)})
 
 
 async def type_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What a subscription to a type, with no filter, would come to for the caller."""
-    gateway = gateway_of(request)
-    state = gateway.follower.state
-    wanted = Subscription("any", caller.principal, _existing_type(state, request))
-    books = gateway.domain.books(state)
-    told: Any = as_json(
-        await gateway.run_blocking(lambda: restrict(caller.principal, wanted.id, wanted, state.version, books))
-    )
+    gateway, name = gateway_of(request), str(request.path_params["name"])
+    told: Any = as_json(await gateway.run_blocking(explaining.type_restriction, gateway.domain, caller.principal, name))
     return answer({name: fact for name, fact in told.items() if name != "subscription"})
 
 
 async def make_subscription(
     gateway: Gateway, caller: Caller, id: str, body: wire.SubscriptionRequest, origin: str | None
 ) -> tuple[Subscription, bool]:
-    """The subscription by this name, made unless it is there; refused if another one is.
-
-    One that was made elsewhere is made anew from here, where rights depend on that.
-    """
-    name = ledger_id(caller.principal, id)
-    wanted = await _wanted(gateway, name, caller, body, origin)
-    await gateway.run_blocking(gateway.follower.refresh)  # another gateway may have made it and lost the answer
-    old = gateway.follower.subscription(name)
-    if old is not None:
-        if replace(wanted, first=old.first, origin=old.origin) != old:
-            raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
-        if is_elsewhere(gateway.follower.state, old, origin):
-            await commit(gateway, caller, [Unsubscribe(old.id), Subscribe(wanted)], "from another address")
-            old = await own_subscription(gateway, caller, id)
-        if body.temporary:  # again, where the first answer told that this could not be written
-            await _end_with_reader(gateway, old)
-        return old, False
+    """The subscription by this name as it is asked for, and whether it is new."""
+    wanted = await _wanted(gateway, ledger_id(caller.principal, id), caller, body, origin)
     most = gateway.config.limits.subscriptions_per_principal
 
-    def check(state: State) -> None:
-        held = sum(1 for s in state.subscriptions.values() if s.principal == caller.principal)
-        if held >= most:
-            raise TooMany(
-                f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full"
-            )
+    def make() -> tuple[Subscription, bool]:
+        made, is_new = subscribing.subscribe(gateway.ledger, wanted, most=most)
+        if body.temporary:  # again if it is not new: the first answer may have told that this could not be written
+            gateway.cursors.mark_temporary(made.id, made.first, gateway.name, gateway.clock())
+        return made, is_new
 
-    check(gateway.follower.state)  # who has too many makes nobody wait for the ledger
-    await commit(gateway, caller, [Subscribe(wanted)], check=check)
-    made = await own_subscription(gateway, caller, id)
-    if body.temporary:
-        await _end_with_reader(gateway, made)
-    return made, True
-
-
-async def _end_with_reader(gateway: Gateway, found: Subscription) -> None:
-    """Let a subscription end soon after its reader is gone."""
-    await gateway.run_blocking(gateway.cursors.mark_temporary, found.id, found.first, gateway.name, gateway.clock())
-
-
-def is_elsewhere(state: State, found: Subscription, origin: str | None) -> bool:
-    """Was a subscription made from another address, and do its rights depend on that?"""
-    if found.origin == origin:
-        return False
-    return any(names_meta(rule.where, "origin") for rule in entries(state, found.principal, Action.SUBSCRIBE))
+    return await gateway.run_blocking(make)
 
 
 def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnection) -> None:
     """Refuse to read a subscription from another address than it was made from, where its rights depend on that."""
-    if is_elsewhere(gateway.follower.state, found, origin_of(connection, gateway.config.gateway.proxies)):
-        raise SubscribeDenied(
-            "the subscription was made from another address, and its rights depend on that",
-            remedy="subscribe again from here: it begins anew",
-        )
+    check_origin(gateway.follower.state, found, origin_of(connection, gateway.config.gateway.proxies))
 
 
 async def _wanted(
@@ -429,7 +324,7 @@ async def _wanted(
         if (body.from_.version is None) == (body.from_.time is None):
             raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
         history, version = True, body.from_.version or 0
-        time = None if body.from_.time is None else _utc(body.from_.time)
+        time = None if body.from_.time is None else utc_of(body.from_.time)
     return Subscription(
         name,
         caller.principal,
@@ -444,7 +339,8 @@ async def _wanted(
     )
 
 
-def _utc(time: datetime) -> datetime:
+def utc_of(time: datetime) -> datetime:
+    """A time as sent, in UTC."""
     try:
         return time.astimezone(UTC)
     except OverflowError:  # the first and last hours of the calendar, in some zones
@@ -453,14 +349,10 @@ def _utc(time: datetime) -> datetime:
 
 async def own_subscription(gateway: Gateway, caller: Caller, id: str) -> Subscription:
     """The caller's subscription by this name, or `not-found`."""
-    name = ledger_id(caller.principal, id)
-    found = gateway.follower.subscription(name)
-    if found is None:  # it may have been made a moment ago, at another gateway that the caller has just lost
-        await gateway.run_blocking(gateway.follower.refresh)
-        found = gateway.follower.subscription(name)
-    if found is None or found.principal != caller.principal:
-        raise NotFound(f"no subscription `{brief(id)}`")
-    return found
+    known = known_subscription(gateway.ledger, caller.principal, id)
+    if known is not None:
+        return known
+    return await gateway.run_blocking(subscribing.own_subscription, gateway.ledger, caller.principal, id)
 
 
 def _local(found: Subscription) -> str | None:
@@ -500,7 +392,9 @@ async def change(request: Request, caller: Caller, body: wire.BatchRequest) -> R
     """Commit a batch of changes."""
     gateway = gateway_of(request)
     changes = await gateway.reader.changes(gateway.follower.state, caller.principal, body.changes)
-    version = await commit(gateway, caller, changes, body.note, body.expect)
+    version = await gateway.run_blocking(
+        lambda: gateway.ledger.change(caller.principal, changes, body.note, expect=body.expect)
+    )
     return answer(wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect))
 
 

@@ -77,7 +77,7 @@ class Operation:
             return await self._carried_out(request, None)
         if _is_large(request):
             try:
-                await request.app.state.gateway.wait_for_room(caller.principal)
+                await request.app.state.gateway.paces.wait_for_room(caller.principal)
             except TooBusy:
                 request.scope[UNREAD] = True
                 raise
@@ -85,7 +85,7 @@ class Operation:
             return await self._carried_out(request, caller)
         except HeadgateError as error:
             if problem(error).status < 500:  # what the gateway could not do is not held against who asked
-                request.app.state.gateway.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
+                request.app.state.gateway.paces.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
             raise
 
     async def _carried_out(self, request: Request, caller: Caller | None) -> Response:

@@ -17,10 +17,8 @@ from typing import Any, Final, Protocol
 
 from starlette.requests import HTTPConnection
 
-from headgate.decide.views import entries, may_connect
-from headgate.model.conditions import TRUE
+from headgate.commands.statements import lets_in
 from headgate.model.errors import ConnectDenied, HeadgateError, NotAuthenticated
-from headgate.model.rights import Action, Effect
 from headgate.model.state import State
 from headgate.node.ledger_follower import Follower
 from headgate.trust.handshake import Challenger
@@ -29,8 +27,6 @@ from headgate.trust.tokens import issue, verify
 
 PROTOCOL: Final = "headgate.v1"
 BEARER: Final = "bearer."
-CAME: Final = "did:key:"
-"""How the names of those begin who came by themselves: they are their keys."""
 MAX_REMEMBERED: Final = 20_000
 """Verified tokens remembered by one gateway, and sessions that lapsed there."""
 
@@ -195,21 +191,6 @@ class Sessions:
         if principal not in known:
             known[principal] = lets_in(state, principal)
         return known[principal]
-
-
-def lets_in(state: State, principal: str) -> bool:
-    """May the principal connect, and not only because the domain is open if it came by itself?
-
-    A key that nobody here declared is a principal because it owns a type, or was let in once; that is nobody's word for
-    it now. An entry that gives `connect` is, and so is an identity statement in force.
-    """
-    if not may_connect(state, principal):
-        return False
-    if not principal.startswith(CAME) or principal not in state.keys:
-        return True
-    if any(rule.effect is Effect.GRANT and rule.where == TRUE for rule in entries(state, principal, Action.CONNECT)):
-        return True
-    return any(one.principal == principal for one in state.identities.values())
 
 
 def _over() -> NotAuthenticated:

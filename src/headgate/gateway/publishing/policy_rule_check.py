@@ -3,54 +3,23 @@
 Guarantees: no such question is ever put in this process, so that nobody waits for another's; one request of a publisher
 is looked into at a time, within the bounds of `gateway.http.worker_pool`. A request has ASK_SECONDS, and the answer
 that is being sought then; what was not found out by then counts as no, for that request alone. An answer is for one
-rule: where that has changed meanwhile, it is asked anew (`Unasked`).
+rule: where that has changed meanwhile, it is asked anew (`commands.publishing.policy_rules`).
 Leaves out: how it is found out (`policy_rule_answers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final
 
+from headgate.commands.publishing.policy_rules import Answers
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import TooLate, find
-from headgate.model.conditions import Condition
-from headgate.model.errors import HeadgateError, PolicyRuleDenied
+from headgate.model.errors import HeadgateError
 from headgate.model.state import State
-from headgate.pipeline.index.requirements import text_of
 
 MAX_KNOWN: Final = 4_096
 """Answers that are remembered."""
-
-
-class Unasked(Exception):
-    """The policy rule of a publisher is not the one that was asked about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What a policy rule says of some requirements: the refusal, or None where it is wider."""
-
-    rule: str = ""
-    found: Mapping[str | None, HeadgateError | None] = field(default_factory=dict)
-    """By the text that the log has for a requirement."""
-
-    def is_for(self, state: State, publisher: str) -> bool:
-        """Is this still the rule?"""
-        return repr(state.policy_rules.get(publisher)) == self.rule
-
-    def check(self, state: State, publisher: str, requires: Condition | None) -> None:
-        """Refuse a requirement, as `decide.publish.check_policy_rule` does."""
-        text = None if requires is None else text_of(requires)
-        if not self.is_for(state, publisher) or text not in self.found:
-            raise Unasked
-        refusal = self.found[text]
-        if refusal is not None:
-            raise PolicyRuleDenied(refusal.message, remedy=refusal.remedy)
-
-
-NO_ANSWERS: Final = Answers()
 
 
 class PolicyRuleCheck:

@@ -1,1 +1,1 @@
-"""The role services of a domain at a gateway: requests, certificates, and the credential graph."""
+"""The role services of a domain over HTTP, and the events about audited roles."""

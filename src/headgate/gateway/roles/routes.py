@@ -8,23 +8,22 @@ Leaves out: carrying it out (`service`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.commands.role_certificates import SignedCertificate
+from headgate.commands.role_graph import Graph, GraphNode, graph
+from headgate.commands.roles import HeldMemberships, check_place
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
-from headgate.gateway.http.handlers import gateway_of
+from headgate.gateway.http.handlers import asker_of, gateway_of, utc_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import Caller
-from headgate.gateway.roles.certificates import Asker, SignedCertificate
-from headgate.gateway.roles.graph import Graph, GraphNode, graph
-from headgate.gateway.roles.service import HeldMemberships, check_place
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
@@ -42,11 +41,6 @@ log = Log("roles")
 MAX_TYPES_KEPT: Final = 256
 """Rolefiles whose types are remembered."""
 _STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
-
-
-def _asker(request: Request, caller: Caller) -> Asker:
-    gateway = gateway_of(request)
-    return Asker(caller.principal, caller.did, origin_of(request, gateway.config.gateway.proxies))
 
 
 def _place(request: Request, instance: str) -> Service:
@@ -69,11 +63,11 @@ def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
 async def mine(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """What one holds, what one may take back, and where there are roles."""
     gateway = gateway_of(request)
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     state = gateway.follower.state
     book, who = state.roles, caller.principal
     full = is_told_everything(state, who)
-    held = [_membership(book.memberships[id], policy=full) for id in book.held.get(who, ())]
+    held = [membership_told(book.memberships[id], policy=full) for id in book.held.get(who, ())]
     elections = [
         _election(one, one.elector != who)
         for one in book.elections.values()
@@ -107,7 +101,7 @@ def _types(rolefile: Rolefile) -> dict[str, list[rw.ArgumentAnswer]]:
     return {role: [rw.ArgumentAnswer(one["name"], one["type"]) for one in args] for role, args in described.items()}
 
 
-def _membership(one: Membership, *, holder: bool = False, policy: bool = False) -> rw.MembershipAnswer:
+def membership_told(one: Membership, *, holder: bool = False, policy: bool = False) -> rw.MembershipAnswer:
     """A membership as it is told; the statement it was entered by is policy."""
     return rw.MembershipAnswer(
         one.id,
@@ -141,7 +135,7 @@ def _election(one: Election, elector: bool = False) -> rw.ElectionAnswer:
 
 
 def _held(found: HeldMemberships, holder: bool = False) -> rw.CertificateAnswer:
-    told = [_membership(one, holder=holder) for one in found.memberships]
+    told = [membership_told(one, holder=holder) for one in found.memberships]
     text, until = _signed(found.certificate)
     issued = None if found.certificate is None else found.certificate.issued
     return rw.CertificateAnswer(told, found.version, text, issued, until)
@@ -161,7 +155,7 @@ async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Resp
         raise BadRequest("a `role` with `args`, or `roles`, is asked for", remedy="name one of the two")
     wanted = body.roles or [rw.WantedBody(body.role or "", body.args)]
     wishes = [(one.role, rw.open_arguments_of(one.args)) for one in wanted]
-    asker, place = _asker(request, caller), _place(request, body.instance)
+    asker, place = asker_of(request, caller), _place(request, body.instance)
     try:
         found = await gateway.run_blocking(gateway.roles.enter, asker, place, wishes, body.with_, body.request)
     except RoleDenied as denied:
@@ -173,15 +167,15 @@ async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Resp
 async def leave(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Give up a membership of one's own."""
     gateway = gateway_of(request)
-    await gateway.run_blocking(gateway.roles.leave, _asker(request, caller), str(request.path_params["id"]))
+    await gateway.run_blocking(gateway.roles.leave, asker_of(request, caller), str(request.path_params["id"]))
     return nothing()
 
 
 async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Response:
     """Give someone a role, or appoint; for the administrator."""
     gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
-    until = _utc(body.until)
+    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
+    until = None if body.until is None else utc_of(body.until)
     found = await gateway.run_blocking(
         lambda: gateway.roles.grant(
             asker, place, wish, body.to, appointment=body.appointment, until=until, request=body.request
@@ -192,7 +186,7 @@ async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Resp
 
 async def renew(request: Request, caller: Caller, body: rw.RenewRequest) -> Response:
     """A fresh certificate for what one still holds."""
-    gateway, asker = gateway_of(request), _asker(request, caller)
+    gateway, asker = gateway_of(request), asker_of(request, caller)
     service, given = str(request.path_params["service"]), _one_of(body)
     return answer(_held(await gateway.run_blocking(lambda: gateway.roles.renew(asker, service, **given))), 201)
 
@@ -211,8 +205,8 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
     gateway = gateway_of(request)
     if bool(body.to) == body.anyone:
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
-    asker, place = _asker(request, caller), _place(request, body.instance)
-    wish, until = (body.role, rw.open_arguments_of(body.args)), _utc(body.until)
+    asker, place = asker_of(request, caller), _place(request, body.instance)
+    wish, until = (body.role, rw.open_arguments_of(body.args)), None if body.until is None else utc_of(body.until)
     required = await gateway.reader.roles(caller.principal, body.to, "required role")
     found = await gateway.run_blocking(
         lambda: gateway.roles.elect(
@@ -233,7 +227,7 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
 
 async def take_back(request: Request, caller: Caller, body: rw.RevocationRequest) -> Response:
     """Take an election back; the administrator ends any credential."""
-    gateway, asker, given = gateway_of(request), _asker(request, caller), _one_of(body)
+    gateway, asker, given = gateway_of(request), asker_of(request, caller), _one_of(body)
     version = await gateway.run_blocking(lambda: gateway.roles.revoke(asker, **given))
     return answer(rw.ChangedAnswer(version))
 
@@ -241,24 +235,24 @@ async def take_back(request: Request, caller: Caller, body: rw.RevocationRequest
 async def pass_on(request: Request, caller: Caller, body: rw.PassRequest) -> Response:
     """Let another holder of the elector's role take an election back."""
     gateway, id = gateway_of(request), str(request.path_params["id"])
-    found = await gateway.run_blocking(gateway.roles.pass_on, _asker(request, caller), id, body.to)
+    found = await gateway.run_blocking(gateway.roles.pass_on, asker_of(request, caller), id, body.to)
     return answer(rw.PassedAnswer(id, found.version, *_signed(found.revocation)))
 
 
 async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Revoke a role instance by role."""
-    gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
-    version = await gateway.run_blocking(gateway.roles.revoke_role, asker, place, wish, body.with_)
-    return answer(rw.ChangedAnswer(version))
+    return await _by_role(request, caller, body, gateway_of(request).roles.revoke_role)
 
 
 async def reinstate(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
     """Let a role instance be entered again."""
-    gateway = gateway_of(request)
-    asker, place, wish = _asker(request, caller), _place(request, body.instance), _instances_of(body.role, body.args)
-    version = await gateway.run_blocking(gateway.roles.reinstate, asker, place, wish, body.with_)
-    return answer(rw.ChangedAnswer(version))
+    return await _by_role(request, caller, body, gateway_of(request).roles.reinstate)
+
+
+async def _by_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> Response:
+    wish = body.role, rw.arguments_of(body.args)  # what is null may be anything
+    asked = asker_of(request, caller), _place(request, body.instance), wish, body.with_
+    return answer(rw.ChangedAnswer(await gateway_of(request).run_blocking(work, *asked)))
 
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:
@@ -269,25 +263,13 @@ def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Arg
     return role, found
 
 
-def _instances_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument | None, ...]]:
-    """A role with its arguments; what is null may be anything."""
-    return role, rw.arguments_of(args)
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    try:
-        return None if time is None else time.astimezone(UTC)
-    except OverflowError:
-        raise BadRequest(f"`{time}` is not in the years 1 to 9999 of UTC") from None
-
-
 # -- looking --------------------------------------------------------------------------------------------------
 
 
 async def rolefile(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """The types of a service's roles, and its statements for those who may know them."""
     gateway = gateway_of(request)
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     state = gateway.follower.state
     service, found = _existing(state, request)
     types = await gateway.run_blocking(_types, found)
@@ -298,7 +280,7 @@ async def rolefile(request: Request, caller: Caller, body: None) -> Response:  #
 async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Response:
     """What a text means to a service: a role with its arguments, or a literal of a type."""
     gateway = gateway_of(request)
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     service, found = _existing(gateway.follower.state, request)
     functions = gateway.domain.functions(gateway.follower.state)
     if body.type is not None:
@@ -348,7 +330,7 @@ async def credentials(request: Request, caller: Caller, body: None) -> Response:
     state, root = gateway.follower.state, request.query_params.get("root")
     if request.query_params.get("format", "json") != "json":
         raise BadRequest("the graph is told as `json`", remedy="leave `format` out")
-    gateway.roles.pace(_asker(request, caller))
+    gateway.roles.pace(asker_of(request, caller))
     functions = gateway.domain.functions(state)
     found = await gateway.run_blocking(graph, state, caller.principal, root, functions)
     return answer(_graph(found, state.version, root))

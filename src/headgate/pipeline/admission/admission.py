@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.bind import names_meta
-from headgate.decide.publish import check_policy_rule, forbidden, no_right, publish_entries
+from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
 from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World
@@ -39,6 +39,7 @@ from headgate.pipeline.admission.vector import asks_predicate, prepared, truth
 from headgate.pipeline.index.layout import ARROW, layouts, stored
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import Flags, Ints, packed, to_blob
+from headgate.solver.policy_rule import check_policy_rule
 
 MAX_PREPARED: Final = 10_000
 """Publishers and types whose entries are kept ready; past it they are prepared anew."""
@@ -59,7 +60,7 @@ BeforeOf: TypeAlias = Callable[[str, str], int]
 
 
 Held: TypeAlias = Callable[[State, str, Condition | None], None]
-"""Refuses a requirement that a publisher's policy rule is not wider than: as `decide.publish.check_policy_rule`."""
+"""Refuses a requirement that a publisher's policy rule is not wider than: as `solver.policy_rule.check_policy_rule`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,13 +269,13 @@ class DeliveryStore:
                 "WHERE stream = ? AND (first, part) > (?, ?) AND first <= ? ORDER BY first, part LIMIT ?",
                 (stream, *(resume or self._before(stream, after)), through, MAX_SCAN),
             )
-            found: list[DeliveryBlob] = []
+            blobs: list[DeliveryBlob] = []
             for scanned, (rowid, first, part, last, members) in enumerate(rows, 1):
                 if last > after and self._holds(members, number, stream, first, last):
-                    found.append(self._read(rowid))
-                if len(found) == limit or scanned == MAX_SCAN:
-                    return BlobPage(tuple(found), (first, part))
-            return BlobPage(tuple(found), None)
+                    blobs.append(self._read(rowid))
+                if len(blobs) == limit or scanned == MAX_SCAN:
+                    return BlobPage(tuple(blobs), (first, part))
+            return BlobPage(tuple(blobs), None)
 
     def _before(self, stream: str, after: int) -> tuple[int, int]:
         """The place just before the append that holds, or follows, an event."""
@@ -300,18 +300,18 @@ class DeliveryStore:
         Every stream gets its share of about `limit_bytes`, and one blob at least.
         """
         reached = self.reached().streams
-        found: list[DeliveryBlob] = []
+        blobs: list[DeliveryBlob] = []
         come: dict[str, int] = dict(positions)
         more = False
         for stream, end in sorted(reached.items()):
             held, come[stream] = self._past(stream, positions.get(stream, 0), end, limit_bytes // len(reached))
             more = more or come[stream] < end
-            found += held
-        return BlobTail(tuple(found), come, more)
+            blobs += held
+        return BlobTail(tuple(blobs), come, more)
 
     def _past(self, stream: str, after: int, through: int, room: int) -> tuple[list[DeliveryBlob], int]:
         """The part 0 of a stream in `(after, through]` up to about `room` bytes, and how far that is."""
-        found: list[DeliveryBlob] = []
+        blobs: list[DeliveryBlob] = []
         with failures(self.path):
             rows = self._db.execute(
                 f"SELECT {_COLUMNS} FROM deliveries WHERE stream = ? AND first >= ? AND first <= ? AND part = 0 "  # noqa: S608
@@ -319,12 +319,12 @@ class DeliveryStore:
                 (stream, self._before(stream, after)[0], through, after),
             )
             for row in rows:
-                if found and (room <= 0 or len(found) >= MAX_SCAN):
+                if blobs and (room <= 0 or len(blobs) >= MAX_SCAN):
                     rows.close()
-                    return found, found[-1].last
-                found.append(self._checked(row))
+                    return blobs, blobs[-1].last
+                blobs.append(self._checked(row))
                 room -= len(row[-1])
-        return found, max(after, through)
+        return blobs, max(after, through)
 
     def _checked(self, row: tuple[Any, ...]) -> DeliveryBlob:
         stream, first, part, last, version, count, crc, members, blob = row

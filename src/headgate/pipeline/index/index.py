@@ -140,7 +140,7 @@ class PolicyIndex:
     def epoch_of(self, versions: Ints) -> Ints:
         """The number of the epoch in force at each version."""
         starts = np.array([epoch.version for epoch in self.epochs], np.int64)
-        found = np.searchsorted(starts, versions, "right") - 1
-        if len(found) and found.min() < 0:
+        epochs = np.searchsorted(starts, versions, "right") - 1
+        if len(epochs) and epochs.min() < 0:
             raise ValueError("the index does not reach back to a version that an event needs")
-        return found
+        return epochs

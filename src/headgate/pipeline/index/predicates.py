@@ -44,11 +44,11 @@ def find(name: str, target: str, beside: Path, within: Path | None = None) -> tu
 
 def register(name: str, target: str, beside: Path, keep: Path, within: Path | None = None) -> RegisterPredicate:
     """Find `module:function` beside a file, keep a copy of the module, run it, and say what to record."""
-    found, text = find(name, target, beside, within)
+    function, text = find(name, target, beside, within)
     keep.mkdir(parents=True, exist_ok=True)
-    (keep / f"{found.digest}.py").write_bytes(text)
-    load(str(keep / f"{found.digest}.py"), found.digest, target)
-    return found
+    (keep / f"{function.digest}.py").write_bytes(text)
+    load(str(keep / f"{function.digest}.py"), function.digest, target)
+    return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,16 @@ class Allowed:
     keep: Path | None = None
     """Where the domain keeps its copies."""
 
-    def function(self, found: RegisterPredicate, text: bytes) -> PredicateFunction:
+    def function(self, predicate: RegisterPredicate, text: bytes) -> PredicateFunction:
         """The function, if it may run; else one that is known by name alone, and answers nothing."""
-        if self.keep is not None and self.registered.get(found.name) == found:
-            return load(str(self.keep / f"{found.digest}.py"), found.digest, found.target)
+        if self.keep is not None and self.registered.get(predicate.name) == predicate:
+            return load(str(self.keep / f"{predicate.digest}.py"), predicate.digest, predicate.target)
         if not self.everything:
             return NotRun()
         with tempfile.TemporaryDirectory() as keep:
-            copy = Path(keep) / f"{found.digest}.py"
+            copy = Path(keep) / f"{predicate.digest}.py"
             copy.write_bytes(text)
-            return load(str(copy), found.digest, found.target)
+            return load(str(copy), predicate.digest, predicate.target)
 
 
 EVERYTHING = Allowed(everything=True)

@@ -70,7 +70,7 @@ class RightsBuilder:
         groups = _closure(state)
         entries = _Entries(state, by_role)
         memo: dict[Any, int] = {}
-        found = []
+        profiles = []
         for principal, origin, _ in holders:
             whom = frozenset(who for who in (*groups(principal), principal) if who in spoken)
             roles = entries.of_roles(principal)
@@ -85,8 +85,8 @@ class RightsBuilder:
                 at = Constant(origin if placed else None)
                 mine = self._profile(chosen, {s: subject[s] for s in sorted(asks) if s in subject}, at, reach)
                 memo[key] = -1 if asks or placed else mine
-            found.append(mine)
-        return found
+            profiles.append(mine)
+        return profiles
 
     def _profile(self, entries: list[Entry], subject: Mapping[str, Value], origin: Constant, reach: _Reach) -> int:
         key = (
@@ -103,7 +103,7 @@ class RightsBuilder:
         self, entries: list[Entry], subject: Mapping[str, Value], origin: Constant, reach: _Reach
     ) -> dict[int, tuple[list[Lowered], list[Lowered]]]:
         """The entries on each type: those of rules, and those of chains."""
-        found: dict[int, tuple[list[Lowered], list[Lowered]]] = {}
+        lowered: dict[int, tuple[list[Lowered], list[Lowered]]] = {}
         state, names, numbers = reach.state, reach.names, reach.numbers
         for one, given in entries:
             rule = one.rule
@@ -116,9 +116,9 @@ class RightsBuilder:
                 mask = mask_of([bits[name] for name in covers], self.words)
                 condition = bind(condition_for(rule, kinds), {**subject, **dict(given)}, kinds, origin)
                 asked = self._condition(condition, grant, named, numbers[named], state)
-                listed = found.setdefault(number, ([], []))[rule.source is Source.CHAIN]
+                listed = lowered.setdefault(number, ([], []))[rule.source is Source.CHAIN]
                 listed.append((grant, rule.whole_event, mask, asked))
-        return found
+        return lowered
 
     def _condition(self, condition: Condition, want: bool, named: str, number: int, state: State) -> int:
         if condition == TRUE:
@@ -172,14 +172,14 @@ def _spoken(state: State) -> tuple[dict[str, list[_Spoken]], dict[str, list[_Spo
     """The subscribe rules by whom they speak to, and by the role that they speak to."""
     whom: dict[str, list[_Spoken]] = {}
     roles: dict[str, list[_Spoken]] = {}
-    for place, rule in enumerate(state.rules):
+    for position, rule in enumerate(state.rules):
         if Action.SUBSCRIBE in rule.actions:
             asks, placed = tuple(sorted(subjects(rule.where))), names_meta(rule.where, "origin")
-            one = _Spoken(place, rule, asks, placed, _identity(rule))
+            spoken = _Spoken(position, rule, asks, placed, _identity(rule))
             if rule.role is None:
-                whom.setdefault(rule.who, []).append(one)
+                whom.setdefault(rule.who, []).append(spoken)
             else:
-                roles.setdefault(rule.role.role, []).append(one)
+                roles.setdefault(rule.role.role, []).append(spoken)
     return whom, roles
 
 
@@ -194,15 +194,15 @@ class _Entries:
         """Those of one principal; equal ones of one rule once, since the first of them decides what they cover."""
         if not self._by_role:
             return []
-        found: dict[Any, Entry] = {}
-        for one in self._state.roles.held_by(principal):
-            for spoken in self._by_role.get(one.role, ()):
+        entries: dict[Any, Entry] = {}
+        for membership in self._state.roles.held_by(principal):
+            for spoken in self._by_role.get(membership.role, ()):
                 assert spoken.rule.role is not None
-                bound = fit(spoken.rule.role, one, {})
+                bound = fit(spoken.rule.role, membership, {})
                 if bound is not None:
                     given = spoken.given({name: as_value(value) for name, value in bound.items()})
-                    found.setdefault((spoken.place, _exact(given)), (spoken, given))
-        return sorted(found.values(), key=lambda entry: entry[0].place)
+                    entries.setdefault((spoken.place, _exact(given)), (spoken, given))
+        return sorted(entries.values(), key=lambda entry: entry[0].place)
 
 
 def _exact(given: Iterable[tuple[str, Value]]) -> tuple[tuple[str, type, str], ...]:
@@ -223,14 +223,14 @@ class _Reach:
     def of(self, rule: Rule) -> Mapping[int, str]:
         """The types a rule takes in: number to named type."""
         if rule.id not in self._memo:
-            found = {}
+            reached = {}
             for number, name in enumerate(self.names):
                 if name not in self.state.types:
                     continue
                 named = named_type(self.state, rule, Action.SUBSCRIBE, name)
                 if named is not None:
-                    found[number] = named
-            self._memo[rule.id] = found
+                    reached[number] = named
+            self._memo[rule.id] = reached
         return self._memo[rule.id]
 
     def sizes(self, rule: Rule) -> tuple[tuple[int, str, int, int], ...]:
@@ -271,10 +271,10 @@ def _closure(state: State) -> Callable[[str], frozenset[str]]:
 
     def groups(member: str) -> frozenset[str]:
         if member not in memo:
-            found: set[str] = set()
+            reached: set[str] = set()
             for group in direct.get(member, ()):
-                found |= {group} | groups(group)
-            memo[member] = frozenset(found)
+                reached |= {group} | groups(group)
+            memo[member] = frozenset(reached)
         return memo[member]
 
     return groups

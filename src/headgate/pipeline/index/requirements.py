@@ -73,24 +73,24 @@ _WRITTEN: Final = _Memo[int, "tuple[Condition, str]"](MAX_PARSED)
 
 def requirement_of(text: str) -> Condition:
     """The requirement that a text in the log says."""
-    found = _PARSED.get(text)
-    if found is None:
+    parsed = _PARSED.get(text)
+    if parsed is None:
         try:
-            found = parse_condition(text)
+            parsed = parse_condition(text)
         except BadExpression as error:
-            found = error
-        _PARSED.put(text, found)
-    if isinstance(found, BadExpression):
-        raise copy(found)
-    return found
+            parsed = error
+        _PARSED.put(text, parsed)
+    if isinstance(parsed, BadExpression):
+        raise copy(parsed)
+    return parsed
 
 
-def remember(text: str, found: Condition | BadExpression, written: str | None = None) -> None:
+def remember(text: str, parsed: Condition | BadExpression, written: str | None = None) -> None:
     """Know what a text says, and how that is written, as somebody else worked it out (`lang.texts.requirement`)."""
-    _PARSED.put(text, found)
-    if written is not None and not isinstance(found, BadExpression):
-        _PARSED.put(written, found)
-        _WRITTEN.put(id(found), (found, written))
+    _PARSED.put(text, parsed)
+    if written is not None and not isinstance(parsed, BadExpression):
+        _PARSED.put(written, parsed)
+        _WRITTEN.put(id(parsed), (parsed, written))
 
 
 def is_known(text: str) -> bool:
@@ -131,18 +131,18 @@ def required(
     codes = np.full(len(requirements), NONE, np.int64)
     known: dict[int, int] = {}
     texts: dict[str, int] = {}
-    for at, one in enumerate(requirements):
-        if one is None:
+    for at, requirement in enumerate(requirements):
+        if requirement is None:
             continue
-        if id(one) not in known:  # equal conditions need not mean the same: Python takes 1 and true for equal
+        if id(requirement) not in known:  # equal conditions need not mean the same: Python takes 1 and true for equal
             try:
-                known[id(one)] = texts.setdefault(text_of(one), len(texts))
+                known[id(requirement)] = texts.setdefault(text_of(requirement), len(texts))
             except BadExpression as error:
                 if refusals is None:
                     raise
                 refusals.setdefault(at, error)
                 continue
-        codes[at] = known[id(one)]
+        codes[at] = known[id(requirement)]
     return _required(texts, codes)
 
 
@@ -189,11 +189,11 @@ class Sets:
             return 0
         values = tuple(attributes.values())
         key = tuple(attributes), values, tuple(map(type, values))
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.held)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.held)
             self.held.append(dict(attributes))
-        return found
+        return number
 
 
 # -- truth --------------------------------------------------------------------------------------------------------
@@ -246,13 +246,13 @@ class Truths:
             more = np.zeros((len(self._rules) - len(self._matrix), len(self._sets)), np.int8)
             self._matrix = np.concatenate([self._matrix, more])
         flat = self._matrix.reshape(-1)
-        place = rules * len(self._sets) + sets
-        found = flat[place]
-        if not found.all():
-            missing = np.unique(place[found == 0])
+        cells = rules * len(self._sets) + sets
+        truths = flat[cells]
+        if not truths.all():
+            missing = np.unique(cells[truths == 0])
             flat[missing] = np.where(self._work_out(missing), 1, -1)
-            found = flat[place]
-        true: Flags = found > 0
+            truths = flat[cells]
+        true: Flags = truths > 0
         return true
 
     def _without_matrix(self, rules: Ints, sets: Ints) -> Flags:
@@ -261,12 +261,12 @@ class Truths:
 
     def _work_out(self, places: Ints) -> Flags:
         """The truth at some places of the matrix, in order of rule."""
-        found = np.zeros(len(places), np.bool_)
+        truths = np.zeros(len(places), np.bool_)
         for at, (number, chosen) in enumerate(zip(*(part.tolist() for part in self._split(places)), strict=True)):
             rule, attributes = self._rules[number], self._sets[chosen]
             held = tuple(attributes.get(name) for name in rule.names)
-            found[at] = _is_true(rule, held, tuple(map(type, held)))
-        return found
+            truths[at] = _is_true(rule, held, tuple(map(type, held)))
+        return truths
 
     def _split(self, places: Ints) -> tuple[Ints, Ints]:
         return places // len(self._sets), places % len(self._sets)

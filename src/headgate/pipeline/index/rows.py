@@ -81,11 +81,11 @@ class ClauseRow:
 def rows_of(condition: Condition, want: bool, layout: Mapping[str, AttributeSlot], words: int) -> list[ClauseRow]:
     """The rows that hold where a condition's truth is `want`, over a type with this layout."""
     try:
-        found = clauses(condition, {name: place.kind for name, place in layout.items()}, want=want)
+        normal = clauses(condition, {name: place.kind for name, place in layout.items()}, want=want)
     except BadExpression:
         none = (0,) * words
         return [ClauseRow((), (), none, none, (Whole(condition, want, tuple(layout.items()), repr(condition)),))]
-    return [row for clause in found for row in lower(clause, layout, words)]
+    return [row for clause in normal for row in lower(clause, layout, words)]
 
 
 def lower(clause: Clause, layout: Mapping[str, AttributeSlot], words: int) -> list[ClauseRow]:

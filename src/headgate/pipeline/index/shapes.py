@@ -271,18 +271,18 @@ def _dyadic(slot: Slot, low: npt.NDArray[Any], high: npt.NDArray[Any]) -> tuple[
     ranks = Dyadic(slot, ends, levels)
     a, b = ranks.rank(low), ranks.rank(high) + 1  # half-open
     alive = np.arange(len(low), dtype=np.int32)
-    found: list[tuple[int, Ints, npt.NDArray[np.int32]]] = []
+    tables: list[tuple[int, Ints, npt.NDArray[np.int32]]] = []
     for level in range(levels + 1):
         odd = (a & 1 == 1) & (a < b)
-        found.append((level, a[odd], alive[odd]))
+        tables.append((level, a[odd], alive[odd]))
         a = a + odd
         odd = (b & 1 == 1) & (a < b)
-        found.append((level, b[odd] - 1, alive[odd]))
+        tables.append((level, b[odd] - 1, alive[odd]))
         b = b - odd
         keep = a < b
         a, b, alive = a[keep] >> 1, b[keep] >> 1, alive[keep]
-    nodes = np.concatenate([_node(level, at) for level, at, _ in found])
-    rows = np.concatenate([rows for _, _, rows in found])
+    nodes = np.concatenate([_node(level, at) for level, at, _ in tables])
+    rows = np.concatenate([rows for _, _, rows in tables])
     return ranks, nodes, rows
 
 

@@ -146,7 +146,7 @@ class Window:
     def _load(self, db: sqlite3.Connection, now: int, reach: int) -> None:
         """Read the window back, from the newest append."""
         self._keys, self._reach = RecentKeys(self.limit, salt=self._salt), reach
-        found: list[tuple[Keys, int, int]] = []
+        loaded: list[tuple[Keys, int, int]] = []
         room, old, newest = self.limit, 0, 0
         rows = db.execute("SELECT number, time, first, last, keys FROM batches ORDER BY number DESC")
         for number, time, first, last, packed in rows:
@@ -155,10 +155,10 @@ class Window:
             if old > OLD_IN_A_ROW or room <= 0:
                 break
             if packed is not None and old == 0:
-                found.append((self._unpacked(first, last, packed), number, time))
+                loaded.append((self._unpacked(first, last, packed), number, time))
                 room -= last - first + 1
         rows.close()
-        for keys, number, time in reversed(found):
+        for keys, number, time in reversed(loaded):
             self._keys.add(keys, number, time)
         self._seen = newest
 

@@ -61,10 +61,10 @@ def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Attribute
     for at, event in enumerate(events):
         rows.setdefault(event.type, []).append(at)
     for type_name, mine in rows.items():
-        for name, place in layouts[type_name].items():
-            column = columns.setdefault(place.slot, [None] * len(events))
+        for name, layout in layouts[type_name].items():
+            column = columns.setdefault(layout.slot, [None] * len(events))
             for at in mine:
-                column[at] = stored(events[at].values[name], place.kind)
+                column[at] = stored(events[at].values[name], layout.kind)
     arrays: dict[str, pa.Array] = {
         "id": pa.array([e.id for e in events], pa.string()),
         "type": pa.array([e.type for e in events], pa.string()),
@@ -94,9 +94,9 @@ def packed(table: pa.Table) -> pa.Table:
 
 def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> list[Event]:
     """The events of one append, as they were."""
-    found = []
+    events = []
     for at, row in enumerate(from_blob(batch.blob).to_pylist()):
-        found.append(
+        events.append(
             Event(
                 row["id"],
                 row["publisher"],
@@ -112,7 +112,7 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) 
                 row.get("origin"),
             )
         )
-    return found
+    return events
 
 
 def values_of(row: Mapping[str, Any], layout: Mapping[str, AttributeSlot], version: int) -> dict[str, Value]:
@@ -223,11 +223,11 @@ def _mark_nulls(
     missing: dict[Slot, Flags] = {}
     for shape, numbers in shapes.items():
         rows: Any = slice(None) if len(shapes) == 1 else np.flatnonzero(np.isin(local, numbers))
-        for place in shape:
-            if place.slot not in missing:
-                missing[place.slot] = _is_null(table, place.slot)
-            bit = np.uint64(1 << (place.bit & 63))
-            nulls[rows, place.bit >> 6] |= np.where(missing[place.slot][rows], bit, np.uint64(0))
+        for slot in shape:
+            if slot.slot not in missing:
+                missing[slot.slot] = _is_null(table, slot.slot)
+            bit = np.uint64(1 << (slot.bit & 63))
+            nulls[rows, slot.bit >> 6] |= np.where(missing[slot.slot][rows], bit, np.uint64(0))
 
 
 def _is_null(table: pa.Table, slot: Slot) -> Flags:

@@ -45,7 +45,7 @@ class Counts:
 
     def catch_up(self, db: sqlite3.Connection, now: int) -> None:
         """Count what was appended since the last look, as far as it is of late."""
-        found: list[tuple[int, tuple[Counted, ...]]] = []
+        counted: list[tuple[int, tuple[Counted, ...]]] = []
         newest, old = self._seen, 0
         rows = db.execute(
             "SELECT number, stream, first, last, version, time, crc, blob FROM batches WHERE number > ? "
@@ -57,9 +57,9 @@ class Counts:
             old = old + 1 if row[3] <= now - KEPT_MICROS else 0
             if old > OLD_IN_A_ROW:
                 break
-            found.append((row[3], counts_of(self._check(stream, row).blob)))
+            counted.append((row[3], counts_of(self._check(stream, row).blob)))
         rows.close()
-        for time, counts in reversed(found):
+        for time, counts in reversed(counted):
             self._add(time, counts)
             self._news.update((publisher, name) for publisher, name, _ in counts)
         self._seen = newest

@@ -186,29 +186,39 @@ class EventLog(LogFile):
             self._counts.catch_up(db, max(counted))
         answers: list[Answer] = []
         last, size = begin, 0
-        for one in appends:
-            if one.version != newest:
-                stale = StaleVersion(f"`{stream}` is at version {newest}, not {one.version}", remedy="decide again")
+        for append in appends:
+            if append.version != newest:
+                stale = StaleVersion(f"`{stream}` is at version {newest}, not {append.version}", remedy="decide again")
                 answers.append(stale)
                 continue
-            if self._counts.has_news_for(one):
+            if self._counts.has_news_for(append):
                 answers.append(StaleVersion("the rate has changed, by what others appended", remedy="decide again"))
                 continue
-            refusal = one.refusal() or self._window.repeats(db, one)
+            refusal = append.refusal() or self._window.repeats(db, append)
             if refusal is not None:
                 answers.append(refusal)
                 continue
-            first, last = last + 1, last + one.count
-            keys = one.packed_keys()
+            first, last = last + 1, last + append.count
+            keys = append.packed_keys()
             done = db.execute(
                 "INSERT INTO batches (stream, first, last, version, time, horizon, crc, keys, blob) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (stream, first, last, one.version, one.time, one.time, zlib.crc32(one.blob), keys, one.blob),
+                (
+                    stream,
+                    first,
+                    last,
+                    append.version,
+                    append.time,
+                    append.time,
+                    zlib.crc32(append.blob),
+                    keys,
+                    append.blob,
+                ),
             )
             assert done.lastrowid is not None
-            self._window.add(one, done.lastrowid)
-            kept.append((done.lastrowid, one))
-            size += len(one.blob) + len(keys or b"")
+            self._window.add(append, done.lastrowid)
+            kept.append((done.lastrowid, append))
+            size += len(append.blob) + len(keys or b"")
             answers.append(first)
         if last > begin:
             db.execute("UPDATE streams SET last = ?, bytes = bytes + ? WHERE stream = ?", (last, size, stream))

@@ -176,14 +176,14 @@ class LogFile:
     def oldest_version(self, decided: Mapping[str, int], otherwise: int) -> int:
         """The oldest version of an event after these positions."""
         with failures(self.path):
-            found = [
+            versions = [
                 self._db.execute(
                     "SELECT version FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT 1",
                     (stream, decided.get(stream, 0)),
                 ).fetchone()
                 for stream in self.tails()
             ]
-            return min((row[0] for row in found if row is not None), default=otherwise)
+            return min((row[0] for row in versions if row is not None), default=otherwise)
 
     def batches(self, stream: str, after: int, through: int) -> Iterator[LogBatch]:
         """The appends with `after < first` and `last <= through` that were not trimmed, checked as they are read."""

@@ -35,22 +35,22 @@ _SEED = "headgate-keys-01"
 
 def hash_keys(publishers: str | Sequence[str], sources: str | Sequence[str], ids: Texts) -> Keys:
     """One key an event, of who published it, the source and the id. A plain string stands for all events."""
-    found = _hashes(ids)
+    hashes = _hashes(ids)
     for column in (publishers, sources):
-        found = _mixed(found * _ODD + _spread(column))
-    return found
+        hashes = _mixed(hashes * _ODD + _spread(column))
+    return hashes
 
 
 def repeats_within(keys: Keys, identities: Iterable[object]) -> dict[int, int]:
     """Events that occur earlier in the same request: `{place: place of the first}`."""
-    found: dict[int, int] = {}
+    firsts: dict[int, int] = {}
     ordered = np.sort(keys)
     if (ordered[1:] == ordered[:-1]).any():
         first: dict[object, int] = {}
         for at, identity in enumerate(identities):
             if first.setdefault(identity, at) != at:
-                found[at] = first[identity]
-    return found
+                firsts[at] = first[identity]
+    return firsts
 
 
 def _spread(column: str | Sequence[str]) -> Any:

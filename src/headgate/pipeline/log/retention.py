@@ -199,13 +199,13 @@ def _wanted(
 
 def _losses(where: Where, stream: str, through: int, trimmed: int, floors: Iterable[Floor]) -> list[Loss]:
     """The holders whose floor is passed. Only absent ones can be: the others stopped the cut."""
-    found = []
+    losses = []
     for floor in floors:
         first = max(floor.seq, trimmed + 1)  # what went before was told before
         if first <= through:
             assert floor.absent is not None
-            found.append(Loss(where, stream, floor.holder, floor.absent, first, through))
-    return found
+            losses.append(Loss(where, stream, floor.holder, floor.absent, first, through))
+    return losses
 
 
 def look(log: EventLog, store: DeliveryStore) -> tuple[dict[str, StreamFacts], dict[str, StreamFacts]]:

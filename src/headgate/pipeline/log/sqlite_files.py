@@ -57,23 +57,23 @@ def _prepare(
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes hold in a new file only
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found == 0 and create:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == 0 and create:
         with transaction(connection, path):
             # Asked again with the file held: another process may have been first.
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
-            if found == 0:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
                 for statement in schema.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={format}")
-                found = format
-    if found > format:
-        raise TooNew(f"`{path}` was written by a newer Headgate (format {found}, this one reads {format})")
-    if found == 0:
+                version = format
+    if version > format:
+        raise TooNew(f"`{path}` was written by a newer Headgate (format {version}, this one reads {format})")
+    if version == 0:
         raise Damaged(f"`{path}` holds no Headgate data", remedy="restore it from a copy")
-    if found < format:
+    if version < format:
         raise TooOld(
-            f"`{path}` has format {found}; this Headgate reads format {format}",
+            f"`{path}` has format {version}; this Headgate reads format {format}",
             remedy="make the domain anew: no release wrote this format",
         )
 

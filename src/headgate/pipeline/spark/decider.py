@@ -106,17 +106,17 @@ def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], 
         yield held, window
 
 
-def _record(found: list[DeliveryBlob], through: int) -> pa.RecordBatch:
+def _record(blobs: list[DeliveryBlob], through: int) -> pa.RecordBatch:
     columns = [
-        [b.stream for b in found],
-        [b.first for b in found],
-        [b.last for b in found],
-        [b.version for b in found],
-        [b.part for b in found],
-        [b.count for b in found],
-        [b.blob for b in found],
-        [b.members for b in found],
-        [through] * len(found),
+        [b.stream for b in blobs],
+        [b.first for b in blobs],
+        [b.last for b in blobs],
+        [b.version for b in blobs],
+        [b.part for b in blobs],
+        [b.count for b in blobs],
+        [b.blob for b in blobs],
+        [b.members for b in blobs],
+        [through] * len(blobs),
     ]
     return pa.RecordBatch.from_arrays(
         [pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW

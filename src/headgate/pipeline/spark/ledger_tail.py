@@ -38,11 +38,11 @@ class FileTail:
     def asks_history(self, after: int, through: int) -> bool:
         """Did a subscription that asks for history begin in `(after, through]`?"""
         with failures(self.path):
-            found = self._db.execute(
+            row = self._db.execute(
                 "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? AND history)",
                 (after, through),
             )
-            return bool(found.fetchone()[0])
+            return bool(row.fetchone()[0])
 
     def close(self) -> None:
         """Let go of the file."""

@@ -47,11 +47,13 @@ def check_java() -> str:
     remedy = f"install Java {JAVA_NEEDED}, for example with `apt-get install openjdk-{JAVA_NEEDED}-jre-headless`"
     if java is None or not Path(java).exists():
         raise BadEnvironment("Spark needs Java, and there is none", remedy=remedy)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if found is None or int(found.group(1)) < JAVA_NEEDED:
-        raise BadEnvironment(f"Spark needs Java {JAVA_NEEDED}, and `{java}` is {said.splitlines()[:1]}", remedy=remedy)
-    return said
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(?:1\.)?(\d+)', printed)
+    if version is None or int(version.group(1)) < JAVA_NEEDED:
+        raise BadEnvironment(
+            f"Spark needs Java {JAVA_NEEDED}, and `{java}` is {printed.splitlines()[:1]}", remedy=remedy
+        )
+    return printed
 
 
 def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, **settings: str):  # type: ignore[no-untyped-def]
@@ -65,26 +67,25 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
     from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
 
-    from headgate.pipeline.spark import source_server
+    from headgate.pipeline.spark import fork_server
     from headgate.pipeline.spark.classes import options
 
-    told = ["-Xss4m", f"-Dlog4j2.configurationFile={_LOGGING}", options(java), BRIEF if brief else ""]
+    options_of_java = ["-Xss4m", f"-Dlog4j2.configurationFile={_LOGGING}", options(java), BRIEF if brief else ""]
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(told),
+        "spark.driver.extraJavaOptions": " ".join(options_of_java),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.daemon.module": "headgate.pipeline.spark.daemon",
         "spark.python.authenticate.socketTimeout": f"{SOCKET_SECONDS}s",
         **settings,
     }
     if SparkContext._gateway is None:  # the first of this process, which starts the JVM
-        source_server.start()
+        fork_server.start()
         first = SparkConf().setMaster(master).setAppName("headgate").setAll(list(conf.items()))
         with _standard_error() as stderr:
             launch: Any = launch_gateway  # it carries no types

@@ -164,14 +164,14 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as the limit and the ledger's version allow."""
         rows = 2**62 if isinstance(limit, ReadAllAvailable) or not isinstance(limit, ReadMaxRows) else limit.max_rows
-        found = self._latest(start["streams"], rows)
+        latest = self._latest(start["streams"], rows)
         if self._target is not None:
             goal = self._target["streams"]
             streams = {
-                s: min(at, max(goal.get(s, 0), start["streams"].get(s, 0))) for s, at in found["streams"].items()
+                s: min(at, max(goal.get(s, 0), start["streams"].get(s, 0))) for s, at in latest["streams"].items()
             }
-            found = {"version": max(self._target["version"], start["version"]), "streams": streams}
-        return start if found == start else found
+            latest = {"version": max(self._target["version"], start["version"]), "streams": streams}
+        return start if latest == start else latest
 
     def _latest(self, start: dict[str, int], limit: int) -> dict[str, Any]:
         log, ledger = self._files()
@@ -191,13 +191,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         log, ledger = self._files()
         after, through = int(start["version"]), int(end["version"])
-        found = [Piece(r, after, through) for r in pieces(log, start["streams"], end["streams"], self.parallel)]
+        partitions = [Piece(r, after, through) for r in pieces(log, start["streams"], end["streams"], self.parallel)]
         if through > after and ledger.asks_history(after, through):
             again = pieces(log, {}, start["streams"], self.parallel)
-            found += [Piece(r, after, through, backfill=True) for r in again]
-        found = found or [Piece([], after, through)]
-        found[0].marker = True
-        return found
+            partitions += [Piece(r, after, through, backfill=True) for r in again]
+        partitions = partitions or [Piece([], after, through)]
+        partitions[0].marker = True
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's share."""

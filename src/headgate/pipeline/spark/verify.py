@@ -143,10 +143,10 @@ def replay(pipeline: Pipeline, into: Path) -> int:
     pipeline.ledger.check()
     reached = pipeline.store.reached()
     _check_reach(pipeline, reached, {stream: tail.last for stream, tail in pipeline.log.tails().items()})
-    found = _recompute(pipeline, reached, keep_empty=True)
+    recomputed = _recompute(pipeline, reached, keep_empty=True)
     store = DeliveryStore.create(into)
     try:
-        store.write(0, reached.version, found.values())
+        store.write(0, reached.version, recomputed.values())
         return store.count()
     finally:
         store.close()
@@ -171,7 +171,7 @@ def _check_reach(pipeline: Pipeline, reached: Reached, tails: Mapping[str, int])
 
 def _recompute(pipeline: Pipeline, reached: Reached, *, keep_empty: bool = False) -> dict[Key, DeliveryBlob]:
     try:
-        found = pipeline.recompute(reached)
+        recomputed = pipeline.recompute(reached)
     except HeadgateError:
         raise
     except Exception:
@@ -180,7 +180,7 @@ def _recompute(pipeline: Pipeline, reached: Reached, *, keep_empty: bool = False
             for _ in pipeline.log.batches(stream, 0, last):
                 pass
         raise
-    return {(b.stream, b.first, b.part): b for b in found if keep_empty or b.blob is not None}
+    return {(b.stream, b.first, b.part): b for b in recomputed if keep_empty or b.blob is not None}
 
 
 class _Comparison:
@@ -195,22 +195,22 @@ class _Comparison:
         self, should: Mapping[Key, DeliveryBlob], held: Mapping[Key, DeliveryBlob]
     ) -> Iterator[DeliveryDifference]:
         """Every difference, in order of stream and event. Only blobs that differ are looked at row by row."""
-        found: list[DeliveryDifference] = []
+        differences: list[DeliveryDifference] = []
         wanted: dict[tuple[str, int, int], Copy] = {}
         kept: dict[tuple[str, int, int], list[Copy]] = {}
         for key in should.keys() | held.keys():
             mine, theirs = should.get(key), held.get(key)
             if mine is not None and theirs is not None and self._same(mine, theirs):
-                found.extend(self._label(mine, theirs))
+                differences.extend(self._label(mine, theirs))
                 continue
             if mine is not None:
                 wanted.update(self._copies(mine))
             if theirs is not None:
-                for place, copy in self._copies(theirs):
-                    kept.setdefault(place, []).append(copy)
-        for place in wanted.keys() | kept.keys():
-            found.extend(self._compare(place, wanted.get(place), kept.get(place, [])))
-        return iter(sorted(found, key=lambda one: (one.stream, one.seq, one.subscription, one.kind.value)))
+                for position, copy in self._copies(theirs):
+                    kept.setdefault(position, []).append(copy)
+        for position in wanted.keys() | kept.keys():
+            differences.extend(self._compare(position, wanted.get(position), kept.get(position, [])))
+        return iter(sorted(differences, key=lambda one: (one.stream, one.seq, one.subscription, one.kind.value)))
 
     def _same(self, mine: DeliveryBlob, theirs: DeliveryBlob) -> bool:
         if mine.version != theirs.version:
@@ -231,24 +231,24 @@ class _Comparison:
             yield DeliveryDifference(DifferenceKind.LABEL, mine.stream, mine.first, "", words=words)
 
     def _compare(
-        self, place: tuple[str, int, int], should: Copy | None, found: list[Copy]
+        self, position: tuple[str, int, int], should: Copy | None, copies: list[Copy]
     ) -> Iterator[DeliveryDifference]:
-        stream, seq, number = place
+        stream, seq, number = position
         name = self.names[number] if 0 <= number < len(self.names) else f"#{number}"
         if should is None:
-            yield from (DeliveryDifference(DifferenceKind.EXTRA, stream, seq, name, None, copy) for copy in found)
+            yield from (DeliveryDifference(DifferenceKind.EXTRA, stream, seq, name, None, copy) for copy in copies)
             return
-        if not found:
+        if not copies:
             yield DeliveryDifference(DifferenceKind.MISSING, stream, seq, name, should)
             return
         # Of several copies the right one counts, if there is one; the others are extra.
-        best = next((n for n, copy in enumerate(found) if copy == should), 0)
-        if found[best] != should:
-            version = found[best].version != should.version
+        best = next((n for n, copy in enumerate(copies) if copy == should), 0)
+        if copies[best] != should:
+            version = copies[best].version != should.version
             yield DeliveryDifference(
-                DifferenceKind.VERSION if version else DifferenceKind.ALTERED, stream, seq, name, should, found[best]
+                DifferenceKind.VERSION if version else DifferenceKind.ALTERED, stream, seq, name, should, copies[best]
             )
-        others = (copy for n, copy in enumerate(found) if n != best)
+        others = (copy for n, copy in enumerate(copies) if n != best)
         yield from (DeliveryDifference(DifferenceKind.EXTRA, stream, seq, name, None, copy) for copy in others)
 
     def _copies(self, blob: DeliveryBlob) -> Iterator[tuple[tuple[str, int, int], Copy]]:

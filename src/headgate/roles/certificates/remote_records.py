@@ -170,10 +170,10 @@ def word_of(state: bool | None) -> Word:
 
 def record_of(text: object) -> Reference:
     """A record as it is told: `17.4`."""
-    place, dot, magic = text.partition(".") if isinstance(text, str) else ("", "", "")
-    if not (dot and _is_number(place) and _is_number(magic)):
+    slot, dot, magic = text.partition(".") if isinstance(text, str) else ("", "", "")
+    if not (dot and _is_number(slot) and _is_number(magic)):
         raise BadDefinition(f"`{brief(text)}` is no credential record", remedy="write it like `17.4`")
-    return reference(int(place), int(magic))
+    return reference(int(slot), int(magic))
 
 
 def _is_number(text: str) -> bool:
@@ -196,12 +196,12 @@ def message_of(data: Mapping[str, object]) -> Message:
 def time_of(text: object) -> datetime:
     """A time as it is told."""
     try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         raise BadDefinition(f"`{brief(text)}` is no time", remedy="write it like `2026-01-01T09:00:00Z`")
-    return found.astimezone(UTC)
+    return time.astimezone(UTC)
 
 
 # -- what the ledger knows of it ------------------------------------------------------------------------------
@@ -209,16 +209,16 @@ def time_of(text: object) -> datetime:
 
 def mirrored(book: RoleBook, peer: str, of: Membership | None = None) -> dict[Reference, bool | None]:
     """The records of a peer that something here, or one membership, rests on, by their references there."""
-    found: dict[Reference, bool | None] = {}
-    for one in book.memberships.values() if of is None else (of,):
-        if one.service != peer:
+    states: dict[Reference, bool | None] = {}
+    for membership in book.memberships.values() if of is None else (of,):
+        if membership.service != peer:
             continue
-        for link in book.records[one.record].parents:
+        for link in book.records[membership.record].parents:
             leaf = book.records.get(link.parent)
             fact = fact_of(leaf.fact) if leaf is not None and leaf.fact else None
             if leaf is not None and isinstance(fact, Mirrored):
-                found[fact.remote] = leaf.state
-    return found
+                states[fact.remote] = leaf.state
+    return states
 
 
 def news(book: RoleBook, peer: str, told: Mapping[Reference, bool | None]) -> dict[Reference, bool | None]:

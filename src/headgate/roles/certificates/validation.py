@@ -199,7 +199,7 @@ class Validator:
         return entry.value
 
     def validate_revocation(
-        self, text: str, presenter: str, place: ServiceInstance, election: str, state: States, now: datetime
+        self, text: str, presenter: str, service: ServiceInstance, election: str, state: States, now: datetime
     ) -> RevocationCertificate:
         """The right to take this election back, if the presenter has it; the election may have ended already."""
         try:
@@ -209,7 +209,7 @@ class Validator:
             if entry.subject != presenter:
                 raise _stolen(entry.subject)
             # 3. Of this service and instance.
-            if entry.place != place:
+            if entry.place != service:
                 raise _misplaced(entry.place)
             # 4. The election that is meant.
             if entry.value.election != election:
@@ -221,7 +221,7 @@ class Validator:
             if state(entry.value.membership) is not True:
                 raise _revoked(entry.value.membership, state)
         except RoleDenied as denied:
-            self._note(denied, text, presenter, place, election, now)
+            self._note(denied, text, presenter, service, election, now)
             raise
         return entry.value
 
@@ -248,12 +248,12 @@ class Validator:
         return entry
 
     def _note(
-        self, denied: RoleDenied, text: str, presenter: str, place: ServiceInstance, role: str, now: datetime
+        self, denied: RoleDenied, text: str, presenter: str, service: ServiceInstance, role: str, now: datetime
     ) -> None:
         """Count a failure, keep it, and tell of it."""
         digest = digest_of(text[: MAX_STATEMENT_BYTES + 1])
         reason = denied.details.get("reason", "")
-        failure = CertificateFailure(now, denied.failure, reason, presenter, digest, place, role, denied.message)
+        failure = CertificateFailure(now, denied.failure, reason, presenter, digest, service, role, denied.message)
         with self._lock:
             self._counts[denied.failure] += 1
             self._recent.append(failure)
@@ -320,10 +320,10 @@ def _untimely(memory: Memory[T], text: str, entry: VerifiedStatement[T], now: da
 
 def _revoked(ref: Reference, state: States) -> RoleDenied:
     known = state(ref) is False
-    said = "is not true any longer" if known else "is not known to be true"
+    verdict = "is not true any longer" if known else "is not known to be true"
     return _denied(
         "revocation",
         "revoked" if known else "unknown",
-        f"the record `{reference_text(ref)}` {said}",
+        f"the record `{reference_text(ref)}` {verdict}",
         "enter the role again" if known else "try again later, or enter the role again",
     )

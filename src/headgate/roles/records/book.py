@@ -1,17 +1,18 @@
 """The role book in memory: the credential graph, and what rests on each record (OASIS 4.6).
 
 Guarantees: made from a state, it is as the one that was kept up to date step by step. It belongs to one version; what
-was done since can be undone, so that a batch that is not committed leaves no trace.
+was done since a mark is undone by `rollback`, so that a batch that is refused leaves no trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from headgate.decide.rolebook import same
 from headgate.model.rolefiles import Argument, Rolefile
-from headgate.model.roles import Election, Membership, Reference, Service
+from headgate.model.roles import Election, Membership, Reference, RoleBook, Service
 from headgate.model.state import State
 from headgate.roles.records.facts import Interest
 from headgate.roles.records.records import Records
@@ -20,8 +21,74 @@ from headgate.roles.records.strata import Role, strata
 K = TypeVar("K")
 Office: TypeAlias = tuple[str, str, str]
 """A service, an instance and a role."""
-Found: TypeAlias = dict[tuple[bool, Argument], dict[str, None]]
+ByArgument: TypeAlias = dict[tuple[bool, Argument], dict[str, None]]
 """Memberships by an argument."""
+
+
+class RoleIndex:
+    """Who holds each role of a book, and who is elected to it and by whom; each in the order in which it began."""
+
+    def __init__(self, book: RoleBook) -> None:
+        self.members: dict[Office, dict[str, None]] = {}
+        self.standing: dict[Office, dict[str, None]] = {}
+        """The elections to a role."""
+        self.electing: dict[str, dict[str, None]] = {}
+        """The elections by a principal."""
+        self._by_argument: dict[Office, dict[int, ByArgument]] = {}
+        """Of a role that was looked at by an argument in a place, the memberships by that argument."""
+        for membership in book.memberships.values():
+            self.add(membership)
+        for election in book.elections.values():
+            self.add(election)
+
+    def add(self, one: Membership | Election) -> None:
+        """A membership or an election begins."""
+        office = (one.service, one.instance, one.role)
+        if isinstance(one, Election):
+            self.standing.setdefault(office, {})[one.id] = None
+            self.electing.setdefault(one.elector, {})[one.id] = None
+            return
+        self.members.setdefault(office, {})[one.id] = None
+        for place, by_argument in self._by_argument.get(office, {}).items():
+            if place < len(one.args):
+                by_argument.setdefault(same(one.args[place]), {})[one.id] = None
+
+    def remove(self, one: Membership | Election) -> None:
+        """A membership or an election ends."""
+        office = (one.service, one.instance, one.role)
+        if isinstance(one, Election):
+            _discard(self.standing, office, one.id)
+            _discard(self.electing, one.elector, one.id)
+            return
+        _discard(self.members, office, one.id)
+        for place, by_argument in self._by_argument.get(office, {}).items():
+            if place < len(one.args):
+                _discard(by_argument, same(one.args[place]), one.id)
+
+    def holding(
+        self,
+        place: Service,
+        role: str,
+        having: tuple[int, Argument] | None,
+        known: Callable[[str], Membership | None],
+    ) -> Iterable[str]:
+        """The memberships of a role; only those that have an argument in a place, if that is said.
+
+        `known` says what each membership is.
+        """
+        office = (*place, role)
+        if having is None:
+            return self.members.get(office, ())
+        at, argument = having
+        places = self._by_argument.setdefault(office, {})
+        if at not in places:
+            by_argument: ByArgument = {}
+            for id in self.members.get(office, ()):
+                one = known(id)
+                if one is not None and at < len(one.args):
+                    by_argument.setdefault(same(one.args[at]), {})[id] = None
+            places[at] = by_argument  # as a whole: another thread may look at the same time
+        return places[at].get(same(argument), ())
 
 
 class Book:
@@ -33,70 +100,68 @@ class Book:
         uses = [one.record for one in book.memberships.values()] + [one.record for one in book.elections.values()]
         uses += [one.record for one in book.watches]
         self.records = Records(book.records.values(), state.version, uses)
-        self.users: dict[Reference, dict[str, None]] = {}
-        self.members: dict[Office, dict[str, None]] = {}
-        self.standing: dict[Office, dict[str, None]] = {}
-        """The elections to a role."""
-        self.electing: dict[str, dict[str, None]] = {}
-        """The elections by a principal."""
-        self._found: dict[Office, dict[int, Found]] = {}
-        """Of a role that was looked at by an argument in a place, the memberships by that argument."""
         self.interest = Interest()
         self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
-        for membership in book.memberships.values():
-            self.add(membership)
-        for election in book.elections.values():
-            self.elect(election)
+        self._undo: list[Callable[[], bool]] = []
+        """How to undo what was done to `interest` since the mark, last first."""
+        self._read(book)
         for record in book.records.values():
             if record.fact:
                 self.interest.add(record.fact)
 
-    def add(self, one: Membership) -> None:
-        """A membership begins."""
-        self.users.setdefault(one.record, {})[one.id] = None
-        office = (one.service, one.instance, one.role)
-        self.members.setdefault(office, {})[one.id] = None
-        for place, found in self._found.get(office, {}).items():
-            if place < len(one.args):
-                found.setdefault(same(one.args[place]), {})[one.id] = None
+    def _read(self, book: RoleBook) -> None:
+        self.index = RoleIndex(book)
+        self.users: dict[Reference, dict[str, None]] = {}
+        """The memberships and elections that rest on a record."""
+        every: list[Membership | Election] = [*book.memberships.values(), *book.elections.values()]
+        for one in every:
+            self.users.setdefault(one.record, {})[one.id] = None
+        self._is_as_marked = True
 
-    def elect(self, one: Election) -> None:
-        """An election begins."""
+    # -- the way back -----------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """From here on all can be undone, until it is kept."""
+        self.records.mark()
+        self._undo, self._is_as_marked = [], True
+
+    def keep(self, version: int) -> None:
+        """What was done since the mark stays, and makes the book that of a version."""
+        self.records.keep()
+        self._undo = []
+        self.version = version
+
+    def rollback(self, state: State) -> None:
+        """Undo all that was done since the mark, when the book was that of this state."""
+        self.records.rollback()
+        for undo in reversed(self._undo):
+            undo()
+        if not self._is_as_marked:  # anew, as the order in which memberships began has a meaning
+            self._read(state.roles)
+
+    # -- keeping up -------------------------------------------------------------------------------------------
+
+    def look_at(self, fact: str) -> None:
+        """A fact has a record from now on."""
+        if self.interest.add(fact):
+            self._undo.append(partial(self.interest.remove, fact))
+
+    def look_away(self, fact: str) -> None:
+        """A fact has a record no more."""
+        if self.interest.remove(fact):
+            self._undo.append(partial(self.interest.add, fact))
+
+    def add(self, one: Membership | Election) -> None:
+        """A membership or an election begins."""
+        self._is_as_marked = False
         self.users.setdefault(one.record, {})[one.id] = None
-        self.standing.setdefault((one.service, one.instance, one.role), {})[one.id] = None
-        self.electing.setdefault(one.elector, {})[one.id] = None
+        self.index.add(one)
 
     def remove(self, one: Membership | Election) -> None:
         """A membership or an election ends."""
+        self._is_as_marked = False
         _discard(self.users, one.record, one.id)
-        office = (one.service, one.instance, one.role)
-        if isinstance(one, Election):
-            _discard(self.standing, office, one.id)
-            _discard(self.electing, one.elector, one.id)
-        else:
-            _discard(self.members, office, one.id)
-            for place, found in self._found.get(office, {}).items():
-                if place < len(one.args):
-                    _discard(found, same(one.args[place]), one.id)
-
-    def holding(self, place: Service, role: str) -> Iterator[str]:
-        """The memberships of a role, in the order in which they began."""
-        yield from self.members.get((*place, role), ())
-
-    def holding_with(
-        self, place: Service, role: str, at: int, argument: Argument, known: Callable[[str], Membership | None]
-    ) -> Iterator[str]:
-        """Those with an argument in a place; `known` says what each membership is."""
-        office = (*place, role)
-        places = self._found.setdefault(office, {})
-        if at not in places:
-            found: Found = {}
-            for id in self.members.get(office, ()):
-                one = known(id)
-                if one is not None and at < len(one.args):
-                    found.setdefault(same(one.args[at]), {})[id] = None
-            places[at] = found
-        yield from places[at].get(same(argument), ())
+        self.index.remove(one)
 
     def strata(self, rolefiles: Mapping[str, Rolefile]) -> dict[Role, int]:
         """The order in which the roles of these rolefiles are settled; worked out when they are others."""

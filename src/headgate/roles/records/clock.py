@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from headgate.decide import statement_state as standing
 from headgate.decide.constraints import Scene, combined
+from headgate.decide.truth import clock_part
 from headgate.model.rolefiles import (
     Among,
     Apply,
@@ -143,6 +144,16 @@ def _known(expression: Expression, scene: Scene) -> Known:
             return frozenset((value,))
         case Apply(function) if function in scene.state.relations:
             return frozenset(row[-1] for row in scene.rows(function) or ())
+        case Combine(op, left, right):
+            first, second = _known(left, scene), _known(right, scene)
+            if first is None or second is None:
+                return None
+            return frozenset(combined(op, a, b) for a in first for b in second)
+        case ClockOf(part, of, zone):
+            moments = _known(of, scene)
+            if moments is None:
+                return None
+            return frozenset(clock_part(part, at, zone) for at in moments if isinstance(at, datetime))
         case _:
             return None
 
@@ -155,10 +166,10 @@ def _undone(op: str, beside: Known, other: Known, *, first: bool) -> Known:
         return None
     pairs = [(c, x) for c in beside for x in other]
     if op == "+":
-        found = [combined("-", c, x) for c, x in pairs]
+        differences = [combined("-", c, x) for c, x in pairs]
     else:
-        found = [combined("+", c, x) if first else combined("-", x, c) for c, x in pairs]
-    known = [one for one in found if one is not None]
+        differences = [combined("+", c, x) if first else combined("-", x, c) for c, x in pairs]
+    known = [one for one in differences if one is not None]
     # Seconds between two moments are whole ones: what is compared with them turns within a second of either side.
     moments = [one for one in known if isinstance(one, datetime)]
     near = [later for one in moments for by in (-_SECOND, _SECOND) if (later := _later(one, by)) is not None]

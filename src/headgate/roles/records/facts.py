@@ -93,12 +93,12 @@ def text_of(fact: Fact) -> str:
     """The text of a fact."""
     match fact:
         case When(service, instance, leaf):
-            said: list[object] = ["when", service, instance, render_constraint(leaf)]
+            parts: list[object] = ["when", service, instance, render_constraint(leaf)]
         case NotRevoked(service, instance, role, args, revoker):
-            said = ["not-revoked", service, instance, role, [dump_argument(arg) for arg in args], revoker]
+            parts = ["not-revoked", service, instance, role, [dump_argument(arg) for arg in args], revoker]
         case Mirrored(peer, remote):
-            said = ["peer", peer, remote]
-    return json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+            parts = ["peer", peer, remote]
+    return json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=65_536)
@@ -139,7 +139,10 @@ def ground(leaf: Leaf, bound: Bindings, scene: Scene) -> Leaf | None:
             case Count(of):
                 return Count(_placed(of, bound, scene))
             case Combine(op, left, right):
-                return Combine(op, put(left), put(right))
+                sides = put(left), put(right)
+                if op in ("+", "-") and any(isinstance(one, Given) and isinstance(one.value, str) for one in sides):
+                    raise _Missing  # text that says no time
+                return Combine(op, *sides)
             case ClockOf(part, of, zone):
                 return ClockOf(part, put(of), zone)
 
@@ -285,11 +288,11 @@ def holder_keys(one: Membership) -> set[Key]:
 def row_keys(name: str, before: frozenset[Row] | None, after: frozenset[Row] | None) -> set[Key]:
     """What a change of the rows of a relation may change."""
     moved = (before or frozenset()) ^ (after or frozenset())
-    found: set[Key] = {("rows", name)}
+    keys: set[Key] = {("rows", name)}
     for row in moved:
         for place, stored in enumerate(row):
-            found.update(("rows", name, place, same(one)) for one in spellings(stored))
-    return found if before is not None and after is not None else found | {name_key(name)}
+            keys.update(("rows", name, place, same(one)) for one in spellings(stored))
+    return keys if before is not None and after is not None else keys | {name_key(name)}
 
 
 class Interest:
@@ -305,10 +308,10 @@ class Interest:
         """Does any fact look at who holds a role?"""
         return role in self._roles
 
-    def add(self, text: str) -> None:
-        """Remember a fact."""
+    def add(self, text: str) -> bool:
+        """Remember a fact; was it not there?"""
         if text in self._keys:
-            return
+            return False
         fact = fact_of(text)
         self._keys[text] = keys = depends_on(fact)
         member = member_of(fact)
@@ -318,12 +321,13 @@ class Interest:
             self._by_key.setdefault(key, {})[text] = None
             if key[0] == "role":
                 self._roles[key[:4]] = self._roles.get(key[:4], 0) + 1
+        return True
 
-    def remove(self, text: str) -> None:
-        """Forget a fact."""
+    def remove(self, text: str) -> bool:
+        """Forget a fact; was it there?"""
         keys = self._keys.pop(text, None)
         if keys is None:
-            return
+            return False
         for key in keys:
             found_by = self._by_key[key]
             del found_by[text]
@@ -339,6 +343,7 @@ class Interest:
             found.discard(text)
             if not found:
                 del self._members[member[0]][member[1]]
+        return True
 
     def texts(self) -> frozenset[str]:
         """The facts."""
@@ -355,16 +360,16 @@ class Interest:
 
     def of_members(self, before: State, after: State) -> dict[str, None]:
         """The facts about whoever joined or left a group, directly or through others."""
-        found: dict[str, None] = {}
+        facts: dict[str, None] = {}
         for group, interesting in self._members.items():
             if not interesting or not _may_differ(group, before, after):
                 continue
             moved = before.members_of(group) ^ after.members_of(group)
             for who in moved & interesting.keys():
-                found.update(dict.fromkeys(interesting[who]))
+                facts.update(dict.fromkeys(interesting[who]))
             if (group in before.groups) != (group in after.groups):
-                found.update(dict.fromkeys(text for texts in interesting.values() for text in texts))
-        return found
+                facts.update(dict.fromkeys(text for texts in interesting.values() for text in texts))
+        return facts
 
 
 def _may_differ(group: str, before: State, after: State) -> bool:

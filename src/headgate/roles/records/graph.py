@@ -159,22 +159,22 @@ class RecordGraph:
         self._turn(place, new)
         self._settle()
 
-    def _turn(self, place: int, new: int) -> None:
+    def _turn(self, slot: int, new: int) -> None:
         """Give a record another state; those that rest on it wait to be worked out."""
-        old = self._state[place]
-        self._state[place] = new
+        old = self._state[slot]
+        self._state[slot] = new
         if new == DEAD:
-            self._spread([place], [old])
+            self._spread([slot], [old])
         else:
-            self._note(partial(restore, self._state, [place], [old]))
-            self._log.append(place)
-            self._count_again(place, old)
+            self._note(partial(restore, self._state, [slot], [old]))
+            self._log.append(slot)
+            self._count_again(slot, old)
 
-    def _follows(self, place: int) -> int:
+    def _follows(self, slot: int) -> int:
         """The state that follows from a record's inputs; while latching is put off, nothing is false for good by it."""
-        state = truth(self._kind[place], self._counts[place])
+        state = truth(self._kind[slot], self._counts[slot])
         if state == DEAD and self._deferred is not None:
-            self._deferred[place] = None
+            self._deferred[slot] = None
             return FALSE
         return state
 
@@ -186,34 +186,34 @@ class RecordGraph:
         while ranks:
             fallen: list[int] = []
             olds: list[int] = []
-            for place in levels.pop(heappop(ranks)):
-                old = state[place]
+            for slot in levels.pop(heappop(ranks)):
+                old = state[slot]
                 if old == DEAD:
                     continue
-                new = self._follows(place)
+                new = self._follows(slot)
                 if new == old:
                     continue
-                state[place] = new
+                state[slot] = new
                 if new == DEAD:
-                    fallen.append(place)
+                    fallen.append(slot)
                     olds.append(old)
                 else:
-                    turned.append(place)
+                    turned.append(slot)
                     befores.append(old)
-                    self._log.append(place)
-                    self._count_again(place, old)
+                    self._log.append(slot)
+                    self._count_again(slot, old)
             if fallen:
                 self._spread(fallen, olds)
         self._note(partial(restore, state, turned, befores))
         self._trim()
 
-    def _count_again(self, place: int, old: int) -> None:
+    def _count_again(self, slot: int, old: int) -> None:
         """A record has another state: its children count it anew, and wait to be worked out."""
-        kids = self._kids[place]
+        kids = self._kids[slot]
         if not kids:
             return
         state, counts, ranks, levels = self._state, self._counts, self._rank, self._levels
-        deltas = _DELTAS[old][state[place]]
+        deltas = _DELTAS[old][state[slot]]
         children: list[int] = []
         befores: list[int] = []
         for edge in kids:
@@ -262,14 +262,14 @@ class RecordGraph:
         self._put(self._left, place, left)
         return left == 0
 
-    def _wait(self, place: int) -> None:
-        rank = self._rank[place]
+    def _wait(self, slot: int) -> None:
+        rank = self._rank[slot]
         level = self._levels.get(rank)
         if level is None:
-            self._levels[rank] = [place]
+            self._levels[rank] = [slot]
             heappush(self._ranks, rank)
         else:
-            level.append(place)
+            level.append(slot)
 
     def _trim(self) -> None:
         """Keep the lists of what happened within a few times the table, however long nobody asks."""
@@ -279,24 +279,24 @@ class RecordGraph:
 
     # -- order ------------------------------------------------------------------------------------------------
 
-    def _descendants(self, place: int) -> list[int]:
+    def _descendants(self, slot: int) -> list[int]:
         """All that rests on a record, itself first; what is false for good rests on nothing."""
-        found = {place: None}
-        walk = [place]
+        descendants = {slot: None}
+        walk = [slot]
         for at in walk:
             for edge in self._kids[at] or ():
                 child = edge >> 1
-                if child not in found and self._state[child] != DEAD:
-                    found[child] = None
+                if child not in descendants and self._state[child] != DEAD:
+                    descendants[child] = None
                     walk.append(child)
         return walk
 
-    def _raise(self, place: int, rank: int) -> None:
+    def _raise(self, slot: int, rank: int) -> None:
         """Move a record up in the order, and what rests on it where need be."""
-        if rank <= self._rank[place]:
+        if rank <= self._rank[slot]:
             return
-        below = sorted(self._descendants(place), key=self._rank.__getitem__)
-        self._put(self._rank, place, rank)
+        below = sorted(self._descendants(slot), key=self._rank.__getitem__)
+        self._put(self._rank, slot, rank)
         for at in below:
             above = self._rank[at] + 1
             for edge in self._kids[at] or ():

@@ -64,12 +64,12 @@ class Records(Places):
         """A belief that follows from nothing here; a fact has one record at a time."""
         if fact and fact in self._facts:
             raise AlreadyExists(f"the fact `{fact}` has a record", remedy="find it with `of_fact`")
-        place = self._make(OPS[Op.LEAF] | (LATCH if latch else 0), fact)
+        slot = self._make(OPS[Op.LEAF] | (LATCH if latch else 0), fact)
         code = _CODES[state]
-        self._put(self._state, place, DEAD if latch and code == FALSE else code)
+        self._put(self._state, slot, DEAD if latch and code == FALSE else code)
         if latch and code == FALSE:
-            self._forget(place)
-        return self._ref(place)
+            self._forget(slot)
+        return self._ref(slot)
 
     def combine(
         self, op: Op, links: Sequence[Link], *, latch: bool = False, auto_revoke: bool = False, own: bool = False
@@ -88,21 +88,21 @@ class Records(Places):
 
     def relink(self, ref: Reference, op: Op, links: Sequence[Link]) -> None:
         """Let a record follow from others than before; it keeps its reference, and what rests on it stays."""
-        place = self._known(ref)
-        if self._state[place] == DEAD:
+        slot = self._known(ref)
+        if self._state[slot] == DEAD:
             raise BadDefinition(f"the record `{reference_text(ref)}` is false for good", remedy="make another")
-        if self._fact[place]:
+        if self._fact[slot]:
             raise BadDefinition(f"the record `{reference_text(ref)}` is of a fact, and follows from nothing here")
         distinct = tuple(dict.fromkeys(links))
-        self._refuse_cycle(place, distinct)
-        flags = self._kind[place] & (LATCH | AUTO)
+        self._refuse_cycle(slot, distinct)
+        flags = self._kind[slot] & (LATCH | AUTO)
         fitted = self._fitted(op, distinct, bool(flags & AUTO))
-        self._unlink(place)
-        self._put(self._kind, place, OPS[op] | flags)
-        state = self._attach(place, op, fitted)
-        self._rows[place] = None
-        if state != self._state[place]:
-            self._change(place, state)
+        self._unlink(slot)
+        self._put(self._kind, slot, OPS[op] | flags)
+        state = self._attach(slot, op, fitted)
+        self._rows[slot] = None
+        if state != self._state[slot]:
+            self._change(slot, state)
 
     def _fitted(self, op: Op, links: tuple[Link, ...], auto_revoke: bool) -> tuple[Link, ...]:
         """At most MAX_RECORD_PARENTS links, by records in between."""
@@ -116,9 +116,9 @@ class Records(Places):
             links = tuple(Link(self.combine(_INNER[op], part)) for part in parts)
         return links
 
-    def _attach(self, place: int, op: Op, links: tuple[Link, ...]) -> int:
+    def _attach(self, slot: int, op: Op, links: tuple[Link, ...]) -> int:
         """Link a record to its parents; the state that follows."""
-        kind, counts, rank, left, dies = self._kind[place], 0, 0, len(links), False
+        kind, counts, rank, left, dies = self._kind[slot], 0, 0, len(links), False
         for link in links:
             parent, negated = self._place(link.parent), int(link.negated)
             state = DEAD if parent < 0 else self._state[parent]
@@ -129,29 +129,29 @@ class Records(Places):
                 left -= fate == LAST
             else:
                 rank = max(rank, self._rank[parent] + 1)
-                self._join(parent, place << 1 | negated)
-        self._put(self._counts, place, counts)
-        self._put(self._left, place, left)
-        self._put(self._parents, place, links)
-        self._raise(place, rank)
-        return DEAD if dies or (left == 0 and op in _RUN_OUT) else self._follows(place)
+                self._join(parent, slot << 1 | negated)
+        self._put(self._counts, slot, counts)
+        self._put(self._left, slot, left)
+        self._put(self._parents, slot, links)
+        self._raise(slot, rank)
+        return DEAD if dies or (left == 0 and op in _RUN_OUT) else self._follows(slot)
 
-    def _unlink(self, place: int) -> None:
-        for link in self._parents[place]:
+    def _unlink(self, slot: int) -> None:
+        for link in self._parents[slot]:
             parent = self._place(link.parent)
             if parent >= 0 and self._state[parent] != DEAD:
-                self._part(parent, place << 1 | link.negated)
-        if self._parents[place]:
-            self._put(self._parents, place, ())
+                self._part(parent, slot << 1 | link.negated)
+        if self._parents[slot]:
+            self._put(self._parents, slot, ())
 
-    def _refuse_cycle(self, place: int, links: tuple[Link, ...]) -> None:
+    def _refuse_cycle(self, slot: int, links: tuple[Link, ...]) -> None:
         parents = {self._place(link.parent) for link in links} - {-1}
-        if any(self._rank[parent] >= self._rank[place] for parent in parents):
-            loop = parents.intersection(self._descendants(place))
+        if any(self._rank[parent] >= self._rank[slot] for parent in parents):
+            loop = parents.intersection(self._descendants(slot))
             if loop:
                 raise BadDefinition(
                     f"the record `{reference_text(self._ref(min(loop)))}` follows from"
-                    f" `{reference_text(self._ref(place))}`, which cannot follow from it"
+                    f" `{reference_text(self._ref(slot))}`, which cannot follow from it"
                 )
 
     # -- changing ---------------------------------------------------------------------------------------------
@@ -162,27 +162,27 @@ class Records(Places):
 
     def set_all(self, states: Mapping[Reference, bool | None]) -> None:
         """What is known of leaves has changed, of all of them at once; then it spreads."""
-        places = {place: _CODES[state] for ref, state in states.items() if (place := self._place(ref)) >= 0}
+        places = {slot: _CODES[state] for ref, state in states.items() if (slot := self._place(ref)) >= 0}
         alive = {place: code for place, code in places.items() if self._state[place] != DEAD}
-        for place in alive:
-            if self._kind[place] & ~LATCH != OPS[Op.LEAF]:
+        for slot in alive:
+            if self._kind[slot] & ~LATCH != OPS[Op.LEAF]:
                 raise BadDefinition(
-                    f"the record `{reference_text(self._ref(place))}` follows from others", remedy="set those"
+                    f"the record `{reference_text(self._ref(slot))}` follows from others", remedy="set those"
                 )
-        for place, code in alive.items():
-            if code == FALSE and self._kind[place] & LATCH:
-                self._forget(place)
-                self._turn(place, DEAD)
-            elif code != self._state[place]:
-                self._turn(place, code)
+        for slot, code in alive.items():
+            if code == FALSE and self._kind[slot] & LATCH:
+                self._forget(slot)
+                self._turn(slot, DEAD)
+            elif code != self._state[slot]:
+                self._turn(slot, code)
         self._settle()
 
     def revoke(self, ref: Reference) -> None:
         """Make a record false for good, whatever it follows from."""
-        place = self._place(ref)
-        if place >= 0 and self._state[place] != DEAD:
-            self._forget(place)
-            self._change(place, DEAD)
+        slot = self._place(ref)
+        if slot >= 0 and self._state[slot] != DEAD:
+            self._forget(slot)
+            self._change(slot, DEAD)
 
     def defer(self) -> None:
         """Put off latching: from here on what is false may be true again, unless it is revoked."""
@@ -208,7 +208,7 @@ class Records(Places):
         now = {start: FALSE}
         counts: dict[int, int] = {}
         walk = [(self._rank[start], start)]
-        found = []
+        below = []
         while walk:
             _, at = heappop(walk)
             old = self._state[at]
@@ -218,13 +218,13 @@ class Records(Places):
                     continue
                 now[at] = new
                 if new != TRUE:
-                    found.append(self._ref(at))
+                    below.append(self._ref(at))
             for edge in self._kids[at] or ():
                 child, units = edge >> 1, UNITS[edge & 1]
                 if self._state[child] != DEAD:
                     counts[child] = counts.get(child, self._counts[child]) + units[now[at]] - units[old]
                     heappush(walk, (self._rank[child], child))
-        return found
+        return below
 
     # -- use and collection -----------------------------------------------------------------------------------
 
@@ -234,12 +234,12 @@ class Records(Places):
 
     def release(self, ref: Reference) -> None:
         """One use from outside has ended."""
-        place = self._known(ref)
-        if not self._held[place]:
+        slot = self._known(ref)
+        if not self._held[slot]:
             raise BadDefinition(f"the record `{reference_text(ref)}` is not in use")
-        self._use(place, -1)
-        if not self._held[place]:
-            self._work.append(place)
+        self._use(slot, -1)
+        if not self._held[slot]:
+            self._work.append(slot)
 
     def _use(self, place: int, more: int) -> None:
         before = self._held[place]
@@ -251,16 +251,16 @@ class Records(Places):
         """Drop what nobody uses and nothing rests on; hold beforehand what is still wanted."""
         dropped = []
         while self._work:
-            place = self._work.pop()
-            if self._magic[place] <= 0:
+            slot = self._work.pop()
+            if self._magic[slot] <= 0:
                 continue
-            if self._state[place] == DEAD:
-                if self._kids[place]:
-                    self._put(self._kids, place, None)
-                self._unlink(place)
-            if not self._held[place] and not self._kids[place]:
-                self._unlink(place)
-                dropped.append(self._drop(place))
+            if self._state[slot] == DEAD:
+                if self._kids[slot]:
+                    self._put(self._kids, slot, None)
+                self._unlink(slot)
+            if not self._held[slot] and not self._kids[slot]:
+                self._unlink(slot)
+                dropped.append(self._drop(slot))
         return dropped
 
     # -- reading what was written -----------------------------------------------------------------------------
@@ -271,10 +271,10 @@ class Records(Places):
             raise TooMany(f"there are more records than MAX_RECORDS ({MAX_RECORDS})", remedy=_RESTORE)
         for column, blank in zip(self._columns, BLANK, strict=True):
             column.extend([blank] * size)
-        for one in records:
-            self._seat(one, version)
-        for one in _parents_first(records):
-            self._follow(one)
+        for record in records:
+            self._seat(record, version)
+        for record in _parents_first(records):
+            self._follow(record)
         self._count = len(records)
         self._free = [place for place, magic in enumerate(self._magic) if magic <= 0]
         heapify(self._free)
@@ -282,39 +282,39 @@ class Records(Places):
         uses = Counter((one.ref for one in records if one.direct) if held is None else held)
         for ref, times in uses.items():
             self._held[self._known(ref)] = times
-        for one in records:
-            if one.direct != (one.ref in uses):
-                self._rows[place_of(one.ref)] = None
+        for record in records:
+            if record.direct != (record.ref in uses):
+                self._rows[place_of(record.ref)] = None
 
-    def _seat(self, one: Record, version: int) -> None:
-        place, text = place_of(one.ref), reference_text(one.ref)
-        if place < 0 or not 0 < magic_of(one.ref) <= version:
+    def _seat(self, record: Record, version: int) -> None:
+        slot, text = place_of(record.ref), reference_text(record.ref)
+        if slot < 0 or not 0 < magic_of(record.ref) <= version:
             raise Damaged(f"the record `{text}` is not of a version up to `{version}`", remedy=_RESTORE)
-        if self._magic[place]:
+        if self._magic[slot]:
             raise Damaged(f"the place of the record `{text}` is taken", remedy=_RESTORE)
-        if one.permanent and (one.state is not False or one.parents):
+        if record.permanent and (record.state is not False or record.parents):
             raise Damaged(f"the record `{text}` is final and not false, or has parents", remedy=_RESTORE)
-        if one.parents if one.op is Op.LEAF else one.fact:
+        if record.parents if record.op is Op.LEAF else record.fact:
             raise Damaged(f"the record `{text}` is a leaf with parents, or a fact that follows", remedy=_RESTORE)
-        if len(one.parents) > MAX_RECORD_PARENTS:
+        if len(record.parents) > MAX_RECORD_PARENTS:
             raise Damaged(f"the record `{text}` has over MAX_RECORD_PARENTS ({MAX_RECORD_PARENTS})", remedy=_RESTORE)
-        self._magic[place] = magic_of(one.ref)
-        self._kind[place] = OPS[one.op] | (LATCH if one.latched else 0) | (AUTO if one.auto_revoke else 0)
-        self._fact[place] = one.fact
-        self._state[place] = self._shown[place] = DEAD if one.permanent else _CODES[one.state]
-        if one.fact and not one.permanent:
-            if one.fact in self._facts:
-                raise Damaged(f"the fact `{one.fact}` has two records", remedy=_RESTORE)
-            self._facts[one.fact] = place
+        self._magic[slot] = magic_of(record.ref)
+        self._kind[slot] = OPS[record.op] | (LATCH if record.latched else 0) | (AUTO if record.auto_revoke else 0)
+        self._fact[slot] = record.fact
+        self._state[slot] = self._shown[slot] = DEAD if record.permanent else _CODES[record.state]
+        if record.fact and not record.permanent:
+            if record.fact in self._facts:
+                raise Damaged(f"the fact `{record.fact}` has two records", remedy=_RESTORE)
+            self._facts[record.fact] = slot
 
-    def _follow(self, one: Record) -> None:
+    def _follow(self, record: Record) -> None:
         """Work out again what a record follows from; it must be what was written."""
-        place = place_of(one.ref)
-        if one.permanent:
+        slot = place_of(record.ref)
+        if record.permanent:
             return
-        state = self._attach(place, one.op, one.parents) if one.op is not Op.LEAF else self._state[place]
-        if state != self._state[place] or (state == FALSE and one.latched):
-            raise Damaged(f"the record `{reference_text(one.ref)}` is not what its parents say", remedy=_RESTORE)
+        state = self._attach(slot, record.op, record.parents) if record.op is not Op.LEAF else self._state[slot]
+        if state != self._state[slot] or (state == FALSE and record.latched):
+            raise Damaged(f"the record `{reference_text(record.ref)}` is not what its parents say", remedy=_RESTORE)
 
 
 def _parents_first(records: list[Record]) -> list[Record]:
@@ -322,12 +322,12 @@ def _parents_first(records: list[Record]) -> list[Record]:
     known = {one.ref: one for one in records}
     waits = {one.ref: sum(link.parent in known for link in one.parents) for one in records}
     kids: dict[Reference, list[Reference]] = {}
-    for one in records:
-        for link in one.parents:
-            kids.setdefault(link.parent, []).append(one.ref)
+    for record in records:
+        for link in record.parents:
+            kids.setdefault(link.parent, []).append(record.ref)
     walk = [one for one in records if not waits[one.ref]]
-    for one in walk:
-        for child in kids.get(one.ref, ()):
+    for record in walk:
+        for child in kids.get(record.ref, ()):
             waits[child] -= 1
             if not waits[child]:
                 walk.append(known[child])

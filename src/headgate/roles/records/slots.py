@@ -142,21 +142,21 @@ class Places(RecordGraph):
         return place if 0 <= place < len(self._magic) and self._magic[place] == magic_of(ref) > 0 else -1
 
     def _known(self, ref: Reference) -> int:
-        place = self._place(ref)
-        if place < 0:
+        slot = self._place(ref)
+        if slot < 0:
             raise NotFound(f"there is no record `{reference_text(ref)}`", remedy="it was revoked, or never was")
-        return place
+        return slot
 
-    def _frozen(self, place: int) -> Record:
-        state, kind = self._state[place], self._kind[place]
+    def _frozen(self, slot: int) -> Record:
+        state, kind = self._state[slot], self._kind[slot]
         return Record(
-            ref=self._ref(place),
+            ref=self._ref(slot),
             op=_OP_OF[kind & _NO_FLAGS],
-            parents=() if state == DEAD else self._parents[place],
+            parents=() if state == DEAD else self._parents[slot],
             state=VALUES[state],
-            fact=self._fact[place],
+            fact=self._fact[slot],
             permanent=state == DEAD,
-            direct=self._held[place] > 0,
+            direct=self._held[slot] > 0,
             auto_revoke=bool(kind & AUTO),
             latched=bool(kind & LATCH),
         )
@@ -165,71 +165,66 @@ class Places(RecordGraph):
 
     def _make(self, kind: int, fact: str = "") -> int:
         """A new record, true until it is told or linked."""
-        place = self._claim()
-        self._note(partial(heappush, self._free, place))
-        self._put_row(self._columns, place, (self._version, 0, (), fact, NEW, TRUE, kind, 0, 0, 0, None))
+        slot = self._claim()
+        self._note(partial(heappush, self._free, slot))
+        self._put_row(self._columns, slot, (self._version, 0, (), fact, NEW, TRUE, kind, 0, 0, 0, None))
         if fact:
-            self._facts[fact] = place
+            self._facts[fact] = slot
             self._note(partial(self._facts.pop, fact))
-        self._made.append(place)
-        self._work.append(place)
+        self._made.append(slot)
+        self._work.append(slot)
         self._count += 1
-        return place
+        return slot
 
     def _claim(self) -> int:
         while self._free:
-            place = heappop(self._free)
-            if place in self._gone:
+            slot = heappop(self._free)
+            if slot in self._gone:
                 continue
-            if 0 <= -self._magic[place] < self._version:
-                return place
-            if self._magic[place] < 0:
-                self._early.append(place)
+            if 0 <= -self._magic[slot] < self._version:
+                return slot
+            if self._magic[slot] < 0:
+                self._early.append(slot)
         if len(self._magic) >= MAX_RECORDS:
             raise TooMany(f"there are more records than MAX_RECORDS ({MAX_RECORDS})", remedy="revoke some")
         for column, blank in zip(self._columns, BLANK, strict=True):
             column.append(blank)
         return len(self._magic) - 1
 
-    def _drop(self, place: int) -> Reference:
-        ref = self._ref(place)
-        self._forget(place)
-        self._put(self._magic, place, -self._magic[place])
-        self._gone.add(place)
-        if self._shown[place] != NEW:
+    def _drop(self, slot: int) -> Reference:
+        ref = self._ref(slot)
+        self._forget(slot)
+        self._put(self._magic, slot, -self._magic[slot])
+        self._gone.add(slot)
+        if self._shown[slot] != NEW:
             self._dropped.append(ref)
         self._count -= 1
         return ref
 
-    def _forget(self, place: int) -> None:
+    def _forget(self, slot: int) -> None:
         """The fact may have another record from now on."""
-        fact = self._fact[place]
-        if fact and self._facts.get(fact) == place:
+        fact = self._fact[slot]
+        if fact and self._facts.get(fact) == slot:
             del self._facts[fact]
-            self._note(partial(self._facts.__setitem__, fact, place))
+            self._note(partial(self._facts.__setitem__, fact, slot))
 
     # -- what to write ----------------------------------------------------------------------------------------
-
-    @property
-    def quiet(self) -> bool:
-        """Has nothing happened since the last `take`?"""
-        return not (self._log or self._made or self._rows or self._gone or self._dropped)
 
     def take(self) -> Changes:
         """What has changed since the last time, or since the table was built."""
         changed, altered = self._turns()
         told = set(altered)
-        for place in self._rows:
-            if self._magic[place] > 0 and self._shown[place] != NEW and (ref := self._ref(place)) not in told:
+        for slot in self._rows:
+            if self._magic[slot] > 0 and self._shown[slot] != NEW and (ref := self._ref(slot)) not in told:
                 altered.append(ref)
         fresh = [place for place in self._made if self._magic[place] > 0 and self._shown[place] == NEW]
-        for place in fresh:
-            self._put(self._shown, place, self._state[place])
-        found = Changes(changed, [self._frozen(place) for place in fresh], altered, self._dropped)
-        for place in self._gone:
-            heappush(self._free, place)
+        for slot in fresh:
+            self._put(self._shown, slot, self._state[slot])
+        changes = Changes(changed, [self._frozen(place) for place in fresh], altered, self._dropped)
+        for slot in self._gone:
+            heappush(self._free, slot)
         self._log, self._made, self._rows, self._gone, self._dropped = [], [], {}, set(), []
-        return found
+        return changes
 
     def _turns(self) -> tuple[list[Turn], list[Reference]]:
         changed: list[Turn] = []
@@ -237,15 +232,15 @@ class Places(RecordGraph):
         places: list[int] = []
         olds: list[int] = []
         shown, state, magic, values = self._shown, self._state, self._magic, VALUES
-        for place in self._log:
-            old, new = shown[place], state[place]
+        for slot in self._log:
+            old, new = shown[slot], state[slot]
             if old in (new, NEW):
                 continue
-            shown[place] = new
-            places.append(place)
+            shown[slot] = new
+            places.append(slot)
             olds.append(old)
-            there = magic[place] > 0
-            ref = place << 32 | abs(magic[place])
+            there = magic[slot] > 0
+            ref = slot << 32 | abs(magic[slot])
             if values[old] is not values[new] and (there or new == DEAD):
                 changed.append((ref, values[old], values[new]))
             if there:

@@ -37,28 +37,28 @@ def _looked_at(statement: Statement, service: str) -> Iterator[Role]:
 
 def _circles(graph: Mapping[Role, list[Role]]) -> Iterator[list[Role]]:
     """The strongly connected parts of a graph, each after those that it leads to (Tarjan), without recursion."""
-    found: dict[Role, int] = {}
+    circles: dict[Role, int] = {}
     low: dict[Role, int] = {}
     open_: list[Role] = []
     closed: set[Role] = set()
     for start in graph:
-        walk = [] if start in found else [(start, iter(graph[start]))]
+        walk = [] if start in circles else [(start, iter(graph[start]))]
         while walk:
             at, ahead = walk[-1]
-            if at not in found:
-                found[at] = low[at] = len(found)
+            if at not in circles:
+                circles[at] = low[at] = len(circles)
                 open_.append(at)
             for other in ahead:
-                if other not in found:
+                if other not in circles:
                     walk.append((other, iter(graph[other])))
                     break
                 if other not in closed:
-                    low[at] = min(low[at], found[other])
+                    low[at] = min(low[at], circles[other])
             else:
                 walk.pop()
                 if walk:
                     low[walk[-1][0]] = min(low[walk[-1][0]], low[at])
-                if low[at] == found[at]:
+                if low[at] == circles[at]:
                     circle = open_[open_.index(at) :]
                     del open_[-len(circle) :]
                     closed.update(circle)

@@ -25,7 +25,7 @@ class Mirroring(Settling):
     def set_peer(self, peer: Peer) -> None:
         """Let roles of another domain's service count here."""
         check_name("service", peer.name)
-        ours = peer.name in self.rolefiles or any(place[0] == peer.name for place in self.book.members)
+        ours = peer.name in self.rolefiles or any(place[0] == peer.name for place in self.index.members)
         if ours and peer.name not in self.peers:
             raise BadDefinition(f"`{peer.name}` is a service of this domain", remedy="choose another name")
         if not 1 <= peer.bound <= MAX_PEER_BOUND_SECONDS:

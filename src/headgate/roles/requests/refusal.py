@@ -1,6 +1,6 @@
 """Why a role is not given: which statement came nearest, and which part of it was false or unknown.
 
-Guarantees: the words of a refusal are made here, for the ledger and for the trial before it. The statement that came
+Guarantees: the words of a refusal are made here, for the ledger and for the search before it. The statement that came
 nearest is the first of those with the fewest parts left; its part is one without which it would have led to the role,
 or the first that fails. Told to the client is what it may know (D14): the line and the kind of the part, the names of
 roles, and a condition only if all groups and relations that it names are open; whoever is told everything, all of it.

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from headgate.decide.constraints import Scene
-from headgate.decide.rolebook import fit, same, unify
-from headgate.lang.render_roles import render_membership, render_role, render_statement
+from headgate.lang.render_roles import render_role, render_statement
 from headgate.model.changes import (
     ElectRole,
     EndCredential,
@@ -33,28 +32,25 @@ from headgate.model.changes import (
     WatchRecords,
 )
 from headgate.model.errors import BadDefinition, NotFound, RoleDenied, UnknownName
-from headgate.model.limits import MAX_ELECTIONS, MAX_SHOWN
-from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Statement
+from headgate.model.rolefiles import Given, Rolefile, RoleRef
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.roles.records.facts import NotRevoked, fact_of, revocation_key
 from headgate.roles.records.formula import membership_rule
-from headgate.roles.requests.entry import Derived, EntryRequest, derive, elected_roles, shares_office
+from headgate.roles.requests import search
+from headgate.roles.requests.entry import Derived, EntryRequest, derive, shares_office
 from headgate.roles.requests.mirroring import Mirroring
-from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import (
     counts_alone,
     covers,
     is_complete,
-    lifted,
     office_name,
     office_of,
     on_entry,
-    revocable,
     rule_of,
-    settled_by,
 )
+from headgate.roles.requests.search import SearchedEntry
 from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile, with_times
 
 
@@ -101,7 +97,7 @@ class RoleRequests(Mirroring):
                 self.watch(request)
             case _:
                 assert_never(request)
-        self.settled = True
+        self.moved = self.moved or not isinstance(request, EnterRole)
 
     def _grant(self, request: GrantRole) -> None:
         self.fresh(request.id)
@@ -110,7 +106,7 @@ class RoleRequests(Mirroring):
         check_name("role", request.role)
         if request.service in self.peers:
             raise RoleDenied(f"`{request.service}` is a service of another domain", failure="misuse")
-        args = self._conformed(request.service, request.role, request.args)
+        args = conform_arguments(self.rolefiles.get(request.service), request.role, request.args, self.functions)
         record = self.records.leaf(True)
         self.begin(
             Membership(
@@ -129,19 +125,8 @@ class RoleRequests(Mirroring):
     def _enter(self, request: EnterRole) -> None:
         self.fresh(request.id)
         self.holder(request.principal)
-        place = (request.service, request.instance)
-        rolefile = self._rolefile(request.service)
-        shown, elections = self._shown(request.principal, request.using)
-        if request.using is None:  # entering is accepting: whatever stands that may elect the client
-            elections = self._standing(request, rolefile)
-        args = self._wanted(request.service, request.role, request.args)
-        scene = self.scene(place, request.principal, request.origin)
-        asked = EntryRequest(
-            request.role, args, shown, elections, frozenset(self.bans), self._still_in_office(elections)
-        )
-        found = derive(rolefile, asked, scene)
-        if found is None:
-            raise not_entered(request, asked, rolefile, self.scene(place, request.principal, request.origin))
+        scene = self.scene((request.service, request.instance), request.principal, request.origin)
+        found = self._searched(request) or search.find_entry(self, request, scene)
         record = self._record(found, scene)
         if self.records.state(record) is not True:
             raise RoleDenied(
@@ -169,15 +154,19 @@ class RoleRequests(Mirroring):
                 remedy="what has a star must hold with the new member counted",
             )
 
-    def _standing(self, request: EnterRole, rolefile: Rolefile) -> tuple[Election, ...]:
-        """The elections in force to a role, and to those that are entered on the way to it."""
-        roles = elected_roles(rolefile, request.service, request.role)
-        ids = [id for role in roles for id in self.book.standing.get((request.service, request.instance, role), ())]
-        found = map(self.election, ids)
-        return tuple(one for one in found if one is not None and self.records.state(one.record) is True)
+    def _searched(self, request: EnterRole) -> Derived | None:
+        """What a search has found that was made before, unless another would be found now.
 
-    def _still_in_office(self, elections: tuple[Election, ...]) -> frozenset[str]:
-        return frozenset(one.id for one in elections if self.records.state(one.office_record) is True)
+        That is so if it was made at this version, nothing has turned in the batch that it may have looked at, and it
+        rests on nothing that the batch itself begins, whose records it did not know.
+        """
+        if not isinstance(request, SearchedEntry) or request.found is None:
+            return None
+        known = self.before.roles
+        if request.version != self.before.version or self.moved:
+            return None
+        is_known = all(id in known.memberships or id in known.elections for id in request.found.supports())
+        return request.found if is_known else None
 
     def _record(self, found: Derived, scene: Scene) -> Reference:
         """The record of a membership: all that its statement marks with a star (OASIS 4.7)."""
@@ -223,33 +212,12 @@ class RoleRequests(Mirroring):
     def _elect(self, request: ElectRole) -> None:
         self.fresh(request.id)
         self.holder(request.principal)
-        rolefile = self._rolefile(request.service)
-        place = (request.service, request.instance)
-        shown, _ = self._shown(request.principal, request.using)
-        wanted = self._wanted(request.service, request.role, request.args)
-        if request.until is not None and request.until <= request.at:
-            raise BadDefinition(f"the election `{request.id}` would be over at once", remedy="choose a later `until`")
-        if len(request.required) > MAX_SHOWN:
-            raise BadDefinition(f"an election requires more than MAX_SHOWN ({MAX_SHOWN}) roles")
-        if len(self.book.electing.get(request.principal, ())) >= MAX_ELECTIONS:
-            raise RoleDenied(
-                f"`{request.principal}` has MAX_ELECTIONS ({MAX_ELECTIONS}) elections in force",
-                failure="misuse",
-                remedy="revoke some",
-            )
-        found = self._office(rolefile, request.role, wanted, shown, self.scene(place, request.principal))
-        if found is None:
-            raise RoleDenied(
-                f"`{request.principal}` has shown nothing by which it elects to "
-                f"`{render_membership(request.service, request.instance, request.role, ())}`",
-                failure="credentials",
-                remedy="show a membership of the elector's role",
-            )
-        office, args = found
+        office, args = search.find_office(self, request)
         if request.revoke_on_exit:
             record = self.records.combine(Op.AND, [Link(office.record)], own=True, auto_revoke=True)
         else:
             record = self.records.leaf(True)
+        place = request.service, request.instance
         required = tuple(self._required(ref, place) for ref in request.required)
         new = Election(
             request.id,
@@ -268,44 +236,11 @@ class RoleRequests(Mirroring):
         )
         self.elected[new.id] = new
         self.records.hold(record)
-        self.book.elect(new)
+        self.book.add(new)
 
     def _required(self, ref: RoleRef, place: Service) -> RoleRef:
         own = self.scene(place).own(ref)
         return with_times(own, self.rolefiles.get(place[0] if own.service is None else own.service))
-
-    def _office(
-        self,
-        rolefile: Rolefile,
-        role: str,
-        wanted: tuple[Argument, ...] | None,
-        shown: tuple[Membership, ...],
-        scene: Scene,
-    ) -> tuple[Membership, tuple[Argument | None, ...]] | None:
-        """By which membership a client elects to a role, and what is settled of its arguments thereby.
-
-        That is the first that any statement asks of an elector; what all such statements say alike is settled.
-        """
-        office: Membership | None = None
-        settled: list[tuple[Argument | None, ...]] = []
-        for statement in rolefile.statements:
-            if statement.head.role != role or (wanted is not None and len(wanted) != len(statement.head.args)):
-                continue
-            head = tuple(map(scene.settled, statement.head.args))
-            asked = [] if wanted is None else list(zip(head, wanted, strict=True))
-            bound = unify([(term, arg) for term, arg in asked if arg is not None], {})
-            if bound is None:
-                continue
-            for elector in statement.electors:
-                for one in shown if office is None else (office,):
-                    made = fit(scene.own(elector.ref), one, bound)
-                    if made is not None:
-                        office = one
-                        settled.append(tuple(settled_by(term, made) for term in head))
-                        break
-        if office is None:
-            return None
-        return office, tuple(one[0] if len(set(map(same, one))) == 1 else None for one in zip(*settled, strict=True))
 
     def _end_credential(self, request: EndCredential) -> None:
         membership, election = self.membership(request.id), self.election(request.id)
@@ -355,36 +290,22 @@ class RoleRequests(Mirroring):
     # -- revocation by role -----------------------------------------------------------------------------------
 
     def _revoke_role(self, request: RevokeRole) -> None:
-        self.bans.update(self._revocable(request))
+        self.holder(request.principal)
+        self.bans.update(search.find_revocable(self, request))
         self._look_again_at_bans(request)
 
     def _reinstate(self, request: ReinstateRole) -> None:
-        statements = self._revoked_by(request)
-        self.bans -= lifted(self._revocable(request), self.bans, statements, request.principal, self.kept_by)
+        self.holder(request.principal)
+        self.bans -= search.find_lifted(self, request)
         self._look_again_at_bans(request)
 
     def _look_again_at_bans(self, request: RevokeRole | ReinstateRole) -> None:
         place = request.service, request.instance
-        args = self._pattern(request)
+        args = pattern_of(search.rolefile_of(self, request.service), request, self.functions)
         for text in list(self.book.interest.of([revocation_key(place, request.role, args)])):
             ref, fact = self.records.of_fact(text), fact_of(text)
             if ref is not None and isinstance(fact, NotRevoked) and covers(args, fact.args):
                 self.records.set(ref, self.holds(fact))
-
-    def _revoked_by(self, request: RevokeRole | ReinstateRole) -> list[Statement]:
-        """The statements by which a role may be revoked."""
-        statements = self._rolefile(request.service).statements
-        return [one for one in statements if one.revokers and one.head.role == request.role]
-
-    def _pattern(self, request: RevokeRole | ReinstateRole) -> tuple[Argument | None, ...]:
-        return pattern_of(self._rolefile(request.service), request, self.functions)
-
-    def _revocable(self, request: RevokeRole | ReinstateRole) -> dict[Ban, bool]:
-        """What a client may revoke, or reinstate, with what it shows; and whether that is enough for a statement."""
-        self.holder(request.principal)
-        shown, _ = self._shown(request.principal, request.using)
-        scene = self.scene((request.service, request.instance), request.principal)
-        return revocable(self._revoked_by(request), request, self._pattern(request), shown, scene)
 
     def _drop_incomplete(self, service: str, old: Rolefile | None, new: Rolefile | None) -> None:
         """Of a quorum that another rolefile no longer asks for, what was not complete comes to nothing."""
@@ -445,44 +366,6 @@ class RoleRequests(Mirroring):
         links += [link for link in map(Link, unknown) if link not in links]
         self.records.relink(one.record, Op.AND, links)
         self.note(replace(one, statement=_entered_by(found), supports=tuple(found.supports())))
-
-    # -- checks -----------------------------------------------------------------------------------------------
-
-    def _rolefile(self, service: str) -> Rolefile:
-        found = self.rolefiles.get(service)
-        if found is None:
-            raise RoleDenied(f"no service `{brief(service)}` has a rolefile here", failure="misuse")
-        return found
-
-    def _conformed(self, service: str, role: str, args: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        return conform_arguments(self.rolefiles.get(service), role, args, self.functions)
-
-    def _wanted(self, service: str, role: str, args: tuple[Argument, ...] | None) -> tuple[Argument, ...] | None:
-        return None if args is None else self._conformed(service, role, args)
-
-    def _shown(
-        self, principal: str, using: tuple[str, ...] | None
-    ) -> tuple[tuple[Membership, ...], tuple[Election, ...]]:
-        """The credentials that a client shows: its own, and in force; or why one does not count (OASIS 4.2)."""
-        if using is None:
-            return tuple(self.held_by(principal)), ()
-        if len(using) > MAX_SHOWN:
-            raise RoleDenied(f"more than MAX_SHOWN ({MAX_SHOWN}) credentials are shown", failure="misuse")
-        memberships: list[Membership] = []
-        elections: list[Election] = []
-        for id in using:
-            one, election = self.membership(id), self.election(id)
-            if one is not None and one.holder != principal:
-                raise RoleDenied(f"`{id}` is not held by `{principal}`", failure="fraud", remedy="show your own")
-            if one is not None and one.state is not True:
-                raise RoleDenied(f"`{id}` may have been revoked", failure="revocation", remedy="try again later")
-            if one is not None:
-                memberships.append(one)
-            elif election is not None and self.records.state(election.record) is True:
-                elections.append(election)
-            else:
-                raise RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="leave it out")
-        return tuple(memberships), tuple(elections)
 
 
 def _entered_by(found: Derived) -> str:

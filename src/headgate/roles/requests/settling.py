@@ -12,17 +12,15 @@ Leaves out: what is asked of a service (`roles.requests.role_requests`), and of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from headgate.decide.constraints import Budget, RoleFunction, Scene, is_monitored, truth
+from headgate.decide.constraints import RoleFunction, is_monitored, truth
 from headgate.lang.render_roles import render_constraint, render_membership
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
-from headgate.model.limits import MAX_ENTRY_STEPS, MAX_FACT_TURNS, MAX_HELD
-from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.limits import MAX_FACT_TURNS, MAX_HELD
 from headgate.model.roles import (
-    Ban,
     Election,
     Ending,
     Link,
@@ -32,14 +30,13 @@ from headgate.model.roles import (
     RecordWatch,
     Reference,
     RoleFacts,
-    Service,
     magic_of,
     place_of,
 )
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.roles.records.book import Book, role_names
+from headgate.roles.records.book import Book
 from headgate.roles.records.facts import (
     CLOCK,
     GROUPS,
@@ -57,41 +54,32 @@ from headgate.roles.records.facts import (
 )
 from headgate.roles.records.slots import Changes
 from headgate.roles.requests.revocation import in_words, is_revoked_by
-from headgate.roles.rolefiles.types import readings
+from headgate.roles.requests.role_view import RoleView
 
 _FIRST = frozenset({"it was revoked", "its holder left", "its holder is no more", "its time is over"})
 """Reasons to end that are worth passing on."""
 
 
-class Settling:
+class Settling(RoleView):
     """The role book while one batch is worked out; `state` is the state with all else that the batch does."""
 
     def __init__(self, book: Book, before: State, state: State, functions: Mapping[str, RoleFunction]) -> None:
+        super().__init__(state, book.index, functions)
         self.book = book
         self.records = book.records
         self.records.at(state.version)
         self.records.defer()
         self.before = before
-        self.state = state
-        self.functions = functions
-        self.now: datetime | None = None
-        self.settled = False
-        """Has anything been carried out?"""
+        self.moved = False
+        """Has the batch changed what a search for a role may look at, but by what it entered?"""
         self.removed: frozenset[str] = frozenset()
         """Principals that the batch removes, though it may declare others of their names."""
-        self.begun: dict[str, Membership] = {}
-        self.elected: dict[str, Election] = {}
-        self.ended: dict[str, str] = {}
         self.fallen: dict[Reference, str] = {}
         self.falling: dict[str, None] = {}
         """Memberships and elections whose record is false for now: if it is so in the end, they end."""
         self.contested: dict[str, None] = {}
         """Memberships that fell again and again in a circle that did not come to rest."""
-        self.budgets: dict[str | None, Budget] = {}
-        """What each client may still have looked at: all that it asks for in one batch shares it."""
-        self.bans: set[Ban] = set(state.roles.bans)
         self.peers: dict[str, Peer] = dict(state.roles.peers)
-        self.rolefiles: dict[str, Rolefile] = dict(state.roles.rolefiles)
         self.watches: set[RecordWatch] = set(state.roles.watches)
         self.made: dict[Reference, Record] = {}
         self.rested: dict[Reference, tuple[Link, ...]] = {}
@@ -104,73 +92,14 @@ class Settling:
         """Has the clock moved since silence was last looked at?"""
         self._about_roles: dict[str, None] = {}
         """The facts about who holds roles that the batch has looked at again."""
-        self._fresh: dict[str, dict[str, None]] = {}
         self._as_begun: dict[str, bool | None] = {}
         """What the memberships that the batch begins were at first."""
-        self._names: dict[str, tuple[Rolefile | None, frozenset[str]]] = {}
 
     # -- looking things up ------------------------------------------------------------------------------------
 
-    def membership(self, id: str) -> Membership | None:
-        """A membership in force."""
-        if id in self.ended:
-            return None
-        return self.begun.get(id) or self.state.roles.memberships.get(id)
-
-    def election(self, id: str) -> Election | None:
-        """An election in force."""
-        if id in self.ended:
-            return None
-        return self.elected.get(id) or self.state.roles.elections.get(id)
-
-    def held_by(self, principal: str) -> Iterator[Membership]:
-        """The memberships of a principal that are true, in the order in which they began."""
-        for one in self.kept_by(principal):
-            if one.state is True:
-                yield one
-
-    def kept_by(self, principal: str) -> Iterator[Membership]:
-        """The memberships of a principal that have not ended, whatever they are now, in the order they began in."""
-        for id in (*self.state.roles.held.get(principal, ()), *self._fresh.get(principal, ())):
-            one = self.membership(id)
-            if one is not None:
-                yield one
-
-    def members(self, place: Service, role: str, having: tuple[int, Argument] | None = None) -> Iterator[Membership]:
-        """The memberships of a role that are true; only those that have an argument in a place, if that is said."""
-        if having is None:
-            found = self.book.holding(place, role)
-        else:
-            found = self.book.holding_with(place, role, *having, self.membership)
-        for id in list(found):
-            one = self.membership(id)
-            if one is not None and one.state is True:
-                yield one
-
-    def scene(self, place: Service, client: str | None = None, origin: str | None = None) -> Scene:
-        """What the constraints of a service may look at now for a request, whose work is counted."""
-        budget = self.budgets.setdefault(client, Budget(MAX_ENTRY_STEPS))
-        return replace(self._view(place), client=client, origin=origin, budget=budget, answers={})
-
-    def _view(self, place: Service) -> Scene:
-        return Scene(
-            self.state,
-            place[0],
-            place[1],
-            now=self.now,
-            functions=self.functions,
-            members=self.members,
-            roles=self._roles(place[0]),
-            readings=readings(self.rolefiles.get(place[0])),
-        )
-
-    def _roles(self, service: str) -> frozenset[str]:
-        """The names that are roles of a service."""
-        rolefile = self.rolefiles.get(service)
-        known = self._names.get(service)
-        if known is None or known[0] is not rolefile:
-            known = self._names[service] = rolefile, role_names(rolefile)
-        return known[1]
+    def believed(self, ref: Reference) -> bool | None:
+        """The state of a record."""
+        return self.records.state(ref)
 
     def holder(self, principal: str) -> None:
         """Refuse a principal that is not there."""
@@ -191,14 +120,14 @@ class Settling:
         ref = self.records.of_fact(text)
         if ref is None:
             ref = self.records.leaf(self.holds(fact), fact=text)
-            self.book.interest.add(text)
+            self.book.look_at(text)
         return Link(ref)
 
     def holds(self, fact: Fact) -> bool | None:
         """Is a fact true now?"""
         match fact:
             case When(service, instance, leaf):
-                return truth(leaf, {}, self._view((service, instance)))
+                return truth(leaf, {}, self.view((service, instance)))
             case NotRevoked():
                 bans = [ban for ban in self.bans if (ban.service, ban.instance, ban.role) == fact.office]
                 return not is_revoked_by(fact.revoker, fact.office[:2], fact.args, bans)
@@ -235,8 +164,8 @@ class Settling:
 
     def _lose(self, name: str) -> None:
         """A peer has been silent for too long: nothing is known of its records."""
-        for place in [place for place in self.book.members if place[0] == name]:
-            for id in list(self.book.members[place]):
+        for place in [place for place in self.index.members if place[0] == name]:
+            for id in list(self.index.members[place]):
                 one = self.membership(id)
                 for link in () if one is None else self.records.record(one.record).parents:
                     if self.records.state(link.parent) is True:
@@ -260,20 +189,14 @@ class Settling:
         for holder in sorted(after.roles.held.keys() & gone):
             for one in list(self.kept_by(holder)):
                 self.end(one, "its holder is no more")
-        for elector in sorted(self.book.electing.keys() & gone):
-            for election in map(self.election, list(self.book.electing[elector])):
+        for elector in sorted(self.index.electing.keys() & gone):
+            for election in map(self.election, list(self.index.electing[elector])):
                 if election is not None:
                     self.end(election, "its elector is no more")
         for watch in [one for one in self.watches if one.watcher in gone] if gone else ():
             self.watches.discard(watch)
             self.records.release(watch.record)
-            self.settled = True
         self.pending.update(self.book.interest.of_members(before, after))
-
-    @property
-    def untouched(self) -> bool:
-        """Is the book as it was when this began: was nothing carried out, and nothing begun?"""
-        return not self.settled and self.records.quiet
 
     # -- settling ---------------------------------------------------------------------------------------------
 
@@ -324,7 +247,6 @@ class Settling:
         dips: dict[str, str] | None = None
         order = self.book.strata(self.rolefiles)
         while True:
-            self.settled = self.settled or not self.records.quiet
             changes = self.records.take()  # before facts are looked at, so that what was just made is known as it was
             self._follow(changes, dips)
             dropped = self.records.sweep()
@@ -371,7 +293,6 @@ class Settling:
                 found[ref] = holds
                 turned.append(text)
         if found:
-            self.settled = True
             self.records.set_all(found)
         return turned
 
@@ -400,6 +321,7 @@ class Settling:
             self.falling[one.id] = None
         else:
             self.falling.pop(one.id, None)
+        self.moved = self.moved or state is not (one.state if isinstance(one, Membership) else True)
         if isinstance(one, Membership) and one.state is not state:
             self.note(replace(one, state=state))
             self._stir(one)
@@ -435,6 +357,7 @@ class Settling:
             self._ended(one, reason)
 
     def _ended(self, one: Membership | Election, reason: str) -> None:
+        self.moved = True
         self.ended[one.id] = reason
         self.fallen[one.record] = one.id
         self.falling.pop(one.id, None)
@@ -450,14 +373,14 @@ class Settling:
 
     def begin(self, one: Membership) -> None:
         """A membership begins."""
-        known = len(self.state.roles.held.get(one.holder, ())) + len(self._fresh.get(one.holder, ()))
+        known = len(self.state.roles.held.get(one.holder, ())) + len(self.fresh_of.get(one.holder, ()))
         if known >= MAX_HELD and sum(1 for _ in self.kept_by(one.holder)) >= MAX_HELD:
             raise RoleDenied(f"`{one.holder}` holds MAX_HELD ({MAX_HELD}) roles", failure="misuse", remedy="leave some")
         self.records.hold(one.record)
         self.book.add(one)
         self.note(one)
         self._as_begun[one.id] = one.state
-        self._fresh.setdefault(one.holder, {})[one.id] = None
+        self.fresh_of.setdefault(one.holder, {})[one.id] = None
         self._stir(one)
 
     def note(self, one: Membership) -> None:
@@ -478,7 +401,7 @@ class Settling:
         for ref in dropped:
             old = self.made.pop(ref, None) or self.state.roles.records.get(ref)
             if old is not None and old.fact:
-                self.book.interest.remove(old.fact)
+                self.book.look_away(old.fact)
             if ref in self.state.roles.records:
                 self.dropped[ref] = None
 

@@ -1,6 +1,6 @@
 """The next state, with what a batch makes of roles: `decide.apply`, and what follows for memberships (D13).
 
-Guarantees: pure but for the book, which a refusal leaves unusable. Requests of roles are worked out into `Settle`, so
+Guarantees: pure but for the book, which a refusal leaves as it was. Requests of roles are worked out into `Settle`, so
 that the batch that is recorded says what became of them. A change of groups, relations, principals or the clock ends
 in the same batch whatever rested on it; all that a batch changes is looked at together, so that nothing ends that held
 before and holds after.
@@ -71,7 +71,7 @@ def transition(
     functions: Functions | None = None,
     now: datetime | None = None,
 ) -> Outcome:
-    """What a batch makes of a state; `book` is that of the state, if the caller has it. A refusal undoes the book.
+    """What a batch makes of a state; `book` is that of the state, if the caller has it.
 
     `now` is when this happens; without it, what must be looked at again and rests on the clock is unknown.
     """
@@ -94,15 +94,16 @@ def transition(
         after = replace(after, roles=replace(after.roles, rolefiles=known.rolefiles))
     if not asked and not (stirring and (known.memberships or known.elections or known.records or known.peers)):
         if book is None or book.version != state.version:
-            return Outcome(batch, after, None)  # a book of another state, or one that a refusal spoilt
+            return Outcome(batch, after, None)
         book.version = after.version
         return Outcome(batch, after, book)
     known_functions = functions(after) if callable(functions) else functions or {}
     book = book if book is not None and book.version == state.version else Book(state)
-    settling: RoleRequests | None = None
+    book.mark()
     try:
         settling = RoleRequests(book, state, after, known_functions)
         settling.at(now)
+        settling.moved = len(asked) < len(batch.changes)
         settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
         if stirring:
             settling.look_around()
@@ -114,10 +115,9 @@ def transition(
         settling.conclude()
         facts = settling.facts()
     except BaseException:
-        if settling is None or not settling.untouched:
-            book.version = -1  # it has gone some way with what was refused: no one may use it again
+        book.rollback(state)
         raise
-    book.version = after.version
+    book.keep(after.version)
     recorded = replace(batch, changes=(*plain, Settle(facts)))
     return Outcome(recorded, replace(after, roles=merged(after.roles, facts)), book)
 

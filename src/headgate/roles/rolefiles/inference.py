@@ -188,7 +188,8 @@ class Inference:
             self._statement(statement)
         while self._settle_sums() or self._settle_columns():
             pass
-        self._settle_sums(last=True)
+        while self._sums and self._settle_sums(last=True):
+            pass
         self._check_orders()
 
     def known(self, cell: int) -> Known | None:
@@ -432,14 +433,19 @@ class Inference:
     def _settle_sums(self, *, last: bool = False) -> bool:
         """Work out sums and differences of which enough is known; `last` takes what is left for integers."""
         left = []
-        before = len(self._sums)
+        before, settled = len(self._sums), False
         for one in self._sums:
             e, first, second, made, self._line = one
             kinds = [self.known(cell) for cell in (first, second, made)]
             is_time = [kind == TimestampType() for kind in kinds]
             given = [kind is not None for kind in kinds]
             what = said(e)
-            if e.op == "-" and is_time[0] and is_time[1]:
+            if (open_side := _time_of_other(e.op, kinds)) is not None:
+                side, time = open_side
+                self._is((first, second)[side], time, what)
+                left.append(one)
+                settled = True
+            elif e.op == "-" and is_time[0] and is_time[1]:
                 self._is(made, IntegerType(), what)
             elif (is_time[0] and (given[1] or e.op == "+")) or (is_time[2] and e.op == "-"):
                 self._moves(first, second, made, what)
@@ -455,7 +461,7 @@ class Inference:
             else:
                 left.append(one)
         self._sums = left
-        return len(left) < before
+        return settled or len(left) < before
 
     def _moves(self, moment: int, seconds: int, made: int, what: str) -> None:
         """A timestamp and a number of seconds make a timestamp."""
@@ -469,6 +475,23 @@ class Inference:
             if isinstance(known, SetType | LetterSet | ObjectType) or known == Other("bool"):
                 self._line = line
                 self._clash("types", f"`{what}` compares by order what is {words(known)}")
+
+
+def _time_of_other(op: str, kinds: list[Known | None]) -> tuple[int, TimestampType | ClockType] | None:
+    """Which side of a sum or difference is not known yet, and a time by the other side and by what is made of both."""
+    match op, kinds:
+        case "+", [None, IntegerType(), ClockType() as made]:
+            return 0, made
+        case "+", [IntegerType(), None, ClockType() as made]:
+            return 1, made
+        case "-", [None, IntegerType(), ClockType() as made]:
+            return 0, made
+        case "-", [None, ClockType() as taken, _]:
+            return 0, taken
+        case "-", [(TimestampType() | ClockType()) as from_it, None, IntegerType() | Other("number")]:
+            return 1, from_it
+        case _:
+            return None
 
 
 def known_of(value: Argument) -> Known | None:

@@ -247,10 +247,10 @@ def _known(expression: Expression, bound: Mapping[str, KnownKind]) -> KnownKind 
             return KnownKind("set", shown) if function in SET_FUNCTIONS else None
         case Combine(op, left, right) if op in ("+", "-"):
             sides = [_known(side, bound) for side in (left, right)]
-            moments = sum(side is not None and side.sort is Kind.TIMESTAMP for side in sides)
-            if not moments and None in sides:
-                return None  # an integer, or a moment if what is not known is one
-            return KnownKind(Kind.TIMESTAMP if moments == 1 else Kind.INT, shown)
+            first, second = (side is not None and side.sort is Kind.TIMESTAMP for side in sides)
+            if None in sides and not second and (op == "-" or not first):
+                return None  # seconds or a moment, by what is not known
+            return KnownKind(Kind.TIMESTAMP if first != second and not (op == "-" and second) else Kind.INT, shown)
         case Combine():
             return KnownKind("set", shown)
         case Count() | ClockOf():

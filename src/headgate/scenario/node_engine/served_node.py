@@ -109,7 +109,7 @@ class ServedNode:
     async def _start(self, stream: str) -> tuple[Server, int]:
         listener = listen(HOST, 0)
         port = int(listener.getsockname()[1])
-        gateway = Gateway(self._config, self.files, stream, port, self.clock.read, self.clock.stamp)
+        gateway = Gateway.open(self._config, self.files, stream, port, self.clock.read, self.clock.stamp)
         app = AccessLog(cast("Application", create_app(gateway)), gateway.metrics.request)
         running = server(app, self._config, None, gateway.metrics, gateway.closing.set)
         running.config.load()

@@ -44,6 +44,7 @@ class StoryKeys:
     def __init__(self, scenario: Scenario) -> None:
         self._policy = scenario.policy
         self._statements = scenario.statements
+        self._forged = scenario.forged
         names = [change.name for change in scenario.policy.changes if isinstance(change, DeclarePrincipal)]
         self.administrator = OURSELVES if OURSELVES in names else ADMINISTRATOR
         """The domain's own principal: the one that the file declares as such, if it does."""
@@ -149,6 +150,14 @@ class StoryKeys:
 
     def _providers(self) -> Iterator[Provider]:
         return (change.provider for change in self._policy.changes if isinstance(change, SetProvider))
+
+    def shown(self, id: str, now: datetime) -> str:
+        """The text of a statement as it is shown; one that is forged has the signature of another text."""
+        text = self.signed(self._statements[id], now)
+        if id not in self._forged:
+            return text
+        other = self.signed_list(RevocationList(self._statements[id].issuer, 1, now, frozenset()))
+        return f"{text.rpartition('.')[0]}.{other.rpartition('.')[2]}"
 
     def keyed(self, certificate: Certificate) -> Certificate:
         """A certificate with the keys of those whom the file names."""

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol, assert_never
 
 from headgate.client.aio import Client
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
-from headgate.gateway.http.subscription_names import ledger_id
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
 from headgate.model.authority import Certificate, Identity, RevocationList
@@ -307,7 +308,7 @@ class NodeWorld:
         """Every delivery that clients received, subscription by subscription in the order they began."""
         self._pipeline.finish()
         self._let_everyone_in()
-        counts = Counter(delivered.subscription for _, delivered in self._domain.deliveries())
+        counts = Counter(delivered.subscription for _, delivered in read_deliveries(self._domain))
         events = {event.id: event for event in self._domain.events()}
         order = {place: number for number, place in enumerate(self._order)}
         found: dict[str, list[Got]] = {}
@@ -340,7 +341,7 @@ class NodeWorld:
         """
         key, statements = self._keys.key(principal), [self._keys.statement(id) for id in shown]
         try:
-            texts = [self._keys.signed(one, self._node.clock.now) for one in statements]
+            texts = [self._keys.shown(id, self._node.clock.now) for id in shown]
         except BadStatement:
             self._present_unsigned(principal, statements)
             return

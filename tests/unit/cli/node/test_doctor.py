@@ -15,6 +15,7 @@ from headgate.cli.main import app
 from headgate.cli.node.doctor import examine
 from headgate.cli.node.init import make_domain
 from headgate.cli.node.machine_checks import Check, CheckOutcome
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule
@@ -156,7 +157,9 @@ def test_events_that_wait_and_principals_without_keys(files: Files) -> None:
                 ),
             )
         )
-        domain.publish(Draft("e1", "till", "Sale", {"amount": 1}), now=utc_now() - timedelta(minutes=5))
+        LocalPublisher(domain, advertise=False).publish(
+            Draft("e1", "till", "Sale", {"amount": 1}), now=utc_now() - timedelta(minutes=5)
+        )
     found = checked(files)
     assert found["pipeline"].finding is CheckOutcome.WARN
     assert "1 events wait" in found["pipeline"].found

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, Subscribe
 from headgate.model.events import Draft
@@ -124,7 +125,7 @@ def test_a_folder_that_is_no_domain(headgate: Run, tmp_path: Path) -> None:
 
 
 def test_of_several_events_with_one_id_the_newest_is_explained(headgate: Run, fresh: Domain) -> None:
-    fresh.publish(Draft("e1", "cctv", PLATE, {"numberplate": "NEW 1"}))
+    LocalPublisher(fresh, advertise=False).publish(Draft("e1", "cctv", PLATE, {"numberplate": "NEW 1"}))
     result = headgate("explain", "billing", "e1", domain=fresh.paths.directory)
     assert "NEW 1" in result.output
     assert "2 events are called `e1`" in result.output
@@ -149,7 +150,9 @@ def test_a_requirement_that_stops_an_event(headgate: Run, fresh: Domain) -> None
     asks = parse_condition("$nation = 'NO'")
     wanted = Subscription("bills2", "billing", PLATE, requires=parse_condition("$rank > 1"))
     fresh.commit(Batch("billing", (Subscribe(wanted),)))
-    fresh.publish(Draft("e9", "cctv", PLATE, {"numberplate": "AE05 XYZ"}, requires=asks))
+    LocalPublisher(fresh, advertise=False).publish(
+        Draft("e9", "cctv", PLATE, {"numberplate": "AE05 XYZ"}, requires=asks)
+    )
     asked = ("explain", "billing", "e9", "--subscription", "bills2")
     said = lines(headgate(*asked, domain=fresh.paths.directory))
     assert "stopped: billing does not meet the requirement of the event: $nation = 'NO'" in said

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.cli.policy import policy
 from headgate.cli.shared.common import data_directory
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, DeclarePrincipal
 from headgate.model.events import Draft
@@ -124,7 +125,7 @@ def test_apply_makes_one_version_with_its_starting_points(files: Path, run: Run)
     assert "applied as version 1" in first.output
     assert "there is no stream yet" in first.output
     with Domain.open(files.parent / "data") as domain:
-        domain.publish(Draft("e", "till", "shop.Sale", {"item": "lamp"}))
+        LocalPublisher(domain, advertise=False).publish(Draft("e", "till", "shop.Sale", {"item": "lamp"}))
         assert domain.ledger.versions()[0].note == "opening day"
     change(files, "price < 100", "price < 50")
     second = run("apply", str(files), "-y")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.cli.roles.graph_svg import MAX_BOXES, svg
 from headgate.cli.roles.graph_tree import MAX_LINES, Box, Fall, ListedCredential, Picture, around, of_graph, tree
-from headgate.gateway.roles.graph import Edge, Graph, GraphNode, graph
+from headgate.commands.role_graph import Edge, Graph, GraphNode, graph
 from headgate.model.errors import TooLarge
 from headgate.model.state import ADMINISTRATOR
 from strategies.rehearsing import Rehearsal

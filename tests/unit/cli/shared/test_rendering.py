@@ -10,6 +10,7 @@ from click.testing import Result
 
 from headgate.analysis.truth_trace import TruthPart
 from headgate.cli.shared.rendering import as_json, show_value
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.lang import parse_condition
 from headgate.model.conditions import Attribute
 from headgate.model.events import Draft
@@ -53,7 +54,9 @@ def test_values(value: Value, shown: str) -> None:
 
 def test_nothing_that_was_sent_reaches_the_terminal_unescaped(headgate: Callable[..., Result], fresh: Domain) -> None:
     evil = "\x1b[31mred\r\u202e"
-    fresh.publish(Draft(evil, "cctv", "uk.gov.pito.Numberplate", {"numberplate": evil}))
+    LocalPublisher(fresh, advertise=False).publish(
+        Draft(evil, "cctv", "uk.gov.pito.Numberplate", {"numberplate": evil})
+    )
     result = headgate("explain", "billing", "main:4", domain=fresh.paths.directory)
     assert result.exit_code == 0
     assert result.output.count("\\x1b[31mred\\r\\u202e") == 2

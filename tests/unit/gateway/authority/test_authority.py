@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.client import connect
+from headgate.commands import statements as authority
+from headgate.commands.revocation_intake import LISTS_PER_ISSUER
 from headgate.gateway import runtime
-from headgate.gateway.authority import authority
-from headgate.gateway.authority.revocation_intake import LISTS_PER_ISSUER
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Issuing, Provider, Validity
 from headgate.model.changes import (
@@ -116,7 +116,7 @@ def test_a_large_bag_is_opened_elsewhere_and_means_the_same(
     told = visitor.show(shown, more).json()
     assert told["certificates"] == [verify_certificate(one, audience=None).id for one in (shown, more)]
     assert refusal(visitor.show(more[:-8] + "AAAAAAAA")) == (422, "bad-statement", "bad-signature")
-    assert shop.gateway._workers._threads
+    assert shop.gateway.workers._threads
 
 
 def test_a_chain_without_connect_lets_no_stranger_in_and_leaves_nothing(shop: Served, root: PrivateKey) -> None:

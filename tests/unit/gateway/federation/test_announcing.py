@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.federation.announcing import Announcer
-from headgate.gateway.federation.notices import (
+from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
+from headgate.commands.record_notices import (
     ALL,
     HEARTBEAT,
     MODIFIED,
@@ -21,7 +21,7 @@ from headgate.gateway.federation.notices import (
     declaring,
     wanted,
 )
-from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome
+from headgate.gateway.federation.announcing import Announcer
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import (

@@ -16,9 +16,9 @@ import pytest
 
 from headgate.client import aio
 from headgate.client.inbox import Delivery
+from headgate.commands.record_notices import allowing
 from headgate.gateway.federation.following import Following
 from headgate.gateway.federation.home import Home
-from headgate.gateway.federation.notices import allowing
 from headgate.gateway.federation.remote import Abroad
 from headgate.model.changes import Batch, Change, DeclarePrincipal, EndCredential, RemovePeer, SetKey, SetPeer, Tick
 from headgate.model.roles import Peer, Reference

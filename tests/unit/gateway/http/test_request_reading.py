@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from headgate.gateway import runtime
+from headgate.commands import rate_limits
 from headgate.gateway.http.request_reading import INLINE_CHARS
 from headgate.lang import render_condition
 from headgate.model.changes import RemoveRule
@@ -46,7 +46,7 @@ def fresh(tmp_path: Path) -> Iterator[Served]:
 
 def unread(shop: Served) -> bool:
     """Has no process been asked to read anything?"""
-    return not shop.gateway._workers._threads
+    return not shop.gateway.workers._threads
 
 
 def event(id: str, requires: str | None, type: str = SALE) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def test_requirements_that_are_long_are_kept_as_they_were_sent(shop: Served) -> 
 
 def test_one_who_keeps_all_processes_busy_keeps_nobody_from_the_gateway(shop: Served) -> None:
     for who in ("x", "y"):
-        shop.gateway._workers.submit(who, time.sleep, 1.0)
+        shop.gateway.workers.submit(who, time.sleep, 1.0)
     assert shop.http.get("/v1").status_code == 200
     assert codes(publish(shop, "till", [event("while", "$n = 1")])) == {"accepted"}
     assert shop.subscribe("bob", "patient", where=LONG + " or amount = 1")  # who needs one waits for its turn
@@ -233,7 +233,7 @@ def test_one_who_keeps_all_processes_busy_keeps_nobody_from_the_gateway(shop: Se
 def test_who_sends_much_that_is_refused_waits_before_more_of_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "MAX_PAUSE", 0.01)
+    monkeypatch.setattr(rate_limits, "MAX_PAUSE", 0.01)
     many = [event(f"{n}", "$x = 1 or " * 90 + "$x = 2") for n in range(200)]
     with serving(tmp_path / "shop", limits__refused_per_minute="100KB") as shop:
         assert codes(publish(shop, "bob", many)) == {"publish-denied"}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from headgate.commands.publishing.policy_rules import Answers
+from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
 from headgate.gateway.publishing.policy_rule_answers import find
-from headgate.gateway.publishing.policy_rule_check import Answers, Unasked
-from headgate.gateway.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition
 from headgate.model.changes import (
@@ -33,7 +34,6 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
-from headgate.pipeline.admission.admission import Admission
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -219,23 +219,6 @@ def arrows(*ids: str) -> pa.Table:
     return pa.table({"id": list(ids), "source": ["s"] * len(ids), "item": ["x"] * len(ids), "price": [1] * len(ids)})
 
 
-def test_what_was_decided_when_it_came_is_decided_again_if_the_policy_has_changed(domain: Domain) -> None:
-    async def run() -> list[SubmissionOutcome]:
-        async with writing(domain.paths.directory, "g1") as writer:
-            found = [await writer.publish(of_table("till", arrows("a"), "shop.Order"))]
-            early = of_table("till", arrows("b", "c"), "shop.Order")
-            under_way = asyncio.ensure_future(writer.publish(early))
-            await asyncio.sleep(0)  # it is decided, and not handed to the writer yet
-            assert early.ready is not None
-            domain.commit(Batch(ADMINISTRATOR, (RemoveRule("till"),)))
-            return [*found, await under_way]
-
-    before, after = asyncio.run(run())
-    assert before.accepted == 1
-    assert {at: type(error) for at, error in after.refusals.items()} == {0: PublishDenied, 1: PublishDenied}
-    assert stored(domain) == [("g1", "till", "a")]
-
-
 def test_what_was_decided_when_it_came_is_still_stored_once(domain: Domain) -> None:
     async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as one, writing(domain.paths.directory, "g2") as two:
@@ -247,23 +230,6 @@ def test_what_was_decided_when_it_came_is_still_stored_once(domain: Domain) -> N
     first, second = asyncio.run(run())
     assert (first.duplicates, second.duplicates) == ({0, 2}, {0, 1})
     assert sorted(stored(domain)) == [("g1", "till", "a"), *(("g2", "till", id) for id in "bcd")]
-
-
-def test_what_was_decided_before_something_later_was_written_is_decided_again(domain: Domain) -> None:
-    async def run() -> None:
-        async with writing(domain.paths.directory, "g1") as writer:
-            await writer.publish(of_table("till", arrows("a"), "shop.Order"))
-            early = of_table("till", arrows("b"), "shop.Order")
-            under_way = asyncio.ensure_future(writer.publish(early))
-            await asyncio.sleep(0)
-            assert early.ready is not None
-            writer._written = early.ready[1].time + 1
-            await under_way
-
-    asyncio.run(run())
-    times = [event.time for event in domain.events()]
-    assert times == sorted(times)
-    assert len(times) == 2
 
 
 def test_what_comes_while_the_writer_stops_is_answered(domain: Domain) -> None:
@@ -347,26 +313,14 @@ def test_each_event_is_held_to_its_publishers_policy_rule(domain: Domain) -> Non
     assert [id for _, _, id in stored(domain)] == ["a", "d", "e"]
 
 
-def test_no_question_about_a_policy_rule_is_looked_into_when_it_is_the_writers_turn(domain: Domain) -> None:
-    limited(domain, "$nation = 'NO'")
-    submission = of_drafts("till", asking_for("$nation = 'NO'", "a"))
-    admission = Admission(domain.ledger.state(), {})
-    with pytest.raises(Unasked):
-        submission.decide(admission, NOW)
-    submission.answers = answered(admission.state, submission)
-    submission.decide(admission, NOW)
-    assert submission.refusals == {}
-
-
 def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> None:
     limited(domain, "$nation = 'NO' or $nation = 'IT'")
 
     async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
             before = writer.state
-            one, two = (of_drafts("till", asking_for("$nation = 'IT'", id)) for id in "ab")
-            for submission in (one, two):
-                submission.answers = answered(before, submission)
+            sent = (of_drafts("till", asking_for("$nation = 'IT'", id)) for id in "ab")
+            one, two = (replace(submission, answers=answered(before, submission)) for submission in sent)
             limited(domain, "$nation = 'NO'")
             found = [await writer.publish(one)]
             limited(domain, "$nation = 'IT'")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.http.rate_limits import STEPS_PACED, Paces, cost_of
+from headgate.commands.rate_limits import STEPS_PACED, Paces, cost_of
 from headgate.model.changes import AddMember, AddRule, DeclarePrincipal, RemoveMember
 from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_ENTERED, MAX_SHOWN

@@ -30,6 +30,7 @@ from headgate.pipeline.admission.bulk import from_arrow
 from headgate.pipeline.admission.columns import from_drafts, grouped
 from headgate.pipeline.index.layout import layouts, restored
 from headgate.pipeline.log.codec import LogBatch, decode, encode, from_blob
+from headgate.solver.policy_rule import check_policy_rule
 from strategies.memory import MemoryLedger, exact
 from strategies.running import examples
 from strategies.small import CHASE, LANE, NOON, PLATE, SEEN, SPEED, UNIT, draft, forbid, grant, is_, world
@@ -73,7 +74,7 @@ def one_by_one(
         who = each.publisher, each.type
         rate = before + rates[who] + 1 if counts else None
         try:
-            found.append(admit(state, each, now=now, predicates=predicates, rate=rate))
+            found.append(admit(state, each, now=now, predicates=predicates, rate=rate, policy_rule=check_policy_rule))
             rates[who] += 1
         except HeadgateError as error:
             found.append(error)

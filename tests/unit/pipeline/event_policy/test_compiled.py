@@ -53,6 +53,7 @@ from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
+from headgate.solver.policy_rule import check_policy_rule
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.running import examples
 from strategies.small import CHASE, NOON, SEEN, chase, commit, forbid, grant, seen, wish, world
@@ -216,7 +217,7 @@ def test_publishing_by_a_rule_for_a_role() -> None:
 def refused(state: State, one: Draft) -> str | None:
     """What `decide` says of a draft that is refused."""
     try:
-        admit(state, one, now=NOON, predicates={})
+        admit(state, one, now=NOON, predicates={}, policy_rule=check_policy_rule)
     except HeadgateError as error:
         return error.message
     return None

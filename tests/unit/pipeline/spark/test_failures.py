@@ -14,7 +14,7 @@ import pytest
 
 import headgate.pipeline.spark
 from headgate.pipeline.spark.failures import MOST, describe
-from headgate.pipeline.spark.source_worker import connected
+from headgate.pipeline.spark.fork_client import SOURCE, connected
 
 JAVA = """\
 org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query [id = 7f37] terminated: Job aborted
@@ -96,7 +96,7 @@ def test_a_source_says_the_secret_and_its_process(reply: bytes) -> None:
 
 def test_a_source_connects_before_it_imports() -> None:
     """What is imported until then is small: Spark gives it ten seconds, on a machine however busy."""
-    code = "import sys, headgate.pipeline.spark.source_worker; print(*sys.modules)"
+    code = "import sys, headgate.pipeline.spark.fork_client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"pyspark", "pyarrow", "numpy", "pandas"} & set(done.stdout.split())
 
@@ -107,6 +107,6 @@ def test_the_python_for_spark_is_ours_and_runs_what_it_is_given() -> None:
     done = subprocess.run([python, "-m", "platform"], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout
     environment["HEADGATE_PYTHON"] = "/bin/echo"
-    runner = "pyspark.sql.streaming.python_streaming_source_runner"
-    done = subprocess.run([python, "-m", runner], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == "-m headgate.pipeline.spark.source_worker\n"
+    for module in (SOURCE, "pyspark.daemon"):
+        done = subprocess.run([python, "-m", module], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout == f"-IS {python.parent}/fork_client.py -m {module}\n"

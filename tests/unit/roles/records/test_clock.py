@@ -63,6 +63,11 @@ def clock_texts(draw: st.DrawFn) -> str:
                 f"Open(weekday(@time, '{zone}'))",
                 f"Hours('desk', {of})",
                 f"@time {op} timestamp '2026-03-29T01:30:00Z'",
+                f"@time {op} timestamp '2026-03-29T00:30:00Z' + 3600",
+                f"@time {op} 3600 + timestamp '2026-03-29T00:30:00Z'",
+                f"@time - 3600 {op} timestamp '2026-03-29T00:30:00Z' - 60",
+                f"{of} {op} Hours('desk') - 5400",
+                f"{of} {op} timeofday(timestamp '2026-03-29T00:30:00Z', '{zone}') + 60",
             ]
         )
     )
@@ -101,6 +106,8 @@ def test_nothing_turns_before_the_next_moment(text: str, after: datetime) -> Non
         ("timeofday(@time, 'Europe/London') < '01:30'", "2026-03-29T00:30", "2026-03-29T01:00"),
         ("weekday(@time, 'Asia/Tokyo') = 'Sat'", "2026-01-09T12:00", "2026-01-09T15:00"),
         ("@time < timestamp '2026-03-29T01:30:00Z'", "2026-01-01T00:00", "2026-03-29T01:30"),
+        ("@time < timestamp '2026-03-29T01:30:00Z' + 86400", "2026-01-01T00:00", "2026-03-30T01:30"),
+        ("timeofday(@time) < timeofday(timestamp '2026-03-29T01:30:00Z')", "2026-01-01T00:00", "2026-01-01T01:30"),
     ],
 )
 def test_it_is_the_moment_one_would_name(text: str, after: str, moment: str) -> None:

@@ -99,8 +99,8 @@ def test_a_kept_book_is_as_one_made_from_the_state(walk: Walk) -> None:
 
 def as_told(book: Book) -> tuple[object, ...]:
     """A book by what it holds: the records, who uses them, who holds what, which facts are looked at."""
-    users = {ref: set(ids) for ref, ids in book.users.items()}
-    members = {office: list(ids) for office, ids in book.members.items()}
+    users = {ref: list(ids) for ref, ids in book.users.items()}
+    members = {office: list(ids) for office, ids in book.index.members.items()}
     return {one.ref: one for one in book.records.records()}, users, members, book.interest.texts()
 
 
@@ -115,6 +115,9 @@ def test_a_refusal_changes_nothing_and_the_story_goes_on(walk: Walk) -> None:
             with pytest.raises(HeadgateError):
                 transition(state, whole, book=book, now=step.now)
             assert state == before
+            if book is not None:
+                assert book.version == state.version
+                assert as_told(book) == as_told(Book(state))
         made = transition(state, step.accepted, book=book, now=step.now)
         assert made.after == transition(state, step.accepted, now=step.now).after
         state, book = made.after, made.book

@@ -1,0 +1,1 @@
+"""One function for each use case: plain values in, plain values or a coded error out."""

@@ -1,0 +1,295 @@
+"""What one reader of a subscription gets: its deliveries in order, from the store or from memory.
+
+Guarantees (D12): in each stream, everything that the pipeline decided for the subscription past the reader's place, in
+order, with no gap and no duplicate; where retention took something first, a `DeliveryGap` says so once. Nothing is read
+before the pipeline has passed the version that made the subscription, as its history may not be whole until then. What
+was withdrawn from the principal is passed over. After the subscription has ended, what was decided before still comes,
+then `Closed` (D13). A feed that is behind holds nothing but its places, and reads the store in bounded slices on
+another thread.
+Leaves out: acknowledging (`cursors`), and sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Archive, Ask, Slice
+from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, FollowedTo, KeptBatch
+from headgate.model.rights import Subscription
+from headgate.model.state import State
+
+ENDED: Final = "subscription-ended"
+Run: TypeAlias = Callable[..., Awaitable[Any]]
+"""Does work on files in another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryGap:
+    """Retention took what the reader had not acknowledged. Reading goes on after these places."""
+
+    places: Mapping[str, int]
+    detail: str = "retention has removed deliveries that were not acknowledged in time"
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The subscription has ended, and all of it has been read."""
+
+    code: str = ENDED
+
+
+Step: TypeAlias = list[OutgoingDelivery] | DeliveryGap | Closed
+
+
+class Feed:
+    """One reader's place in a subscription."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        number: int,
+        acked: Mapping[str, int],
+        *,
+        tail: DeliveryFollower,
+        archive: Archive,
+        known: KnownLedger,
+        run: Run,
+        after: Mapping[str, int] | None = None,
+    ) -> None:
+        """It begins after what was acknowledged, or after later places that the reader names."""
+        self.subscription = subscription
+        self.number = number
+        self.on_ready: Callable[[], None] | None = None
+        self._tail = tail
+        self._archive = archive
+        self._known = known
+        self._run = run
+        self._news = asyncio.Event()
+        after = after or {}
+        self._at: Mapping[str, int] = {s: max(acked.get(s, 0), after.get(s, 0)) for s in {*acked, *after}}
+        self._ahead: dict[str, int] = {}
+        self._current = False  # nothing that was reached is unread; `_at` then means nothing
+        self._from = 0
+        self._starts: dict[str, int] = {}
+        self._search: Ask | None = None
+        self._settled: FollowedTo | None = None
+        self._given: dict[str, int] = {}
+        self._acked: dict[str, int] = dict(acked)
+        self._skips = self._at != self._acked
+        self._state: State | None = None
+        self._not_before = 0
+        self._ends_at: int | None = None
+        self._ends: Mapping[str, int] | None = None
+        tail.listen(number, self)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._tail.forget(self.number, self)
+
+    def wake(self, kept: KeptBatch | None) -> None:
+        """There may be something new."""
+        if kept is not None and self._current:
+            self._from = kept.serial
+            self.fall_back(kept.before)
+        self._news.set()
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def fall_back(self, at: Mapping[str, int]) -> None:
+        """What comes after these places is still to be read."""
+        if self._current:
+            self._current = False
+            self._at = at
+            if self._ahead:
+                self._at = {s: max(self._ahead.get(s, 0), at.get(s, 0)) for s in {*self._ahead, *at}}
+
+    def notice(self, state: State) -> None:
+        """Wake up if the subscription has ended."""
+        now = state.subscriptions.get(self.subscription.id)
+        if now is None or now.first != self.subscription.first:
+            self.wake(None)
+
+    @property
+    def current(self) -> bool:
+        """Has everything been read that there is?"""
+        return self._current
+
+    @property
+    def searching(self) -> bool:
+        """Is there something in the store that has not been looked at?"""
+        if self._current or self._tail.reached.version < self.subscription.first:
+            return False
+        return self._search is not None or bool(self._behind())
+
+    @property
+    def ending(self) -> bool:
+        """Has the subscription ended, so that `Closed` is still to come?"""
+        return self._ends_at is not None
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def next(self, limit: int, timeout: float | None = None, room: int = MAX_SLICE_BYTES) -> Step:
+        """The next deliveries, as soon as there are any; none after the time is up."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            self._news.clear()
+            step = self.take(limit, room)
+            if step is None:
+                step = await self.load(limit, room)
+                if step == [] and (deadline is None or loop.time() < deadline):
+                    continue
+            if step != []:
+                return step
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                return []
+            try:
+                await asyncio.wait_for(self._news.wait(), left)
+            except TimeoutError:
+                return []
+
+    def take(self, limit: int, room: int = MAX_SLICE_BYTES) -> Step | None:
+        """What is at hand: deliveries in memory, or none for now; None if `load` must look for them."""
+        self._look_at_ledger()
+        reached = self._tail.reached
+        if reached.version < self.subscription.first:
+            self._tail.watch(self, True)
+            return []
+        if self._current:
+            return self._finish()
+        if any(stream not in self._at for stream in reached.streams):
+            return None  # a stream that is new to this feed
+        if not self._past_history():
+            self._tail.watch(self, True)
+            return None if self._behind() or self._settled is not reached else []
+        if not self._tail.covers(self._at):
+            return None
+        self._tail.watch(self, False)
+        return self._from_memory(limit, room)
+
+    def _from_memory(self, limit: int, room: int) -> Step | None:
+        found: list[OutgoingDelivery] = []
+        at = dict(self._at)
+        for kept in self._tail.since(self._from):
+            more, whole = kept.portion.read(
+                self.number, at, not_before=self._not_before, limit=limit - len(found), room=room
+            )
+            for one in more:
+                at[one.stream] = self._given[one.stream] = one.seq
+                room -= len(one.event)
+            found += more
+            if not whole:
+                self._from, self._at = kept.serial, at
+                return found
+        reached = self._tail.reached.streams
+        self._ahead = {stream: seq for stream, seq in at.items() if seq > reached.get(stream, 0)}
+        self._current = True
+        return found or self._finish()
+
+    async def load(self, limit: int, room: int = MAX_SLICE_BYTES) -> Step:
+        """Look for deliveries in the store: one slice, which may hold none though there are more."""
+        reached = self._tail.reached
+        if self._ends_at is not None and self._ends is None:
+            self._ends = await self._run(self._known.starts, self._ends_at)
+        if self._current:
+            return []
+        await self._settle(reached.streams)
+        self._settled = reached
+        ask = self._search
+        if ask is None:
+            stream = next(iter(self._behind()), None)
+            if stream is None:
+                return []
+            ask = Ask(self.number, stream, self._at[stream], reached.streams[stream], self._not_before)
+        found: Slice = await self._run(self._archive.read, ask, limit, room)
+        self._at = {**self._at, ask.stream: max(found.at, self._at[ask.stream])}
+        self._search = None
+        if found.gap:
+            return DeliveryGap({ask.stream: found.at})
+        if found.resume is not None:
+            self._search = Ask(ask.number, ask.stream, ask.after, ask.through, self._not_before, found.resume)
+        for one in found.found:
+            self._given[one.stream] = one.seq
+        return found.found
+
+    # -- places -----------------------------------------------------------------------------------------------
+
+    def acknowledged(self, places: Mapping[str, int]) -> None:
+        """The reader has dealt with everything up to these places."""
+        for stream, seq in places.items():
+            self._acked[stream] = max(seq, self._acked.get(stream, 0))
+
+    def done_with(self) -> dict[str, int]:
+        """How far nothing is left to acknowledge: the streams in which all was read and all that came was dealt with.
+
+        Retention would wait for ever for one who gets little, if only deliveries moved its places.
+        """
+        if not self._current or self._skips:
+            return {}
+        return {
+            stream: last
+            for stream, last in self._tail.reached.streams.items()
+            if last > self._acked.get(stream, 0) >= self._given.get(stream, 0)
+        }
+
+    async def _settle(self, streams: Mapping[str, int]) -> None:
+        """Find the place to begin at in streams that are new to this feed, and where its history ends."""
+        missing = [stream for stream in streams if stream not in self._at]
+        if not missing and not (self.subscription.history and self._lacks_starts()):
+            return
+        self._starts = dict(await self._run(self._known.starts, self.subscription.first))
+        trimmed: Mapping[str, int] = await self._run(self._archive.trimmed) if self.subscription.history else {}
+        begin: dict[str, int] = {}
+        for stream in missing:
+            if not self.subscription.history:
+                # Without a starting point no event there is of its versions, as far as was reached.
+                begin[stream] = self._starts.get(stream, streams[stream] + 1) - 1
+            else:
+                # Of history it gets what is still there.
+                begin[stream] = min(trimmed.get(stream, 0), self._starts.get(stream, 2**62) - 1)
+        self._at = {**self._at, **begin}
+
+    def _behind(self) -> list[str]:
+        """The streams that were decided further than was read here."""
+        return [stream for stream, last in self._tail.reached.streams.items() if self._at.get(stream, 0) < last]
+
+    def _lacks_starts(self) -> bool:
+        return any(stream not in self._starts for stream in self._tail.reached.streams)
+
+    def _past_history(self) -> bool:
+        """Is all that is left after the starting points? What memory holds is only that."""
+        return not self.subscription.history or all(
+            stream in self._starts and self._at.get(stream, 0) >= self._starts[stream] - 1
+            for stream in self._tail.reached.streams
+        )
+
+    # -- the ledger -------------------------------------------------------------------------------------------
+
+    def _look_at_ledger(self) -> None:
+        """Has the subscription ended, or has something been withdrawn?"""
+        state = self._known.state
+        if state is self._state:
+            return
+        self._state = state
+        self._not_before = state.withdrawals.get(self.subscription.principal, 0)
+        now = state.subscriptions.get(self.subscription.id)
+        if self._ends_at is None and (now is None or now.first != self.subscription.first):
+            self._ends_at = state.version
+
+    def _finish(self) -> Step | None:
+        """Closed, once nothing can come any more."""
+        if self._ends_at is None:
+            return []
+        if self._ends is None:
+            return None
+        self._tail.watch(self, True)
+        reached = self._tail.reached
+        done = reached.version >= self._ends_at and all(
+            reached.streams.get(stream, 0) >= start - 1 for stream, start in self._ends.items()
+        )
+        return Closed() if done else []

@@ -1,0 +1,304 @@
+"""The one writer of a stream: admits what publishers sent and appends it, and returns when it is durable.
+
+Guarantees (D6, D7): what is answered as accepted is durable and was admitted at the version it is stamped with; where
+the version moves on meanwhile it is admitted again. An event that a publisher sends again within the window, into
+whichever stream of the domain, is stored once. Submissions that are handed over together are written in one
+transaction. `@rate` counts what all writers of the domain have stored, and what is about to be stored in the same
+write; what another stores meanwhile is seen when it is written, and then it is decided again (`pipeline.log.counts`).
+The times of a stream go forward as the clock does, and no event is given a time at which something that its version
+still holds has ended, unless the caller says the time. The stream is held by a lease, if it is to last; the fencing
+token, not the lease, is what keeps another writer out.
+Leaves out: who waits for whom (`gateway.publishing.writer`). Used by one thread at a time, but for `prepare`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, Protocol, TypeAlias
+
+from headgate.commands.commit import KnownState
+from headgate.commands.publishing.attempts import Attempt
+from headgate.commands.publishing.policy_rules import Unasked
+from headgate.commands.publishing.submissions import SubmissionOutcome
+from headgate.decide.rates import Rates
+from headgate.model.changes import Advertise, Batch
+from headgate.model.errors import (
+    Fenced,
+    HeadgateError,
+    PublishDenied,
+    StaleVersion,
+    StreamHeld,
+    TooBusy,
+    UnknownName,
+    UnknownType,
+)
+from headgate.model.state import State
+from headgate.model.values import micros
+from headgate.node.domain import Domain, utc_now
+from headgate.pipeline.admission.admission import Admission
+from headgate.pipeline.log.appends import Append, Repeats
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.log.holders import holder_of_this_process, is_dead
+
+WINDOW_SECONDS: Final = 600.0
+"""How long an event sent again under the same id is known as the same, where no settings say so."""
+_TRIES: Final = 100
+"""How often a submission is decided anew while policy keeps changing under it."""
+
+Outcome: TypeAlias = SubmissionOutcome | BaseException
+"""What became of a submission, or why nothing did."""
+
+
+class StandingCheck(Protocol):
+    """Takes out of the ledger what has ended by the clock."""
+
+    def overdue(self, state: State) -> bool:
+        """Has something of this state ended by the clock?"""
+
+    def settle(self) -> bool:
+        """Let everything fall that has ended by now; true if that made a version."""
+
+
+class StreamWriter:
+    """Writes one stream of a domain."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        known: KnownState,
+        log: EventLog,
+        stream: str,
+        *,
+        window: float = WINDOW_SECONDS,
+        lease: float = 0.0,
+        advertise: bool = True,
+        clock: Callable[[], datetime] = utc_now,
+        standing: StandingCheck | None = None,
+        paced: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """What `known` brings has its starting point in every stream. `window` is how many seconds an event sent again
+        is known as the same.
+
+        `lease` is how many seconds nobody else takes the stream after it was taken or renewed; 0 lets anyone take it at
+        once. With `advertise`, an advertisement that a publisher left out is made for it, as a version of its own;
+        without, none is needed. `paced` refuses a principal that has made as many versions as it may.
+        """
+        self.stream = stream
+        self.domain = domain
+        self.clock = clock
+        self._known = known
+        self._log = log
+        self._window = int(window * 1_000_000)
+        self._lease = lease
+        self._advertises = advertise
+        self._standing = standing
+        self._paced = paced
+        self._token: int | None = None
+        self._held_until = 0.0
+        self._written = 0  # the newest time of an append
+        self._admission: Admission | None = None
+
+    # -- the lease --------------------------------------------------------------------------------------------
+
+    def take(self) -> int:
+        """Become the writer of the stream; `stream-held` while another's lease runs."""
+        self._known.refresh()
+        now, lease = self.clock(), self._lease
+        self._token = self._log.take(
+            self.stream,
+            self._known.state.version,
+            holder=holder_of_this_process(self.stream) if lease else "",
+            now=micros(now),
+            ttl=int(lease * 1_000_000),
+            dead=is_dead,
+        )
+        self._held_until = now.timestamp() + lease
+        self.domain.acknowledge(self._known.state.version)
+        return self._token
+
+    def renew(self) -> None:
+        """Hold the stream for longer, once a third of the lease is over."""
+        now, lease = self.clock(), self._lease
+        if self._token is None or now.timestamp() < self._held_until - lease * 2 / 3:
+            return
+        try:
+            self._log.renew(self.stream, self._token, micros(now), int(lease * 1_000_000))
+            self._held_until = now.timestamp() + lease
+        except (Fenced, StreamHeld):
+            self._token = None  # taken again with the next write
+        except HeadgateError:
+            pass  # busy or full: the next try, or the fencing token, will tell
+
+    def release(self) -> None:
+        """Give the stream up."""
+        if self._token is not None:
+            self._log.release(self.stream, self._token)
+            self._token = None
+
+    @property
+    def holds_stream(self) -> bool:
+        """Does this process believe that it may write?"""
+        return self._token is not None
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def prepare(self, attempt: Attempt) -> None:
+        """Decide and encode what takes little time before it is its turn. May be called from another thread."""
+        admission = self._admission
+        if admission is None or admission.state is not self._known.state:
+            return
+        now = self.clock()
+        if not attempt.submission.is_quick(admission) or self._is_due(admission.state):
+            return
+        with suppress(Exception):  # whatever it is, `write` meets it again and answers
+            attempt.prepare(admission, now, self._window)
+
+    def write(self, attempts: Sequence[Attempt], at: datetime | None = None) -> list[Outcome]:
+        """Store each submission, or say why not. Their events get the time of the clock, or the one that is said."""
+        outcomes: dict[int, Outcome] = {}
+        left = dict(enumerate(attempts))
+        for _ in range(_TRIES):
+            try:
+                self._write_once(left, outcomes, at)
+            except Fenced:
+                self._token = None
+            except Exception as error:  # noqa: BLE001 - whatever it is, the publishers must hear of it
+                outcomes.update(dict.fromkeys(left, error))
+            left = {number: attempt for number, attempt in left.items() if number not in outcomes}
+            if not left:
+                break
+        return [outcomes.get(number) or too_late() for number in range(len(attempts))]
+
+    def _write_once(self, left: Mapping[int, Attempt], outcomes: dict[int, Outcome], at: datetime | None) -> None:
+        """Decide and append what is left, as one write; what has to be done again stays without an outcome."""
+        token = self._token if self._token is not None else self.take()
+        admission = self._newest()
+        now = at or self.clock()
+        if at is None and self._is_due(admission.state) and self._standing is not None:
+            self._standing.settle()  # nothing is decided by what has ended, not for a moment
+            return
+        self._decide(admission, now, left, outcomes, is_told=at is not None)
+        if self._advertises and self._advertise(admission.state, left, outcomes):
+            return
+        appends: dict[int, Append] = {}
+        for number, attempt in left.items():
+            if number in outcomes:
+                continue
+            append = attempt.take_ready() or attempt.encode(admission.state.version, micros(now), self._window)
+            if append is None:
+                outcomes[number] = attempt.outcome(self.stream)
+            else:
+                appends[number] = replace(append, counts=attempt.counts()) if admission.asks_rate else append
+        if not appends:
+            return
+        answers = self._log.append_many(self.stream, token, list(appends.values()))
+        self._written = max(self._written, *(append.time for append in appends.values()))
+        for number, answer in zip(appends, answers, strict=True):
+            if isinstance(answer, int):
+                outcomes[number] = left[number].outcome(self.stream, answer)
+            elif isinstance(answer, Repeats):
+                left[number].compare(answer.candidates, self._log)
+            elif isinstance(answer, StaleVersion):
+                self._known.refresh()
+            else:
+                outcomes[number] = answer
+
+    def _decide(
+        self,
+        admission: Admission,
+        now: datetime,
+        left: Mapping[int, Attempt],
+        outcomes: dict[int, Outcome],
+        *,
+        is_told: bool,
+    ) -> None:
+        """Put what is not ready to the rights of a version, one after another."""
+        rates = self._log.counted(now) if admission.asks_rate else Rates()
+        # Clocks of gateways differ, and so what has a later time counts as well; one who says the time has one clock.
+        counting = _Counting(rates.before if is_told else rates.lately, now)
+        for number, attempt in left.items():
+            if attempt.is_ready(admission.state, self._written):
+                continue
+            try:
+                attempt.decide(admission, now, counting.before)
+            except (HeadgateError, Unasked) as error:
+                outcomes[number] = error
+                continue
+            self._look_back(attempt, micros(now))
+            if admission.asks_rate:
+                counting.add(attempt)
+
+    def _look_back(self, attempt: Attempt, now: int) -> None:
+        """Find what is denied now and was stored before, when the publisher had the right and got no answer."""
+        denied = attempt.denied(now, self._window)
+        if denied is not None:
+            places, append = denied
+            repeats = self._log.repeats(append)
+            if repeats is not None:
+                attempt.recall(places, repeats.candidates, self._log)
+
+    def _newest(self) -> Admission:
+        self._known.refresh()
+        state = self._known.state
+        if self._admission is None or self._admission.state is not state:
+            self._admission = Admission(state, self.domain.predicates(state))
+        return self._admission
+
+    def _is_due(self, state: State) -> bool:
+        """Has something ended? It is asked after the time of an event was taken, so that nothing had ended by then."""
+        return self._standing is not None and self._standing.overdue(state)
+
+    def _advertise(self, state: State, left: Mapping[int, Attempt], outcomes: dict[int, Outcome]) -> bool:
+        """Make the advertisements that publishers left out; true if there were any, and so a new version.
+
+        Whoever has made as many versions as it may is refused, and nobody else with it.
+        """
+        missing: dict[str, dict[str, None]] = {}
+        waiting: dict[str, list[int]] = {}
+        for number, attempt in left.items():
+            publisher = attempt.submission.publisher
+            for name in attempt.types() if number not in outcomes else ():
+                line = state.types.lineage(name)
+                if not any((publisher, ancestor) in state.advertisements for ancestor in line):
+                    missing.setdefault(publisher, {})[name] = None
+                    waiting.setdefault(publisher, []).append(number)
+        made = False
+        for publisher, names in missing.items():
+            changes = tuple(Advertise(publisher, name) for name in names)
+            try:
+                self._paced(publisher)
+                self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
+            except TooBusy as error:
+                outcomes.update(dict.fromkeys(waiting[publisher], error))
+                continue
+            except (PublishDenied, UnknownType, UnknownName):
+                pass  # the right, the type or the principal went meanwhile: it is decided anew
+            made = True
+        return made
+
+
+class _Counting:
+    """What was published of late, with what is about to be stored in the same write."""
+
+    def __init__(self, stored: Callable[[str, str, datetime], int], now: datetime) -> None:
+        self._stored = stored
+        self._now = now
+        self._more: Counter[tuple[str, str]] = Counter()
+
+    def before(self, publisher: str, type_name: str) -> int:
+        """How many events there were before the next one."""
+        return self._stored(publisher, type_name, self._now) + self._more[publisher, type_name]
+
+    def add(self, attempt: Attempt) -> None:
+        """What a submission had accepted counts for those after it."""
+        for publisher, name, count in attempt.counts():
+            self._more[publisher, name] += count
+
+
+def too_late() -> StaleVersion:
+    """The refusal of a request under which the ledger does not come to rest."""
+    return StaleVersion("the policy, or the rate, keeps changing under this request", remedy="send it again")

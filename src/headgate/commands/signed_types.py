@@ -1,0 +1,161 @@
+"""Event types that come with their owner's signature, and with all that allowed the owner to make them.
+
+Guarantees: a definition is taken up only if it verifies by itself, from the domain that coordinates the network, and
+nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that nobody
+has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken. Parents that
+are not here come with it. A type that was retired comes back only by its owner in person, by the administrator, or by a
+definition that was signed since. The text is kept, and given back to whoever asks while the type is as it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from headgate.commands.statements import Authority
+from headgate.decide.statement_state import StatementState
+from headgate.model.authority import ANY, Certificate
+from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
+from headgate.model.errors import (
+    AlreadyExists,
+    BadDefinition,
+    BadStatement,
+    ChainInvalid,
+    HeadgateError,
+    NotFound,
+    Revoked,
+)
+from headgate.model.state import State
+from headgate.model.types import EventType
+from headgate.model.values import brief
+from headgate.node.gateway_identity import coordinator_of
+from headgate.node.statement_register import StatementRegister
+from headgate.trust.statements import Read, read_through
+from headgate.trust.typedefs import Definition, SignedType, read_type, verify_type
+
+
+class SignedTypes:
+    """The signed types of one domain. May be used from any thread."""
+
+    def __init__(self, authority: Authority, register: StatementRegister) -> None:
+        self._authority = authority
+        self._register = register
+
+    def declare(self, name: str, text: str, by: str | None = None) -> State:
+        """Take up a definition under its name, as a principal shows it; the state from then on."""
+
+        def make(state: State, now: datetime) -> Sequence[Change]:
+            found = self._verified(state, name, text, now)
+            signed = dict(_signed(read_through(self._authority.verifier, text, read_type)))
+            return tuple(self._changes(state, found, signed, by))
+
+        state = self._authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
+        self._register.keep_type(name, text)
+        return state
+
+    def statement(self, state: State, name: str) -> str | None:
+        """The definition of a type as it was signed, if that is still how it is."""
+        text = self._register.type(name)
+        if text is None:
+            return None
+        try:
+            said = read_through(self._authority.verifier, text, read_type).value
+        except HeadgateError:
+            return None
+        found = state.types[name]
+        parent = None if said.parent is None else said.parent.value.name
+        owner = StatementState(state).principal_of(said.owner)
+        alike = (found.owner, dict(found.attributes), found.parent, found.key)
+        return text if alike == (owner, dict(said.attributes), parent, said.key) else None
+
+    def _verified(self, state: State, name: str, text: str, now: datetime) -> SignedType:
+        root = coordinator_of(state)
+        if root is None:
+            raise NotFound("nobody coordinates the network of this domain", remedy="give the administrator a key")
+        stands = StatementState(state)
+        found = verify_type(
+            text,
+            coordinator=root,
+            now=now,
+            audience=self._authority.audience,
+            network=state.network or ANY,
+            same=stands.same,
+            counts=lambda key: stands.counts(key, now),
+            verifier=self._authority.verifier,
+        )
+        if found.name != name:
+            raise BadStatement(f"the definition is of `{brief(found.name)}`", reason="wrong-name")
+        for one in found.certificates:
+            _check_stands(stands, one, now)
+        return found
+
+    def _changes(
+        self, state: State, found: SignedType, signed: Mapping[str, datetime], by: str | None
+    ) -> Iterator[Change]:
+        declared: set[str] = set()
+        for one in _from_the_root(found):
+            owner = StatementState(state).principal_of(one.owner)
+            if owner not in state.principals and owner != state.administrator and owner not in declared:
+                declared.add(owner)
+                self._authority.check_room(state, len(declared))
+                yield DeclarePrincipal(owner)
+                yield SetKey(owner, owner)
+            new = _event_type(one, owner)
+            old = state.types.every.get(one.name)
+            if old is None or _is_news(old, new, ancestor=one is not found):
+                if old is not None and old.retired and by not in (old.owner, state.administrator):
+                    self._check_since(one, signed[one.digest])
+                yield DeclareType(new)
+
+    def _check_since(self, one: SignedType, signed: datetime) -> None:
+        """Refuse a definition from before its type was retired: whoever has kept it may show it."""
+        retired = self._authority.type_since(one.name)
+        if retired is None or signed <= retired:
+            raise BadStatement(
+                f"the type `{brief(one.name)}` was retired after this definition was signed",
+                reason="retired",
+                remedy="let its owner declare it again, or sign it anew",
+            )
+
+
+def _signed(read: Read[Definition]) -> Iterator[tuple[str, datetime]]:
+    """When a definition and those that it carries were signed, each by its digest."""
+    line: Read[Definition] | None = read
+    while line is not None:
+        yield line.digest, line.issued
+        line = line.value.parent
+
+
+def _check_stands(stands: StatementState, one: Certificate, now: datetime) -> None:
+    """Refuse a certificate that was revoked, or whose issuer has been silent for longer than it said."""
+    if stands.is_revoked(one):
+        raise Revoked(f"the certificate `{brief(one.id)}` was revoked", remedy=f"ask `{brief(one.issuer)}` for another")
+    if stands.is_known(one, now) is not True:
+        raise ChainInvalid(
+            f"the certificate `{brief(one.id)}` is unknown while nothing is heard from `{brief(one.issuer)}`",
+            remedy="bring its revocation list",
+        )
+
+
+def _from_the_root(found: SignedType) -> list[SignedType]:
+    line = [found]
+    while line[-1].parent is not None:
+        line.append(line[-1].parent)
+    return line[::-1]
+
+
+def _event_type(one: SignedType, owner: str) -> EventType:
+    return EventType(one.name, owner, dict(one.attributes), None if one.parent is None else one.parent.name, one.key)
+
+
+def _is_news(old: EventType, new: EventType, *, ancestor: bool) -> bool:
+    """Does a definition say more than the type that is there? Refused if that is another type."""
+    if old.owner != new.owner:
+        raise AlreadyExists(f"the name `{new.name}` is taken by a type of another owner", remedy="choose another name")
+    if ancestor and not old.retired:
+        # A parent may have grown since its heir was signed; it may not be another type.
+        if old.parent != new.parent or not new.attributes.items() <= old.attributes.items():
+            raise BadDefinition(f"the type extends another `{new.name}` than the one that is here")
+        return False
+    alike = (dict(old.attributes), old.parent, old.key) == (dict(new.attributes), new.parent, new.key)
+    return old.retired or not alike

@@ -1,0 +1,391 @@
+"""Taking up signed statements: what a principal shows and what issuers say become changes of the ledger.
+
+Guarantees: all that is shown together is one batch, or nothing: one bad statement refuses the whole, with its reason. A
+key that nobody here knows becomes a principal, named by it, only if a chain gives it `connect`, or if a provider of
+this domain vouches for it and the domain is open. Showing the same again makes no version. A revocation list is taken
+up only if something rests on its issuer (`revocation_intake`).
+Leaves out: signatures (`trust`), what follows from statements (`decide.statement_state`), and the list of this domain
+itself, which is made in `issuing`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol, TypeVar, TypeVarTuple
+
+from headgate.commands.commit import Committed, commit
+from headgate.commands.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
+from headgate.decide.apply import apply
+from headgate.decide.statement_state import began
+from headgate.decide.views import entries, may_connect
+from headgate.model.authority import Certificate, Identity, RevocationList
+from headgate.model.changes import (
+    Batch,
+    Change,
+    DeclarePrincipal,
+    Identify,
+    Present,
+    Revoke,
+    SetKey,
+    Succeed,
+)
+from headgate.model.conditions import TRUE
+from headgate.model.errors import (
+    ConnectDenied,
+    HeadgateError,
+    NotFound,
+    TooMany,
+)
+from headgate.model.rights import Action, Effect, Source
+from headgate.model.state import State
+from headgate.model.values import brief
+from headgate.node.domain import Domain
+from headgate.node.ledger_follower import Follower
+from headgate.node.statement_register import StatementRegister
+from headgate.trust.bags import Bag, open_bag
+from headgate.trust.statements import Verifier
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+CAME: Final = "did:key:"
+"""How the names of those begin who came by themselves: they are their keys."""
+_VERIFIER: Final = Verifier()
+"""Of a process that opens bags for gateways."""
+SMALL_CHARS: Final = 8_192
+"""Characters of a bag that is opened at once."""
+
+
+class JobPool(Protocol):
+    """Where long work is done, in the turn of whoever it is for."""
+
+    def submit(self, principal: str, work: Callable[[*Args], T], *args: *Args) -> Future[T]:
+        """What the work gives, once it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakePlan:
+    """What becomes of a bag: whose it is, the changes, and the state after them."""
+
+    principal: str
+    changes: tuple[Change, ...]
+    after: State
+
+
+class Authority:
+    """Takes up statements in the name of one domain. May be used from any thread."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        follower: Follower,
+        register: StatementRegister,
+        *,
+        own: str,
+        audience: str,
+        guests: int,
+        clock: Callable[[], datetime],
+        issuers: Collection[str] = (),
+        refused: Callable[[str], None] = lambda _: None,
+        paced: Callable[[str], None] = lambda _: None,
+        spent: Callable[[str, float], None] = lambda _, __: None,
+        workers: JobPool | None = None,
+    ) -> None:
+        self.own = own
+        self.verifier = Verifier()
+        self.audience = audience
+        self._domain = domain
+        self._follower = follower
+        self._register = register
+        self._guests = guests
+        self._clock = clock
+        self._followed = frozenset({own, *issuers})
+        self._pace = IntakePace()
+        self._refused = refused
+        self._paced = paced
+        self._spent = spent
+        self._workers = workers
+
+    # -- bags -------------------------------------------------------------------------------------------------
+
+    def opening(self, texts: Sequence[str], whose: str) -> Future[Bag]:
+        """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
+        if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
+            return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
+        found: Future[Bag] = Future()
+        try:
+            found.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
+        except HeadgateError as error:
+            found.set_exception(error)
+        return found
+
+    def opened(self, texts: Sequence[str], whose: str = "") -> Bag:
+        """The same, once it is there."""
+        with self._counting():
+            return self.opening(texts, whose).result()
+
+    def judge(self, did: str, bag: Bag) -> None:
+        """Refuse a bag that would not let this key connect; nothing is changed."""
+        with self._counting(), self._spending(did):
+            self._welcome(self._plan(self._follower.state, did, bag, self._clock()))
+
+    def take_up(self, did: str, bag: Bag) -> State:
+        """Make what a key shows part of the ledger, in one batch; the state from then on."""
+        with self._counting(), self._spending(did):
+            paced = False
+
+            def make(state: State, now: datetime) -> Sequence[Change]:
+                nonlocal paced
+                plan = self._plan(state, did, bag, now)
+                self._welcome(plan)
+                if not plan.changes or _is_alike(state, plan.after):
+                    return ()
+                if not paced:
+                    self._paced(plan.principal)
+                    paced = True
+                return plan.changes
+
+            return self.commit(make, "statements were shown")
+
+    def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> IntakePlan:
+        changes: list[Change] = list(self._successions(state, bag, now))
+        changes += self._lists(_applied(state, changes), bag, now)
+        between = _applied(state, changes)
+        principal = holder(between, did)
+        if principal is None:
+            if did in between.principals:
+                raise ConnectDenied(f"`{did}` goes on under another key", remedy="connect with that one")
+            self.check_room(state)
+            principal = did
+            changes += [DeclarePrincipal(did), SetKey(did, did)]
+        if bag.certificates:
+            changes.append(Present(principal, bag.certificates, now))
+        changes += [Identify(principal, one, now) for one in _last_words(between, principal, bag.identities)]
+        return IntakePlan(principal, tuple(changes), _applied(state, changes))
+
+    def _welcome(self, plan: IntakePlan) -> None:
+        """Refuse if the principal may not connect then, or is new and comes without anybody's word."""
+        after, who = plan.after, plan.principal
+        if any(isinstance(change, DeclarePrincipal) for change in plan.changes):
+            chain = any(
+                rule.who == who and rule.source is Source.CHAIN and Action.CONNECT in rule.actions
+                for rule in after.rules
+            )
+            known = any(one.principal == who for one in after.identities.values())
+            if not chain and not known:
+                raise _stranger(who)
+        if not lets_in(after, who):
+            raise ConnectDenied(f"`{who}` may not connect", remedy="show a chain that gives it `connect`")
+
+    def check_room(self, state: State, more: int = 1) -> None:
+        """Refuse if there are too many who came by themselves, with so many more."""
+        guests = sum(1 for name in state.principals if name.startswith(CAME))
+        if guests + more > self._guests:
+            raise TooMany(f"{guests} principals came by themselves already", remedy="`authority.guests` is full")
+
+    def _successions(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
+        """Those that are news, of keys that mean something here."""
+        concerned = _keys(state, bag)
+        for _ in range(len(bag.successions)):  # one may follow from another
+            concerned |= {one.new for one in bag.successions if one.old in concerned}
+        for one in sorted(bag.successions, key=lambda each: each.number):
+            known = state.successions.get(one.old)
+            if one != known and (one.old in concerned or one.new in concerned):
+                yield Succeed(one, now)
+
+    def _lists(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
+        """The lists that the bag needs or brings, where they are news or the bag needs them as a sign of life."""
+        shown = bag.certificates
+        found = {one.issuer: one for one in bag.lists if rests_on(state, one.issuer, self._followed, shown)}
+        for issuer in {one.issuer for one in shown if one.freshness is not None}:
+            last, known = self.last_list(issuer, now), found.get(issuer) or state.lists.get(issuer)
+            if last is not None and (known is None or _rank(known) < _rank(last)):
+                found[issuer] = last
+        yield from (Revoke(one, now) for one in found.values() if is_news(state, one, now, shown))
+
+    # -- lists ------------------------------------------------------------------------------------------------
+
+    def last_list(self, issuer: str, now: datetime) -> RevocationList | None:
+        """The last that was heard of an issuer, which may be this domain itself."""
+        if issuer == self.own:
+            return self.own_list(now)
+        heard = self._register.heard(issuer)
+        return None if heard is None else heard.list
+
+    def own_list(self, now: datetime) -> RevocationList:
+        """What this domain has revoked."""
+        number, revoked = self._register.revocations()
+        return RevocationList(self.own, number, now.replace(microsecond=0), revoked)
+
+    def check_heard(self, issuer: str, *, followed: bool = False) -> None:
+        """Refuse to listen to an issuer that nothing here rests on."""
+        if not followed and not rests_on(self._follower.state, issuer, self._followed):
+            raise NotFound(f"nothing here rests on `{brief(issuer)}`")
+
+    def hear(self, found: RevocationList, *, followed: bool) -> bool:
+        """Take up a list: of an issuer that is followed, or that something here rests on. True if it made a version."""
+        with self._counting():
+
+            def make(state: State, now: datetime) -> Sequence[Change]:
+                self.check_heard(found.issuer, followed=followed)
+                return [Revoke(found, now)] if is_news(state, found, now) else ()
+
+            return self._commit(make, "a revocation list was heard", followed=followed).version is not None
+
+    # -- committing -------------------------------------------------------------------------------------------
+
+    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
+        """Commit changes that follow from the newest state, in the domain's own name; none makes no version."""
+        return self._commit(make, note).state
+
+    def type_since(self, name: str) -> datetime | None:
+        """When the type of a name became what it is."""
+        return self._domain.ledger.type_since(name)
+
+    def _commit(
+        self, make: Callable[[State, datetime], Sequence[Change]], note: str, *, followed: bool = False
+    ) -> Committed:
+        """Commit what follows from the newest state; lists of issuers that nobody chose come at a pace."""
+        paced: list[tuple[str, datetime, bool]] = []
+
+        def checked(state: State) -> Sequence[Change]:
+            changes = make(state, self._clock())
+            paced[:] = [
+                (one.list.issuer, one.at, takes_away(state, one.list))
+                for one in changes
+                if isinstance(one, Revoke) and not followed and not is_chosen(state, one.list.issuer, self._followed)
+            ]
+            for issuer, at, bites in paced:
+                self._pace.check(issuer, at, bites=bites)
+            return changes
+
+        made = commit(self._domain, self._follower, checked, note)
+        for issuer, at, bites in paced:
+            self._pace.count(issuer, at, bites=bites)
+        return made
+
+    @contextmanager
+    def _spending(self, did: str) -> Iterator[None]:
+        """Let whoever shows a bag answer for the time that it takes to find out what follows from it."""
+        begun = time.thread_time()
+        try:
+            yield
+        finally:
+            self._spent(holder(self._follower.state, did) or did, time.thread_time() - begun)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count what is refused by its reason."""
+        try:
+            yield
+        except HeadgateError as error:
+            self._refused(str(getattr(error, "reason", error.code)))
+            raise
+
+
+class Presented:
+    """A bag that comes with the answer to a challenge: opened once the key is proven."""
+
+    def __init__(self, authority: Authority, texts: Sequence[str]) -> None:
+        self._authority = authority
+        self._texts = texts
+        self._bag: Bag | None = None
+
+    def judge(self, did: str) -> None:
+        """Refuse what would not let this key connect."""
+        self._bag = self._authority.opened(self._texts, did)
+        self._authority.judge(did, self._bag)
+
+    def take_up(self, did: str) -> None:
+        """Make it count."""
+        assert self._bag is not None
+        self._authority.take_up(did, self._bag)
+
+
+def lets_in(state: State, principal: str) -> bool:
+    """May the principal connect, and not only because the domain is open if it came by itself?
+
+    A key that nobody here declared is a principal because it owns a type, or was let in once; that is nobody's word for
+    it now. An entry that gives `connect` is, and so is an identity statement in force.
+    """
+    if not may_connect(state, principal):
+        return False
+    if not principal.startswith(CAME) or principal not in state.keys:
+        return True
+    if any(rule.effect is Effect.GRANT and rule.where == TRUE for rule in entries(state, principal, Action.CONNECT)):
+        return True
+    return any(one.principal == principal for one in state.identities.values())
+
+
+def open_statements(texts: Sequence[str], audience: str, now: datetime) -> Bag:
+    """A bag whose signatures are all good; what was verified before is remembered in the process that does this."""
+    return open_bag(texts, audience=audience, now=now, verifier=_VERIFIER)
+
+
+def holder(state: State, did: str) -> str | None:
+    """The principal that has a key; one that is named by its key needs no other entry, but may have another key."""
+    found = next((name for name, key in state.keys.items() if key == did), None)
+    return found or (did if did in state.principals and did not in state.keys else None)
+
+
+def _applied(state: State, changes: Sequence[Change]) -> State:
+    return apply(state, Batch(state.administrator, tuple(changes))) if changes else state
+
+
+def _last_words(state: State, principal: str, shown: Sequence[Identity]) -> list[Identity]:
+    """What is news of the statements shown: of each provider its last, unless it has said something later already.
+
+    Whoever fetched one on each of two machines shows the older on one of them, and that is no fault.
+    """
+    said = [one.identity for one in state.identities.values() if one.principal == principal]
+    last: dict[str, Identity] = {}
+    for one in sorted((*said, *shown), key=began):
+        last[one.issuer] = one
+    known = {one.key for one in said}  # of this principal: what is said of another is refused, known or not
+    return [one for one in last.values() if one.key not in known]
+
+
+def _all(state: State, bag: Bag) -> Iterable[Certificate]:
+    yield from bag.certificates
+    yield from state.certificates.values()
+
+
+def _keys(state: State, bag: Bag) -> set[str]:
+    """The keys that something rests on: of principals, providers and issuers, here or in the bag."""
+    found = {*state.keys.values(), *state.providers, *state.successions}
+    found |= {one.new for one in state.successions.values()}
+    found |= {key for one in _all(state, bag) for key in (one.issuer, one.subject)}
+    if state.coordinator is not None:
+        found.add(state.coordinator)
+    return found
+
+
+def _rank(one: RevocationList) -> tuple[int, datetime]:
+    return one.number, one.issued
+
+
+def _stranger(did: str) -> ConnectDenied:
+    return ConnectDenied(
+        f"nobody here knows `{brief(did)}`", remedy="show a chain that gives `connect`, or a statement of a provider"
+    )
+
+
+def _is_alike(a: State, b: State) -> bool:
+    """Do two states hold the same, as far as signed statements go?"""
+    return (
+        a.rules == b.rules
+        and a.certificates == b.certificates
+        and a.bags == b.bags
+        and a.lists == b.lists
+        and a.identities == b.identities
+        and a.successions == b.successions
+        and a.providers == b.providers
+        and a.principals == b.principals
+        and a.keys == b.keys
+        and a.policy_rules == b.policy_rules
+        and a.attested_rules == b.attested_rules
+    )

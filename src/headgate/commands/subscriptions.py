@@ -1,0 +1,124 @@
+"""Subscriptions of a principal: make one, find it again, and end it.
+
+Guarantees: subscriptions have names of their principal's own, while the ledger has one name space for all: no two
+principals share a name there, whatever they choose, and neither can tell that the other has one. What a principal may
+not know of is `not-found`, like what is not there.
+Leaves out: reading deliveries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+from urllib.parse import quote
+
+from headgate.commands.commit import LedgerAccess
+from headgate.decide.bind import names_meta
+from headgate.decide.views import entries
+from headgate.model.changes import Subscribe, Unsubscribe
+from headgate.model.errors import AlreadyExists, BadDefinition, NotFound, SubscribeDenied, TooMany
+from headgate.model.rights import Action, Subscription
+from headgate.model.state import State
+from headgate.model.types import check_name
+from headgate.model.values import brief
+
+MAX_LOCAL_CHARS: Final = 100
+"""Characters of the name that a principal gives to a subscription or reservation."""
+
+
+def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple[Subscription, bool]:
+    """The subscription by this name, made unless it is there, and whether it is new; refused if another one is there.
+
+    One that was made elsewhere is made anew from here, where rights depend on that. Nobody has more than `most`.
+    """
+    ledger.follower.refresh()  # another gateway may have made it and lost the answer
+    old = ledger.follower.subscription(wanted.id)
+    if old is None:
+
+        def check(state: State) -> None:
+            held = sum(1 for one in state.subscriptions.values() if one.principal == wanted.principal)
+            if held >= most:
+                raise TooMany(
+                    f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full"
+                )
+
+        check(ledger.state)  # who has too many makes nobody wait for the ledger
+        ledger.change(wanted.principal, [Subscribe(wanted)], check=check)
+        return _own(ledger, wanted.principal, wanted.id), True
+    if replace(wanted, first=old.first, origin=old.origin) != old:
+        id = local_id(wanted.principal, wanted.id) or wanted.id
+        raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
+    if is_elsewhere(ledger.state, old, wanted.origin):
+        ledger.change(wanted.principal, [Unsubscribe(old.id), Subscribe(wanted)], "from another address")
+        old = _own(ledger, wanted.principal, wanted.id)
+    return old, False
+
+
+def unsubscribe(ledger: LedgerAccess, principal: str, id: str) -> None:
+    """End a subscription."""
+    ledger.change(principal, [Unsubscribe(own_subscription(ledger, principal, id).id)])
+
+
+def known_subscription(ledger: LedgerAccess, principal: str, id: str) -> Subscription | None:
+    """A principal's subscription by its name for it, as far as it is known here without looking at any file."""
+    found = ledger.follower.subscription(ledger_id(principal, id))
+    return found if found is not None and found.principal == principal else None
+
+
+def own_subscription(ledger: LedgerAccess, principal: str, id: str) -> Subscription:
+    """A principal's subscription by its name for it, or `not-found`."""
+    return _own(ledger, principal, ledger_id(principal, id))
+
+
+def _own(ledger: LedgerAccess, principal: str, name: str) -> Subscription:
+    found = ledger.follower.subscription(name)
+    if found is None:  # it may have been made a moment ago, at another gateway that the caller has just lost
+        ledger.follower.refresh()
+        found = ledger.follower.subscription(name)
+    if found is None or found.principal != principal:
+        raise NotFound(f"no subscription `{brief(local_id(principal, name) or name)}`")
+    return found
+
+
+# -- where it was made ----------------------------------------------------------------------------------------
+
+
+def is_elsewhere(state: State, subscription: Subscription, origin: str | None) -> bool:
+    """Was a subscription made from another address, and do its rights depend on that?"""
+    if subscription.origin == origin:
+        return False
+    return any(names_meta(rule.where, "origin") for rule in entries(state, subscription.principal, Action.SUBSCRIBE))
+
+
+def check_origin(state: State, subscription: Subscription, origin: str | None) -> None:
+    """Refuse to read a subscription from another address than it was made from, where its rights depend on that."""
+    if is_elsewhere(state, subscription, origin):
+        raise SubscribeDenied(
+            "the subscription was made from another address, and its rights depend on that",
+            remedy="subscribe again from here: it begins anew",
+        )
+
+
+# -- names ----------------------------------------------------------------------------------------------------
+
+
+def ledger_id(principal: str, id: str) -> str:
+    """The ledger's name for what a principal calls `id`."""
+    check_name("subscription", id)
+    if len(id) > MAX_LOCAL_CHARS or "/" in id:
+        raise BadDefinition(
+            f"`{brief(id)}` cannot name a subscription",
+            remedy=f"use at most {MAX_LOCAL_CHARS} characters and no slash",
+        )
+    return f"{_prefix(principal)}{id}"
+
+
+def local_id(principal: str, ledger_id: str) -> str | None:
+    """What the principal calls a subscription of the ledger; None if it is not one of its own names."""
+    prefix = _prefix(principal)
+    return ledger_id[len(prefix) :] if ledger_id.startswith(prefix) else None
+
+
+def _prefix(principal: str) -> str:
+    # The first slash ends the principal's name, so that name must have none.
+    return quote(principal, safe=":@.+ ") + "/"
