@@ -96,12 +96,12 @@ from pathlib import Path
 from pyspark import SparkContext
 from headgate.pipeline.spark.session import renewed, spark
 from headgate.scenario.file import load
-from headgate.scenario.run import ENGINES, run_all
+from headgate.scenario.run import BOTH, run_all
 
 session = spark()
 SparkContext._gateway.proc.kill()
 SparkContext._gateway.proc.wait()
-for results in run_all([load(Path(sys.argv[1]))], ENGINES, session=session, renew=renewed):
+for results in run_all([load(Path(sys.argv[1]))], BOTH, session=session, renew=renewed):
     print([(one.engine, one.passed, len(one.failures)) for one in results])
 """
 

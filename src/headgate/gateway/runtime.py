@@ -154,19 +154,16 @@ class OpenFiles:
 class CatchingUp:
     """Brings what a gateway knows of the ledger up to date, once for all who wait for it."""
 
-    def __init__(
-        self, follower: Follower, standing: StandingClock, threads: FileThreads, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, follower: Follower, standing: StandingClock, threads: FileThreads) -> None:
         self._follower = follower
         self._standing = standing
         self._threads = threads
-        self._clock = clock
         self._refreshing: asyncio.Future[bool] | None = None
 
     async def run(self) -> None:
         """Know every version that anyone was told of before now; what has ended by the clock meanwhile ends first."""
         await self._refresh()
-        if self._standing.due(self._follower.state, self._clock()):
+        if self._standing.overdue(self._follower.state):
             try:
                 await self._threads.run(self._standing.settle)
             except (StorageFull, NotInForce, VersionConflict) as error:  # nothing is done by what has ended
@@ -264,7 +261,7 @@ class Gateway:
         )
         self.brought = asyncio.Semaphore(MAX_BROUGHT)
         self.presenting = asyncio.Semaphore(MAX_PRESENTING)
-        self._catching_up = CatchingUp(self.follower, self.standing, threads, clock)
+        self._catching_up = CatchingUp(self.follower, self.standing, threads)
         self._own_statements = OwnStatements(config, files, opened, clock)
         self._issuers = Issuers(
             config.issuers,
@@ -288,8 +285,12 @@ class Gateway:
         name: str,
         port: int | None = None,
         clock: Callable[[], datetime] = utc_now,
+        stamp: Callable[[], datetime] | None = None,
     ) -> Gateway:
-        """Open a gateway's files; nothing is served or written yet."""
+        """Open a gateway's files; nothing is served or written yet.
+
+        `stamp` gives the times of events where they are not the clock's, as in stories.
+        """
         opened, threads, workers, metrics = OpenFiles.open(files, clock), FileThreads(), Workers(), Metrics()
         paces = RequestPaces(
             opened.follower,
@@ -305,7 +306,7 @@ class Gateway:
             window=config.publish.window,
             lease=config.gateway.lease,
             advertise=config.publish.advertise,
-            clock=clock,
+            clock=stamp or clock,
             standing=standing,
             paced=paces.version,
             workers=workers,

@@ -1,10 +1,10 @@
 """Running scenarios on the engines, and judging them.
 
 Guarantees: an engine that fails gives a result that says so, never an exception and never a difference; so one scenario
-cannot keep the others from running, and a policy is not blamed for Spark. What Spark did not finish is tried once more
-when the others are done, alone and on a new JVM, for the old one may be damaged. With both engines, what they disagree
-on counts against Spark. Some scenarios may run at once, each in a domain of its own; results come in the order of the
-scenarios.
+cannot keep the others from running, and a policy is not blamed for Spark. What an engine on Spark did not finish is
+tried once more when the others are done, alone and on a new JVM, for the old one may be damaged. What an engine and the
+reference disagree on counts against the engine. Some scenarios may run at once, each in a domain of its own; results
+come in the order of the scenarios.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ from headgate.scenario.play import ScenarioOutcome
 from headgate.scenario.report import EngineResult, disagreements, judge
 from headgate.scenario.story import Scenario
 
+DECIDE: Final = "decide"
 SPARK: Final = "spark"
-ENGINES: Final = ("decide", SPARK)
+NODE: Final = "node"
+BOTH: Final = (DECIDE, SPARK)
+ENGINES: Final = (DECIDE, SPARK, NODE)
+ON_SPARK: Final = frozenset({SPARK, NODE})
+"""The engines that need a session, which may fail."""
 MOST_AT_ONCE: Final = 4
 """Starting a streaming query is mostly waiting for its source's process, so a few at once take little longer."""
 
@@ -38,7 +43,7 @@ def run_all(
     renew: Callable[[], Any] | None = None,
 ) -> Iterator[list[EngineResult]]:
     """Every scenario in turn; on Spark as many at once as there are processors. `renew`: a session on a new JVM."""
-    at_once = min(MOST_AT_ONCE, os.cpu_count() or 1) if SPARK in engines else 1
+    at_once = min(MOST_AT_ONCE, os.cpu_count() or 1) if ON_SPARK.intersection(engines) else 1
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="scenario")
     held: list[list[EngineResult]] = []
     try:
@@ -68,9 +73,9 @@ def run(
     seed: int = 0,
     before: Sequence[EngineResult] = (),
 ) -> list[EngineResult]:
-    """A scenario on some engines, in this order; Spark needs a session.
+    """A scenario on some engines, in this order; those on Spark need a session.
 
-    Of what was run `before` only Spark is repeated, and only if it failed.
+    Of what was run `before` only those on Spark are repeated, and only if they failed.
     """
     results: list[EngineResult] = []
     for engine in engines:
@@ -79,9 +84,9 @@ def run(
             results.append(earlier)
             continue
         result = _run(scenario, engine, session, seed, earlier)
-        reference = next((one for one in results if one.engine != SPARK and one.finished), None)
-        if engine == SPARK and result.finished and reference is not None:
-            told = disagreements(reference.outcome, result.outcome)
+        reference = next((one for one in results if one.engine == DECIDE and one.finished), None)
+        if engine in ON_SPARK and result.finished and reference is not None:
+            told = disagreements(reference.outcome, result.outcome, engine)
             result = replace(result, differences=[*result.differences, *told])
         results.append(result)
     return results
@@ -93,7 +98,7 @@ def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Engi
     started = time.perf_counter()
     finished, outcome, differences = True, ScenarioOutcome(), list[str]()
     try:
-        outcome = _on_spark(scenario, session, seed) if engine == SPARK else run_decide(scenario)
+        outcome = _played(scenario, engine, session, seed)
         differences = judge(scenario, outcome)
     except BadScenario as error:
         differences = [str(error)]
@@ -104,10 +109,19 @@ def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: Engi
 
 def _again(result: EngineResult) -> bool:
     """Is it worth another try? The reference would fail in the same way."""
-    return not result.finished and result.engine == SPARK
+    return not result.finished and result.engine in ON_SPARK
 
 
-def _on_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
-    from headgate.scenario.spark_engine import run_spark  # with all that a node has; the reference decision needs none
+def _played(scenario: Scenario, engine: str, session: Any, seed: int) -> ScenarioOutcome:
+    """What comes of a scenario on an engine; those with all that a node has are loaded when they are asked for."""
+    match engine:
+        case "spark":
+            from headgate.scenario.spark_engine import run_spark
 
-    return run_spark(scenario, session, seed)
+            return run_spark(scenario, session, seed)
+        case "node":
+            from headgate.scenario.node_engine import run_node
+
+            return run_node(scenario, session, seed)
+        case _:
+            return run_decide(scenario)

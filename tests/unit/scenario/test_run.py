@@ -14,7 +14,7 @@ from headgate.scenario.decide_engine import run_decide
 from headgate.scenario.file import load
 from headgate.scenario.play import ScenarioOutcome
 from headgate.scenario.report import EngineResult, as_json
-from headgate.scenario.run import ENGINES, run_all
+from headgate.scenario.run import BOTH, run_all
 from headgate.scenario.story import Scenario
 
 STORY = """\
@@ -62,7 +62,7 @@ def told(results: list[list[EngineResult]]) -> list[tuple[str, bool, int]]:
 
 def test_what_failed_is_tried_once_more_on_a_new_jvm(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     spark = FakeSpark(monkeypatch, ("b", "first"))
-    found = list(run_all([load(f) for f in files], ENGINES, session="first", renew=lambda: "second"))
+    found = list(run_all([load(f) for f in files], BOTH, session="first", renew=lambda: "second"))
     assert told(found) == [("a", True, 0), ("b", True, 1), ("c", True, 0)]
     assert spark.ran[-1] == ("b", "second")
     assert len(spark.ran) == 4, "what passed is not run again"
@@ -70,7 +70,7 @@ def test_what_failed_is_tried_once_more_on_a_new_jvm(files: list[Path], monkeypa
 
 def test_twice_failed_is_an_error_and_no_difference(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     FakeSpark(monkeypatch, ("b", "first"), ("b", "second"))
-    found = list(run_all([load(f) for f in files], ENGINES, session="first", renew=lambda: "second"))
+    found = list(run_all([load(f) for f in files], BOTH, session="first", renew=lambda: "second"))
     assert told(found) == [("a", True, 0), ("b", False, 2), ("c", True, 0)]
     assert not any(result.differences for one in found for result in one)
 
@@ -81,14 +81,14 @@ def test_without_a_new_jvm_the_first_failure_is_told(files: list[Path], monkeypa
     def refuse() -> None:
         raise OSError("no Java")
 
-    found = list(run_all([load(f) for f in files], ENGINES, session="first", renew=refuse))
+    found = list(run_all([load(f) for f in files], BOTH, session="first", renew=refuse))
     assert told(found) == [("a", False, 1), ("b", True, 0), ("c", True, 0)]
 
 
 def test_a_difference_of_the_second_try_is_one(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     FakeSpark(monkeypatch, ("b", "first"))
     files[1].write_text(files[1].read_text().replace("s: [e]", "s: []"))
-    found = list(run_all([load(f) for f in files], ENGINES, session="first", renew=lambda: "second"))
+    found = list(run_all([load(f) for f in files], BOTH, session="first", renew=lambda: "second"))
     assert [len(result.differences) for result in found[1]] == [1, 1]
 
 

@@ -1,4 +1,4 @@
-"""`headgate test`: run scenario files on the reference decision and on Spark.
+"""`headgate test`: run scenario files on the reference decision, on Spark and on a running node.
 
 Guarantees: no JVM is started for `--engine decide`; files that are not scenarios are named and the others still run. An
 engine that failed is told apart from a policy that did: by its word and the status, with all that it said in a file.
@@ -34,13 +34,19 @@ class Engine(StrEnum):
 
     DECIDE = "decide"
     SPARK = "spark"
+    NODE = "node"
     BOTH = "both"
+    ALL = "all"
 
 
 def test(
     paths: Annotated[list[Path], typer.Argument(metavar="FILE_OR_DIR...", help="Scenario files, or folders of them.")],
     engine: Annotated[
-        Engine, typer.Option(help="`decide`: the reference decision, no Java. `spark`: the real pipeline.")
+        Engine,
+        typer.Option(
+            help="`decide`: the reference decision, no Java. `spark`: the real pipeline. `node`: gateways and clients, "
+            "over HTTP and WebSocket. `both`: the first two. `all`: the three."
+        ),
     ] = Engine.BOTH,
     as_lines: Annotated[
         bool, typer.Option("--json", help="One JSON object a line for each scenario and engine.")
@@ -50,13 +56,16 @@ def test(
     """Test policies: run scenario files and compare what comes of them with what they expect.
 
     Each scenario is played on the reference decision and on Spark (ledger, log and streaming query in a temporary
-    directory), and both are compared with `expect` and with each other. A file that names `predicates` has their Python
-    modules beside it, and they are run: look at a file from elsewhere, and at what lies beside it, before you test it.
+    directory), and both are compared with `expect` and with each other. With `--engine all` it is also played on a
+    running node, as users would: gateways on loopback, clients that hold keys and prove them, statements that are
+    signed. A file that names `predicates` has their Python modules beside it, and they are run: look at a file from
+    elsewhere, and at what lies beside it, before you test it.
 
     For example:
 
     - `headgate test scenarios` runs every scenario of a folder.
     - `headgate test --engine decide policy.yaml` answers at once, without Java.
+    - `headgate test --engine all scenarios` plays everything three times, the last time over the network.
     - `headgate test --json scenarios | jq .passed` is for programs.
 
     A scenario that Spark did not finish is tried once more on a new JVM. If it fails again, it is an `ERROR` and no
@@ -65,7 +74,7 @@ def test(
     Exit status: 0 all passed, 1 something differs, 2 a file is not a scenario (the others still run), 3 nothing differs
     and an engine failed.
     """
-    from headgate.scenario.run import ENGINES, run_all
+    from headgate.scenario.run import BOTH, ENGINES, ON_SPARK, run_all
     from headgate.scenario.story import CrashStep
 
     started = time.perf_counter()
@@ -74,8 +83,8 @@ def test(
     for error in refused:
         with suppress(typer.Exit):
             fail(error)
-    engines = ENGINES if engine is Engine.BOTH else (engine.value,)
-    session = start_spark(brief=True) if "spark" in engines and scenarios else None
+    engines = {Engine.BOTH: BOTH, Engine.ALL: ENGINES}.get(engine, (engine.value,))
+    session = start_spark(brief=True) if ON_SPARK.intersection(engines) and scenarios else None
     failed: list[Scenario] = []
     errors = 0
     with _progress(len(scenarios), as_lines) as advance:

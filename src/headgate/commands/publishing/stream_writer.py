@@ -56,8 +56,8 @@ Outcome: TypeAlias = SubmissionOutcome | BaseException
 class StandingCheck(Protocol):
     """Takes out of the ledger what has ended by the clock."""
 
-    def due(self, state: State, now: datetime) -> bool:
-        """Has something of this state ended by now?"""
+    def overdue(self, state: State) -> bool:
+        """Has something of this state ended by the clock?"""
 
     def settle(self) -> bool:
         """Let everything fall that has ended by now; true if that made a version."""
@@ -152,7 +152,7 @@ class StreamWriter:
         if admission is None or admission.state is not self._known.state:
             return
         now = self.clock()
-        if not attempt.submission.is_quick(admission) or self._is_due(admission.state, now):
+        if not attempt.submission.is_quick(admission) or self._is_due(admission.state):
             return
         with suppress(Exception):  # whatever it is, `write` meets it again and answers
             attempt.prepare(admission, now, self._window)
@@ -178,7 +178,7 @@ class StreamWriter:
         token = self._token if self._token is not None else self.take()
         admission = self._newest()
         now = at or self.clock()
-        if at is None and self._is_due(admission.state, now) and self._standing is not None:
+        if at is None and self._is_due(admission.state) and self._standing is not None:
             self._standing.settle()  # nothing is decided by what has ended, not for a moment
             return
         self._decide(admission, now, left, outcomes, is_told=at is not None)
@@ -248,8 +248,9 @@ class StreamWriter:
             self._admission = Admission(state, self.domain.predicates(state))
         return self._admission
 
-    def _is_due(self, state: State, now: datetime) -> bool:
-        return self._standing is not None and self._standing.due(state, now)
+    def _is_due(self, state: State) -> bool:
+        """Has something ended? It is asked after the time of an event was taken, so that nothing had ended by then."""
+        return self._standing is not None and self._standing.overdue(state)
 
     def _advertise(self, state: State, left: Mapping[int, Attempt], outcomes: dict[int, Outcome]) -> bool:
         """Make the advertisements that publishers left out; true if there were any, and so a new version.

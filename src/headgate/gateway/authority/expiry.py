@@ -67,6 +67,10 @@ class StandingClock:
         at = self.next(state)
         return at is not None and at <= now
 
+    def overdue(self, state: State) -> bool:
+        """Has something of this state ended by the clock?"""
+        return self.due(state, self._clock())
+
     def next(self, state: State) -> datetime | None:
         """The next moment at which something may fall, or one that has passed with nobody to look at this state."""
         if not _has_statements(state) and not _has_roles(state):

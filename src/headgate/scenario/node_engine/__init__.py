@@ -1,0 +1,25 @@
+"""A scenario on a running node: gateways on loopback, clients with keys, and the real pipeline.
+
+Guarantees: `run_node` starts a node for one scenario and stops it, whatever comes of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.scenario.crashing_pipeline import CrashingPipeline
+from headgate.scenario.node_engine.world import NodeWorld
+from headgate.scenario.play import ScenarioOutcome, play_on
+from headgate.scenario.spark_engine import choice_of, story_directory
+from headgate.scenario.story import Scenario
+
+
+def run_node(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
+    """A scenario on a node; the seed and the file's name choose where crashes strike."""
+    with story_directory() as directory:
+        choice = choice_of(scenario, seed)
+        world = NodeWorld(scenario, directory, lambda domain: CrashingPipeline(domain, session, choice))
+        try:
+            return play_on(scenario, world)
+        finally:
+            world.close()

@@ -1,0 +1,384 @@
+"""A node as the stage of a scenario: every step is a request of a client that holds its key.
+
+Guarantees: what a principal of the story does goes over HTTP, in a session that its key has proven, to a real gateway;
+what its subscriptions receive comes over a WebSocket and is acknowledged. What is the operator's own (the first policy,
+and what services of other domains say) is put into the domain's directory, as commands on it do. Versions and ids are
+those of the story (`ledger_names`).
+Leaves out: roles (`story_roles`), and what a scenario expects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, assert_never
+
+from headgate.client.aio import Client
+from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.subscriptions import ledger_id
+from headgate.decide.views import may_connect
+from headgate.gateway.roles.audit_events import FILE as AUDITED
+from headgate.gateway.roles.audit_events import Auditor
+from headgate.model.authority import Certificate, Identity, RevocationList
+from headgate.model.changes import (
+    AddRule,
+    Advertise,
+    Batch,
+    EnterRole,
+    HearPeer,
+    MirrorRole,
+    Present,
+    Revoke,
+    SetPeer,
+    Unadvertise,
+)
+from headgate.model.errors import (
+    BadDefinition,
+    BadStatement,
+    ConnectDenied,
+    HeadgateError,
+    NotFound,
+    RoleDenied,
+    UnknownName,
+)
+from headgate.model.rights import Action, Rule
+from headgate.model.state import State
+from headgate.node.domain import Domain
+from headgate.scenario.claims import wrong
+from headgate.scenario.node_engine.change_ops import encoded, facts, operations_of
+from headgate.scenario.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
+from headgate.scenario.node_engine.received import PATIENCE, Reader, view_of
+from headgate.scenario.node_engine.served_node import MAIN, ServedNode
+from headgate.scenario.node_engine.story_keys import StoryKeys
+from headgate.scenario.node_engine.story_roles import StoryRoles
+from headgate.scenario.play import Got, turned_roles
+from headgate.scenario.story import (
+    ChangeStep,
+    Claim,
+    CommitStep,
+    ConnectStep,
+    HoldingClaim,
+    OtherStep,
+    PublishStep,
+    RoleStep,
+    Scenario,
+    StateClaim,
+    SubscribeStep,
+    SubscriptionText,
+    UnsubscribeStep,
+    batch_of,
+)
+
+_LOOK_SECONDS: Final = 0.01
+"""How often it is looked whether the gateway has published what became of roles."""
+
+
+class StoryPipeline(Protocol):
+    """What decides on deliveries, and may be made to fail."""
+
+    def crash(self) -> None:
+        """Fail, and start again."""
+
+    def finish(self) -> None:
+        """Decide everything there is."""
+
+
+class NodeWorld:
+    """A node in a directory, and the clients of a story."""
+
+    def __init__(self, scenario: Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
+        self._keys = StoryKeys(scenario)
+        self._node = ServedNode(directory, self._keys.administrator)
+        self._domain = self._node.domain
+        self._pipeline = pipeline(self._domain)
+        for name, target in scenario.predicates.items():
+            self._domain.register_predicate(name, target, scenario.file.parent)
+        self._auditor = Auditor(self._node.files.data / AUDITED, self._domain.ledger)
+        self._versions = StoryVersions()
+        self._credentials = IssuedCredentials()
+        self._roles = StoryRoles(self._node, self._client, self._keys.administrator, self._credentials)
+        self._audit = AuditNames(self._versions, self._credentials)
+        self._readers: list[Reader] = []
+        self._subscribers: dict[str, str] = {}
+        """Who has, or had, the subscription of an id."""
+        self._order: list[tuple[str, int]] = []
+        """Every event, by stream and number, in the order in which they came to the log."""
+        self._unheard: dict[str, str] = {}
+        """Revocation lists that the node had no use for when they came, by issuer."""
+
+    def close(self) -> None:
+        """Stop the node."""
+        self._auditor.close()
+        self._node.close()
+
+    def state(self) -> State:
+        """The newest state."""
+        return self._domain.ledger.state()
+
+    def wrong(self, claim: Claim, at: datetime) -> str | None:
+        """What is wrong about a claim, as the ledger of the node has it."""
+        match claim:
+            case HoldingClaim():
+                return wrong(claim, self.state(), at)
+            case StateClaim(id=id, statement=None):
+                return wrong(replace(claim, id=self._credentials.node_id(id)), self.state(), at)
+            case StateClaim(id=id):
+                return wrong(replace(claim, statement=self._keys.statement_key(id)), self.state(), at)
+            case _:
+                assert_never(claim)
+
+    def _client(self, principal: str, origin: str | None = None, stream: str = MAIN) -> Client:
+        return self._node.client(self._keys.key(principal), origin, stream)
+
+    @property
+    def _administrator(self) -> Client:
+        return self._client(self._keys.administrator)
+
+    # -- versions and the clock ---------------------------------------------------------------------------------
+
+    def begin(self, policy: Batch) -> None:  # noqa: ARG002 - it is the scenario's, with keys
+        """Put the first policy in force, as the operator does, and start the node."""
+        self._domain.commit(self._keys.policy())
+        self._versions.add(self._domain.ledger.version)
+        self._node.url()
+
+    def tell(self, at: datetime) -> None:
+        """The clock comes to a time at which nothing happens."""
+        self._node.clock.now = at
+
+    def tick(self, at: datetime, *, ends: bool) -> None:
+        """The clock comes to a time; the node lets fall what has ended before it answers anyone."""
+        before = self.state()
+        self._node.clock.now = at
+        self._node.run(self._administrator.whoami())
+        if ends or turned_roles(before, self.state()):
+            self._made_version(before.version)
+
+    def _made_version(self, before: int) -> None:
+        """A step of the story is done: it is a version of the node, too, even if it changed nothing."""
+        if self._domain.ledger.version == before:
+            self._node.run(self._administrator.change([], note="a step that changes nothing"))
+        self._versions.add(self._domain.ledger.version)
+        self._await_audit()
+        self._note_events()
+
+    def _await_audit(self) -> None:
+        """Wait until the gateway has published what became of audited roles."""
+        if not any(rolefile.audits for rolefile in self.state().roles.rolefiles.values()):
+            return
+        deadline = time.monotonic() + PATIENCE
+        while self._auditor.pending(self._keys.administrator, self._domain.ledger.version)[0]:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the gateway does not publish what became of audited roles")
+            time.sleep(_LOOK_SECONDS)
+
+    def _note_events(self) -> list[tuple[str, int]]:
+        """The events that have come to the log since this was last asked."""
+        known = Counter(stream for stream, _ in self._order)
+        tails = self._domain.log.tails()
+        new = [(stream, seq) for stream in sorted(tails) for seq in range(known[stream] + 1, tails[stream].last + 1)]
+        self._order += new
+        return new
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def publish(self, step: PublishStep) -> int:
+        """Publish an event at the gateway of its stream; the version it was admitted at."""
+        draft = step.draft
+        client = self._client(draft.publisher, draft.origin, step.stream)
+        self._node.clock.at = step.at
+        try:
+            self._node.run(client.publish(draft.type, draft.values, id=draft.id, requires=step.requires))
+        finally:
+            self._node.clock.at = None
+        (place,) = self._note_events()
+        return self._versions.of_story(self._domain.event(*place).version)
+
+    def take(self, step: CommitStep) -> None:
+        """Take a step by requests of the principals who take it."""
+        before = self._domain.ledger.version
+        try:
+            self._take(step)
+        except RoleDenied:
+            for place in self._note_events():
+                assert isinstance(step, RoleStep)
+                assert isinstance(step.request, EnterRole)
+                self._audit.refused(self._domain.event(*place), step.request.id)
+            raise
+        self._made_version(before)
+
+    def _take(self, step: CommitStep) -> None:
+        match step:
+            case SubscribeStep(_, subscriptions):
+                self._subscribe(subscriptions)
+            case UnsubscribeStep(_, id):
+                client = self._client(self._subscribers.get(id, self._keys.administrator))
+                with _not_found_as(UnknownName):
+                    self._node.run(client.unsubscribe(id))
+            case ChangeStep(_, by):
+                client = self._client(by)
+                self._node.run(client.change(operations_of(step, self.state())))
+            case ConnectStep(_, principal, shown):
+                self._connect(principal, shown)
+            case RoleStep(_, MirrorRole()):
+                self._heard_of_peers(step)
+            case RoleStep():
+                self._roles.take(step, self.state())
+            case OtherStep():
+                self._other(step)
+            case _:
+                assert_never(step)
+
+    def _other(self, step: OtherStep) -> None:
+        match step.changes:
+            case [Advertise(principal, name)]:
+                self._node.run(self._client(principal).advertise(name))
+            case [Unadvertise(principal, name)]:
+                with suppress(NotFound):  # what is not advertised is taken back without effect
+                    self._node.run(self._client(principal).unadvertise(name))
+            case [Revoke(found)]:
+                self._hear(found)
+            case [SetPeer() | HearPeer(), *_] | []:
+                self._heard_of_peers(step)
+            case changes:
+                self._node.run(self._client(step.by).change(encoded(facts(changes))))
+
+    def _heard_of_peers(self, step: OtherStep | RoleStep) -> None:
+        """Put what a service of another domain says into the ledger, as the process does that follows it."""
+        batch = batch_of(step, self.state())
+        self._domain.commit(replace(batch, author=self._keys.administrator))
+        if isinstance(step, RoleStep) and isinstance(step.request, MirrorRole):
+            self._credentials.add(step.request.id, step.request.id)
+
+    # -- subscriptions ------------------------------------------------------------------------------------------
+
+    def _subscribe(self, wanted: tuple[SubscriptionText, ...]) -> None:
+        """Make subscriptions, all or none."""
+        made: list[Reader] = []
+        try:
+            made.extend(map(self._subscribed, wanted))
+        except HeadgateError:
+            for reader in made:
+                reader.undone = True
+                self._node.run(reader.client.unsubscribe(reader.id))
+            raise
+        finally:
+            self._readers += made
+
+    def _subscribed(self, text: SubscriptionText) -> Reader:
+        self._check_free(text)
+        before = sum(1 for reader in self._readers if reader.id == text.id)  # each is read to its end, by one client
+        client = self._node.client(self._keys.key(text.principal), text.origin, number=before)
+        start: Any = "start" if text.history else "now"
+        if text.since_version:
+            start = self._versions.of_node(text.since_version)
+        made = self._node.run(
+            client.subscribe(
+                text.id,
+                text.type,
+                text.where,
+                text.since_time or start,
+                requires=text.requires,
+                counting=self._credentials.node_ids(text.counted),
+            )
+        )
+        self._subscribers[text.id] = text.principal
+        name = ledger_id(self._keys.principal(text.principal), text.id)
+        every = self._domain.ledger.all_subscriptions(self._domain.ledger.version)
+        number = max(number for number, (one, _) in enumerate(every) if one.id == name)
+        return Reader(text.id, number, client, made)
+
+    def _check_free(self, text: SubscriptionText) -> None:
+        """Refuse an id that is in use: the format has one name space, where a node has one for each principal."""
+        holder = self._subscribers.get(text.id)
+        if holder is not None and ledger_id(self._keys.principal(holder), text.id) in self.state().subscriptions:
+            self._client(text.principal, text.origin)
+            raise BadDefinition(f"the subscription `{text.id}` is there already", remedy="end it first")
+
+    def crash(self) -> None:
+        """Let the pipeline fail, and start again."""
+        self._pipeline.crash()
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Every delivery that clients received, subscription by subscription in the order they began."""
+        self._pipeline.finish()
+        self._let_everyone_in()
+        counts = Counter(delivered.subscription for _, delivered in read_deliveries(self._domain))
+        events = {event.id: event for event in self._domain.events()}
+        order = {place: number for number, place in enumerate(self._order)}
+        found: dict[str, list[Got]] = {}
+        for reader in self._readers:
+            got = []
+            for delivery in self._node.run(reader.read(counts[reader.number])):
+                event = events[delivery.id]
+                kinds = self._domain.ledger.state(event.version).types.attributes(event.type)
+                view = self._audit.view(event, view_of(delivery, kinds))
+                got.append(Got(self._audit.of(event), event.stream, event.seq, view))
+            if not reader.undone:
+                found.setdefault(reader.id, []).extend(sorted(got, key=lambda one: order[one.stream, one.seq]))
+        return found
+
+    def _let_everyone_in(self) -> None:
+        """The story is over: let those read what waits for them who may no longer connect."""
+        state = self.state()
+        readers = {subscription.principal for subscription in state.subscriptions.values()}
+        shut_out = sorted(name for name in readers if not may_connect(state, name))
+        if shut_out:
+            let_in = [Rule(f"after the story: {name}", name, frozenset({Action.CONNECT}), "*") for name in shut_out]
+            self._domain.commit(Batch(self._keys.administrator, tuple(AddRule(rule, first=True) for rule in let_in)))
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    def _connect(self, principal: str, shown: tuple[str, ...]) -> None:
+        """Connect, and show statements with the revocation lists that go with them.
+
+        Whoever may connect without them has a session, and shows them in it; others show them as they open one.
+        """
+        key, statements = self._keys.key(principal), [self._keys.statement(id) for id in shown]
+        try:
+            texts = [self._keys.shown(id, self._node.clock.now) for id in shown]
+        except BadStatement:
+            self._present_unsigned(principal, statements)
+            return
+        issuers = dict.fromkeys(one.issuer for one in statements)
+        texts += [self._unheard[issuer] for issuer in issuers if issuer in self._unheard]
+        try:
+            with self._node.showing(key, ()) as client:
+                if texts:
+                    self._node.run(client.present(texts))
+        except ConnectDenied:
+            if not texts:
+                raise
+            with self._node.showing(key, texts):
+                pass
+
+    def _present_unsigned(self, principal: str, statements: Sequence[Certificate | Identity]) -> None:
+        """Put certificates into the ledger that a file may show and nobody can sign: their conditions name groups."""
+        given = tuple(self._keys.keyed(one) for one in statements if isinstance(one, Certificate))
+        present = Present(self._keys.principal(principal), given, self._node.clock.now)
+        self._domain.commit(Batch(self._keys.administrator, (present,)))
+        with self._node.showing(self._keys.key(principal), ()):
+            pass
+
+    def _hear(self, found: RevocationList) -> None:
+        """Bring an issuer's revocation list; one that nothing rests on is kept for when something is shown."""
+        text = self._keys.signed_list(found)
+        self._unheard.pop(found.issuer, None)
+        try:
+            self._node.run(self._administrator.bring_list(text))
+        except NotFound:
+            self._unheard[found.issuer] = text
+
+
+@contextmanager
+def _not_found_as(kind: type[HeadgateError]) -> Iterator[None]:
+    """What a gateway does not find is, in the format, a name that is not there."""
+    try:
+        yield
+    except NotFound as error:
+        raise kind(error.message, remedy=error.remedy) from None
