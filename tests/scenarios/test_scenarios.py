@@ -12,11 +12,11 @@ from headgate.cli.stories import STORIES, file_of
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
 from headgate.pipeline.spark.faults import POINTS
-from headgate.scenario.file import load
-from headgate.scenario.play import play
+from headgate.scenario.engines.play import play
+from headgate.scenario.engines.spark_engine import SparkWorld
+from headgate.scenario.format.file import load
 from headgate.scenario.report import EngineResult, judge
 from headgate.scenario.run import ENGINES, run_all
-from headgate.scenario.spark_engine import SparkWorld
 
 pytestmark = pytest.mark.spark
 

@@ -95,7 +95,7 @@ import sys
 from pathlib import Path
 from pyspark import SparkContext
 from headgate.pipeline.spark.session import renewed, spark
-from headgate.scenario.file import load
+from headgate.scenario.format.file import load
 from headgate.scenario.run import BOTH, run_all
 
 session = spark()

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
 from headgate.pipeline.spark.failures import EngineFailure
-from headgate.scenario.play import AUDIT_STREAM, Got, ScenarioOutcome
-from headgate.scenario.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
+from headgate.scenario.engines.play import AUDIT_STREAM, Got, ScenarioOutcome
+from headgate.scenario.format.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
 
 @dataclass(frozen=True, slots=True)

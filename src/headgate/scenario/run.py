@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from headgate.model.errors import BadScenario
 from headgate.pipeline.spark.failures import describe
-from headgate.scenario.decide_engine import run_decide
-from headgate.scenario.play import ScenarioOutcome
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.play import ScenarioOutcome
+from headgate.scenario.format.story import Scenario
 from headgate.scenario.report import EngineResult, disagreements, judge
-from headgate.scenario.story import Scenario
 
 DECIDE: Final = "decide"
 SPARK: Final = "spark"
@@ -116,11 +116,11 @@ def _played(scenario: Scenario, engine: str, session: Any, seed: int) -> Scenari
     """What comes of a scenario on an engine; those with all that a node has are loaded when they are asked for."""
     match engine:
         case "spark":
-            from headgate.scenario.spark_engine import run_spark
+            from headgate.scenario.engines.spark_engine import run_spark
 
             return run_spark(scenario, session, seed)
         case "node":
-            from headgate.scenario.node_engine import run_node
+            from headgate.scenario.engines.node_engine import run_node
 
             return run_node(scenario, session, seed)
         case _:

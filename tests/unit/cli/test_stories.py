@@ -6,7 +6,7 @@ import pytest
 
 from headgate.cli.stories import STORIES, file_of
 from headgate.cli.stories.board import HIDDEN, NOTHING, WAITING
-from headgate.scenario.file import load
+from headgate.scenario.format.file import load
 from headgate.scenario.run import run
 from strategies.rehearsing import Rehearsal
 

@@ -30,7 +30,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.roles.requests.transition import next_state
-from headgate.scenario.policy import plan_policy, read_policy
+from headgate.scenario.format.policy import plan_policy, read_policy
 
 FAKE = "p\u0456to"
 

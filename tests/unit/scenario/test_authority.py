@@ -33,11 +33,10 @@ from headgate.model.errors import BadExpression, BadScenario, HeadgateError
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.values import EPOCH
-from headgate.scenario.decide_engine import run_decide
-from headgate.scenario.file import load
-from headgate.scenario.play import ScenarioOutcome
-from headgate.scenario.report import judge
-from headgate.scenario.story import (
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.play import ScenarioOutcome
+from headgate.scenario.format.file import load
+from headgate.scenario.format.story import (
     ADMINISTRATOR,
     AdvanceStep,
     ConnectStep,
@@ -46,6 +45,7 @@ from headgate.scenario.story import (
     Scenario,
     SubscribeStep,
 )
+from headgate.scenario.report import judge
 
 KEY = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 BASE = """\

@@ -9,8 +9,8 @@ from headgate.model.errors import BadExpression, BadScenario, HeadgateError, Not
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
 from headgate.model.values import EPOCH
-from headgate.scenario.file import load
-from headgate.scenario.story import ADMINISTRATOR, ChangeStep, PublishStep, Scenario, SubscribeStep
+from headgate.scenario.format.file import load
+from headgate.scenario.format.story import ADMINISTRATOR, ChangeStep, PublishStep, Scenario, SubscribeStep
 
 BASE = """\
 headgate: 1

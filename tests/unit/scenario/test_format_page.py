@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from headgate.model.rights import Action
-from headgate.scenario import authority, file, role_steps, rules, steps
-from headgate.scenario.decide_engine import run_decide
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.format import authority, file, role_steps, rules, steps
 from headgate.scenario.report import judge
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenario-format.md").read_text("utf-8")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headgate.model.errors import BadScenario
-from headgate.scenario.file import load
+from headgate.scenario.format.file import load
+from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import run
-from headgate.scenario.story import Scenario
 
 STORY = """\
 headgate: 1

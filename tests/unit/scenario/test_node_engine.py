@@ -17,14 +17,14 @@ from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.predicates import Sources
-from headgate.scenario.decide_engine import run_decide
-from headgate.scenario.file import load
-from headgate.scenario.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
-from headgate.scenario.node_engine.world import NodeWorld
-from headgate.scenario.play import ScenarioOutcome, play_on
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
+from headgate.scenario.engines.node_engine.world import NodeWorld
+from headgate.scenario.engines.play import ScenarioOutcome, play_on
+from headgate.scenario.format.file import load
+from headgate.scenario.format.story import Scenario
 from headgate.scenario.report import disagreements, judge
 from headgate.scenario.run import ENGINES, run_all
-from headgate.scenario.story import Scenario
 from strategies.deciding import Decider
 
 HEAD = """\
@@ -255,7 +255,7 @@ def test_events_about_roles_are_told_in_the_words_of_the_file() -> None:
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A story; both engines on Spark decide as the reference does."""
     for engine in ("spark_engine.run_spark", "node_engine.run_node"):
-        monkeypatch.setattr(f"headgate.scenario.{engine}", lambda scenario, *_: run_decide(scenario))
+        monkeypatch.setattr(f"headgate.scenario.engines.{engine}", lambda scenario, *_: run_decide(scenario))
     monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda **_: "a session")
     made = tmp_path / "story.yaml"
     made.write_text(HEAD + "principals: {o: {}}\n")
@@ -283,7 +283,7 @@ def test_what_the_node_and_the_reference_disagree_on_counts_against_the_node(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "headgate.scenario.node_engine.run_node", lambda *_: ScenarioOutcome(rejected={"e": "publish-denied"})
+        "headgate.scenario.engines.node_engine.run_node", lambda *_: ScenarioOutcome(rejected={"e": "publish-denied"})
     )
     (results,) = run_all([load(file)], ENGINES, session="a session")
     assert [bool(result.differences) for result in results] == [False, False, True]

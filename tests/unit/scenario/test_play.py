@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.scenario.decide_engine import run_decide
-from headgate.scenario.file import load
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.format.file import load
 from headgate.scenario.report import judge
 from headgate.scenario.run import run
 

@@ -13,7 +13,7 @@ from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotFound
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Kind
-from headgate.scenario.policy import MAX_FILES, Desired, plan_policy, read_policy
+from headgate.scenario.format.policy import MAX_FILES, Desired, plan_policy, read_policy
 
 KEY = "did:key:z6Mk" + "a" * 44
 TYPES = """\

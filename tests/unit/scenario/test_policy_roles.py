@@ -14,7 +14,7 @@ from headgate.model.limits import MAX_ROLEFILE_CHARS
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.requests.transition import next_state
-from headgate.scenario.policy import Desired, plan_policy, read_policy
+from headgate.scenario.format.policy import Desired, plan_policy, read_policy
 from strategies.small import NOON
 
 KEY = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"

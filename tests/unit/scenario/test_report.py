@@ -3,9 +3,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.model.changes import Batch
-from headgate.scenario.play import Got, ScenarioOutcome
+from headgate.scenario.engines.play import Got, ScenarioOutcome
+from headgate.scenario.format.story import Scenario
 from headgate.scenario.report import EngineResult, as_json, disagreements
-from headgate.scenario.story import Scenario
 
 SCENARIO = Scenario(Path("f.yaml"), "a title", Batch("a"))
 

@@ -21,10 +21,10 @@ from headgate.model.changes import (
 from headgate.model.errors import HeadgateError
 from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.values import EPOCH
-from headgate.scenario.decide_engine import run_decide
-from headgate.scenario.file import load
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.format.file import load
+from headgate.scenario.format.story import RoleStep, Scenario
 from headgate.scenario.report import judge
-from headgate.scenario.story import RoleStep, Scenario
 
 BASE = """\
 headgate: 1
@@ -331,7 +331,7 @@ def test_whoever_asks_must_be_let_in(tmp_path: Path) -> None:
 
 
 def test_the_clock_may_not_be_moved_past_too_many_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.scenario.play.MAX_MOMENTS", 5)
+    monkeypatch.setattr("headgate.scenario.engines.play.MAX_MOMENTS", 5)
     base = BASE.replace(
         "    Chair     <- Login.LoggedOn('p', h)", "    Chair     <- Login.LoggedOn('p', h) : (weekday(@time) > 0)*"
     )

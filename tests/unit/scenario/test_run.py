@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.scenario.decide_engine import run_decide
-from headgate.scenario.file import load
-from headgate.scenario.play import ScenarioOutcome
+from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.play import ScenarioOutcome
+from headgate.scenario.format.file import load
+from headgate.scenario.format.story import Scenario
 from headgate.scenario.report import EngineResult, as_json
 from headgate.scenario.run import BOTH, run_all
-from headgate.scenario.story import Scenario
 
 STORY = """\
 headgate: 1
@@ -36,7 +36,7 @@ class FakeSpark:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *fails: tuple[str, str]) -> None:
         self.fails = set(fails)
         self.ran: list[tuple[str, str]] = []
-        monkeypatch.setattr("headgate.scenario.spark_engine.run_spark", self.run)
+        monkeypatch.setattr("headgate.scenario.engines.spark_engine.run_spark", self.run)
         monkeypatch.setattr("headgate.cli.policy.test.start_spark", lambda **_: "first")
         monkeypatch.setattr("headgate.cli.policy.test.renew_spark", lambda **_: "second")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from headgate.model.errors import BadScenario
-from headgate.scenario.yamlfile import MAX_DEPTH, SourcePlace, load_yaml, parse_yaml
+from headgate.scenario.format.yamlfile import MAX_DEPTH, SourcePlace, load_yaml, parse_yaml
 
 
 def plain(text: str) -> object:

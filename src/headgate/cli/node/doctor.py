@@ -37,7 +37,7 @@ from headgate.node.health import STALL_SECONDS, HealthWatch
 from headgate.node.processes import held_by, listen
 from headgate.node.topology import NODE, PID
 from headgate.pipeline.paths import Paths
-from headgate.scenario.policy import plan_policy, read_policy
+from headgate.scenario.format.policy import plan_policy, read_policy
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import client_context
 

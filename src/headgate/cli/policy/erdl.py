@@ -48,7 +48,7 @@ from headgate.roles.rolefiles.policy_text import (
     render_literal,
     render_stages,
 )
-from headgate.scenario.file import load
+from headgate.scenario.format.file import load
 
 app = typer.Typer(
     help="Check event policy, and see how it is worked through.", no_args_is_help=True, rich_markup_mode="markdown"

@@ -36,7 +36,7 @@ from headgate.model.rights import Action
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.pipeline.paths import Paths
-from headgate.scenario.policy import Desired, plan_policy, read_policy
+from headgate.scenario.format.policy import Desired, plan_policy, read_policy
 
 _MOST: Final = 50
 """Lines shown of one kind; `--json` has them all."""

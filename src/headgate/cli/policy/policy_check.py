@@ -43,7 +43,7 @@ from headgate.model.values import Value, brief, same
 from headgate.node.config import Files
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
-from headgate.scenario.policy import plan_policy, read_policy
+from headgate.scenario.format.policy import plan_policy, read_policy
 
 _MOST: Final = 50
 """Lines shown; `--json` has them all."""

@@ -33,10 +33,10 @@ from headgate.roles.rolefiles.arguments import settle_rolefile
 from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
 from headgate.roles.rolefiles.findings import Finding
 from headgate.roles.rolefiles.kinds import parameter_kinds
-from headgate.scenario.file import load
-from headgate.scenario.policy import MAX_FILES, read_policy
-from headgate.scenario.story import Scenario
-from headgate.scenario.yamlfile import SourcePlace, YamlNode, load_yaml
+from headgate.scenario.format.file import load
+from headgate.scenario.format.policy import MAX_FILES, read_policy
+from headgate.scenario.format.story import Scenario
+from headgate.scenario.format.yamlfile import SourcePlace, YamlNode, load_yaml
 
 ROLES: Final = ".roles"
 EVENTS: Final = ".erdl"

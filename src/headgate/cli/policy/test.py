@@ -25,8 +25,8 @@ from headgate.cli.shared.common import ENGINE_FAILED, err, fail, keep_trace, out
 from headgate.model.errors import BadScenario, HeadgateError
 
 if TYPE_CHECKING:
+    from headgate.scenario.format.story import Scenario
     from headgate.scenario.report import EngineResult
-    from headgate.scenario.story import Scenario
 
 
 class Engine(StrEnum):
@@ -74,8 +74,8 @@ def test(
     Exit status: 0 all passed, 1 something differs, 2 a file is not a scenario (the others still run), 3 nothing differs
     and an engine failed.
     """
+    from headgate.scenario.format.story import CrashStep
     from headgate.scenario.run import BOTH, ENGINES, ON_SPARK, run_all
-    from headgate.scenario.story import CrashStep
 
     started = time.perf_counter()
     chosen = secrets.randbelow(2**31) if seed is None else seed
@@ -107,7 +107,7 @@ def test(
 
 def _load(paths: Sequence[Path]) -> tuple[list[Scenario], list[HeadgateError]]:
     """The scenarios of some files and folders, and what is wrong with those that are none."""
-    from headgate.scenario.file import load
+    from headgate.scenario.format.file import load
 
     scenarios: list[Scenario] = []
     refused: list[HeadgateError] = []

@@ -50,8 +50,8 @@ from headgate.model.conditions import Condition
 from headgate.model.errors import BadStatement, Expired, HeadgateError, NotFound, Revoked
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
-from headgate.scenario.authority import Keys, read_providers
-from headgate.scenario.yamlfile import load_yaml
+from headgate.scenario.format.authority import Keys, read_providers
+from headgate.scenario.format.yamlfile import load_yaml
 from headgate.trust import revocations
 from headgate.trust.bags import said_kind
 from headgate.trust.guests import cross_domain, guest, read_crossing, verify_server

@@ -24,8 +24,8 @@ from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.values import Value, plain
 from headgate.pipeline.deliveries.blobs import Delivered
-from headgate.scenario.narration import Narration
-from headgate.scenario.story import PublishStep, Scenario
+from headgate.scenario.format.narration import Narration
+from headgate.scenario.format.story import PublishStep, Scenario
 
 HIDDEN = "▒▒"
 NOTHING = "-"

@@ -37,10 +37,10 @@ from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.failures import describe
 from headgate.pipeline.spark.jobs import Pipeline
-from headgate.scenario.file import load
-from headgate.scenario.narration import Exhibit, StoryLine
-from headgate.scenario.play import Got, LocalStage, ScenarioOutcome, take_step
-from headgate.scenario.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
+from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
+from headgate.scenario.format.file import load
+from headgate.scenario.format.narration import Exhibit, StoryLine
+from headgate.scenario.format.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
 
 COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
 

@@ -3,7 +3,7 @@
 Guarantees: the types are event types like any other, owned by the administrator, and are there from the version on that
 brings the first `audit`; what no rule gives is not seen. An event is worked out of what the ledger records, and has the
 same id however often it is made, so that it can be published until it is known to be in the log, and is there once.
-Leaves out: publishing (`gateway.roles.audit_events`, and `scenario.play`).
+Leaves out: publishing (`gateway.roles.audit_events`, and `scenario.engines.play`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from headgate.cli.shared.common import shows_errors
 from headgate.model.errors import BadDefinition
 from headgate.node.config import Config, Files
 from headgate.node.domain import Domain
-from headgate.scenario.file import load
+from headgate.scenario.format.file import load
 from headgate.scenario.run import run_all
 from headgate.trust.handshake import Challenger, new_nonce, prove
 from headgate.trust.keys import PrivateKey

@@ -23,7 +23,7 @@ from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.node.peers import FILE, Peers
 from headgate.roles.certificates.remote_records import FollowCounts
-from headgate.scenario.policy import read_policy
+from headgate.scenario.format.policy import read_policy
 from headgate.trust.keys import PrivateKey
 
 NOW = datetime.now(UTC)

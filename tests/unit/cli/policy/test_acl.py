@@ -13,7 +13,7 @@ from headgate.cli.main import app
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files
 from headgate.node.domain import Domain
-from headgate.scenario.policy import read_policy
+from headgate.scenario.format.policy import read_policy
 
 BASE = """\
 types: {college.Notice: {owner: o, attributes: {text: string}}, college.Post: {owner: o, extends: college.Notice}}

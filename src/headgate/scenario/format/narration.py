@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from headgate.model.authority import Certificate, Identity
 from headgate.model.values import brief
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.yamlfile import YamlNode
 
 LINE_KEYS: Final = ("say", "note", "show")
 """The keys of a step that are for the narrator."""

@@ -28,14 +28,14 @@ from headgate.model.events import Draft
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief
-from headgate.scenario.authority import OURSELVES, read_condition, read_time
-from headgate.scenario.declared import read_type
-from headgate.scenario.narration import LINE_KEYS
-from headgate.scenario.peers import PeerSteps
-from headgate.scenario.register import StoryRegister
-from headgate.scenario.role_steps import CLAIM_KEYS, RoleSteps
-from headgate.scenario.rules import RuleIds, read_rules, where
-from headgate.scenario.story import (
+from headgate.scenario.format.authority import OURSELVES, read_condition, read_time
+from headgate.scenario.format.declared import read_type
+from headgate.scenario.format.narration import LINE_KEYS
+from headgate.scenario.format.peers import PeerSteps
+from headgate.scenario.format.register import StoryRegister
+from headgate.scenario.format.role_steps import CLAIM_KEYS, RoleSteps
+from headgate.scenario.format.rules import RuleIds, read_rules, where
+from headgate.scenario.format.story import (
     ADMINISTRATOR,
     AdvanceStep,
     ChangeStep,
@@ -53,7 +53,7 @@ from headgate.scenario.story import (
     SubscriptionText,
     UnsubscribeStep,
 )
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.yamlfile import YamlNode
 
 _LATER: Final = ("heartbeat", "detect")
 

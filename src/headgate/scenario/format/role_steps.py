@@ -32,12 +32,12 @@ from headgate.model.values import brief
 from headgate.roles.records.book import role_names
 from headgate.roles.rolefiles.arguments import with_times
 from headgate.roles.rolefiles.types import infer
-from headgate.scenario.authority import read_time
-from headgate.scenario.peers import PeerSteps
-from headgate.scenario.register import StoryRegister
-from headgate.scenario.roles import parsed
-from headgate.scenario.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.authority import read_time
+from headgate.scenario.format.peers import PeerSteps
+from headgate.scenario.format.register import StoryRegister
+from headgate.scenario.format.roles import parsed
+from headgate.scenario.format.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
+from headgate.scenario.format.yamlfile import YamlNode
 
 GRANT_KEYS: Final = ("id", "service", "role", "args", "to", "instance", "until", "appointment")
 ENTER_KEYS: Final = ("id", "service", "role", "args", "as", "with", "instance", "origin")

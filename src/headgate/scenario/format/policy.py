@@ -24,9 +24,9 @@ from headgate.model.types import EventType
 from headgate.model.values import brief
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import transition
-from headgate.scenario import policy_roles
-from headgate.scenario.authority import Keys, any_names, given
-from headgate.scenario.declared import (
+from headgate.scenario.format import policy_roles
+from headgate.scenario.format.authority import Keys, any_names, given
+from headgate.scenario.format.declared import (
     POLICY_KEYS,
     Placed,
     applied,
@@ -35,8 +35,8 @@ from headgate.scenario.declared import (
     declared,
     read_predicates,
 )
-from headgate.scenario.rules import LastingIds
-from headgate.scenario.yamlfile import Scalar, SourcePlace, YamlNode, load_yaml
+from headgate.scenario.format.rules import LastingIds
+from headgate.scenario.format.yamlfile import Scalar, SourcePlace, YamlNode, load_yaml
 
 MAX_FILES: Final = 1_000
 """Files of one policy directory."""

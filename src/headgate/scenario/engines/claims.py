@@ -12,7 +12,7 @@ from headgate.decide.rolebook import fit
 from headgate.decide.statement_state import StatementState
 from headgate.lang.render_roles import render_membership, render_role
 from headgate.model.state import State
-from headgate.scenario.story import Claim, HoldingClaim, StateClaim
+from headgate.scenario.format.story import Claim, HoldingClaim, StateClaim
 
 
 def wrong(claim: Claim, state: State, at: datetime) -> str | None:

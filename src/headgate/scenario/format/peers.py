@@ -17,10 +17,10 @@ from headgate.model.changes import Change, HearPeer, MirrorRole, SetPeer
 from headgate.model.roles import Peer, Reference, reference
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.scenario.declared import Placed
-from headgate.scenario.register import StoryRegister
-from headgate.scenario.story import ADMINISTRATOR, OtherStep
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.declared import Placed
+from headgate.scenario.format.register import StoryRegister
+from headgate.scenario.format.story import ADMINISTRATOR, OtherStep
+from headgate.scenario.format.yamlfile import YamlNode
 
 _ALL_THE_TIME: Final = datetime(9000, 1, 1, tzinfo=UTC)
 """When a service was last heard that is heard without a pause."""

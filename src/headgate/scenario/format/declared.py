@@ -34,8 +34,8 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief
 from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
-from headgate.scenario.rules import RuleIds, read_rules, where
-from headgate.scenario.yamlfile import SourcePlace, YamlNode
+from headgate.scenario.format.rules import RuleIds, read_rules, where
+from headgate.scenario.format.yamlfile import SourcePlace, YamlNode
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (

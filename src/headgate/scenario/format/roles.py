@@ -18,8 +18,8 @@ from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.roles.rolefiles.arguments import relation_columns
 from headgate.roles.rolefiles.checking import check_rolefile
-from headgate.scenario.declared import Placed, placed
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.declared import Placed, placed
+from headgate.scenario.format.yamlfile import YamlNode
 
 ROLE_KEYS: Final = ("roles", "events", "representatives")
 """The top-level keys about roles."""

@@ -32,9 +32,9 @@ from headgate.model.errors import BadKey, TypeMismatch
 from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
 from headgate.model.rights import Action
 from headgate.model.values import Kind, Value, brief, conform, kind_of
-from headgate.scenario.declared import Placed, placed
-from headgate.scenario.rules import read_attributes, where
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.declared import Placed, placed
+from headgate.scenario.format.rules import read_attributes, where
+from headgate.scenario.format.yamlfile import YamlNode
 from headgate.trust.guests import translated
 from headgate.trust.keys import PublicKey
 

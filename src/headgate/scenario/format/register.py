@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import Change, Identify, Present, Revoke
 from headgate.model.values import EPOCH, brief, render_timestamp
-from headgate.scenario.authority import Keys, read_time
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.authority import Keys, read_time
+from headgate.scenario.format.yamlfile import YamlNode
 
 
 @dataclass(slots=True)

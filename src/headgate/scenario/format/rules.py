@@ -12,8 +12,8 @@ from typing import Final
 
 from headgate.model.rights import Action, Effect
 from headgate.model.values import brief
-from headgate.scenario.story import RuleText
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.story import RuleText
+from headgate.scenario.format.yamlfile import YamlNode
 
 ANY: Final = "any"
 _KEYS: Final = ("id", "who", "role", "may", "type", "where", "attributes", "effect", "disclose", "first", "attested")

@@ -49,15 +49,15 @@ from headgate.model.errors import (
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
 from headgate.node.domain import Domain
-from headgate.scenario.claims import wrong
-from headgate.scenario.node_engine.change_ops import encoded, facts, operations_of
-from headgate.scenario.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
-from headgate.scenario.node_engine.received import PATIENCE, Reader, view_of
-from headgate.scenario.node_engine.served_node import MAIN, ServedNode
-from headgate.scenario.node_engine.story_keys import StoryKeys
-from headgate.scenario.node_engine.story_roles import StoryRoles
-from headgate.scenario.play import Got, turned_roles
-from headgate.scenario.story import (
+from headgate.scenario.engines.claims import wrong
+from headgate.scenario.engines.node_engine.change_ops import encoded, facts, operations_of
+from headgate.scenario.engines.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
+from headgate.scenario.engines.node_engine.received import PATIENCE, Reader, view_of
+from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
+from headgate.scenario.engines.node_engine.story_keys import StoryKeys
+from headgate.scenario.engines.node_engine.story_roles import StoryRoles
+from headgate.scenario.engines.play import Got, turned_roles
+from headgate.scenario.format.story import (
     ChangeStep,
     Claim,
     CommitStep,

@@ -24,7 +24,7 @@ from headgate.model.changes import (
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.protocol import messages as wire
-from headgate.scenario.story import ChangeStep, RuleText
+from headgate.scenario.format.story import ChangeStep, RuleText
 
 
 def operations_of(step: ChangeStep, state: State) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.roles.records.book import Book
 from headgate.roles.requests.transition import transition
-from headgate.scenario.play import Got, ScenarioOutcome, play
-from headgate.scenario.story import ADMINISTRATOR, Scenario
+from headgate.scenario.engines.play import Got, ScenarioOutcome, play
+from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 from headgate.solver.policy_rule import check_policy_rule
 
 

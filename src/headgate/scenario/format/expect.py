@@ -14,9 +14,9 @@ from headgate.model.errors import TypeMismatch
 from headgate.model.types import Catalog
 from headgate.model.values import brief, conform
 from headgate.roles.requests.audit import TYPES
-from headgate.scenario.steps import StepNames, read_reason
-from headgate.scenario.story import Expect, Expected
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.steps import StepNames, read_reason
+from headgate.scenario.format.story import Expect, Expected
+from headgate.scenario.format.yamlfile import YamlNode
 
 _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 

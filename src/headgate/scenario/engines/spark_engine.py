@@ -24,9 +24,9 @@ from headgate.node.domain import Domain
 from headgate.pipeline.deliveries.store import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.scenario.crashing_pipeline import CrashingPipeline
-from headgate.scenario.play import Got, ScenarioOutcome, play
-from headgate.scenario.story import ADMINISTRATOR, Scenario
+from headgate.scenario.engines.crashing_pipeline import CrashingPipeline
+from headgate.scenario.engines.play import Got, ScenarioOutcome, play
+from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 
 
 class SparkWorld:

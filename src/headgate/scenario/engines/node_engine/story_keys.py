@@ -26,8 +26,8 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import BadScenario
 from headgate.model.values import EPOCH
-from headgate.scenario.authority import OURSELVES
-from headgate.scenario.story import ADMINISTRATOR, Scenario
+from headgate.scenario.format.authority import OURSELVES
+from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 from headgate.trust.certificates import issue_certificate
 from headgate.trust.guests import mapping_digest
 from headgate.trust.identities import LONGEST, sign_identity

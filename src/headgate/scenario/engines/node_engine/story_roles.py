@@ -31,9 +31,9 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import NotFound, RoleDenied
 from headgate.model.state import State
-from headgate.scenario.node_engine.ledger_names import IssuedCredentials
-from headgate.scenario.node_engine.served_node import ServedNode
-from headgate.scenario.story import RoleStep
+from headgate.scenario.engines.node_engine.ledger_names import IssuedCredentials
+from headgate.scenario.engines.node_engine.served_node import ServedNode
+from headgate.scenario.format.story import RoleStep
 
 
 class ClientOf(Protocol):

@@ -19,10 +19,10 @@ from headgate.model.rolefiles import EventEntry, EventPolicy
 from headgate.model.roles import Peer
 from headgate.model.state import State
 from headgate.model.types import check_name
-from headgate.scenario.authority import Keys
-from headgate.scenario.declared import Placed, applied, placed
-from headgate.scenario.roles import ROLE_KEYS, parsed, read_roles
-from headgate.scenario.yamlfile import SourcePlace, YamlNode
+from headgate.scenario.format.authority import Keys
+from headgate.scenario.format.declared import Placed, applied, placed
+from headgate.scenario.format.roles import ROLE_KEYS, parsed, read_roles
+from headgate.scenario.format.yamlfile import SourcePlace, YamlNode
 
 KEYS: Final = (*ROLE_KEYS, "peers")
 """The keys about roles."""

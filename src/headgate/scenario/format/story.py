@@ -36,8 +36,8 @@ from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH
-from headgate.scenario.narration import Narration, StoryLine
-from headgate.scenario.yamlfile import SourcePlace
+from headgate.scenario.format.narration import Narration, StoryLine
+from headgate.scenario.format.yamlfile import SourcePlace
 
 ADMINISTRATOR: Final = "@administrator"
 """The domain's own principal in a scenario; no principal of a file can have this name."""

@@ -17,8 +17,8 @@ from headgate.model.errors import TypeMismatch
 from headgate.model.state import State
 from headgate.model.types import Catalog, is_pattern
 from headgate.model.values import brief, conform
-from headgate.scenario.declared import placed
-from headgate.scenario.yamlfile import YamlNode
+from headgate.scenario.format.declared import placed
+from headgate.scenario.format.yamlfile import YamlNode
 
 
 def check_fit(node: YamlNode, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:

@@ -22,9 +22,9 @@ from headgate.model.values import Value
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
 from headgate.roles.requests.transition import next_state
-from headgate.scenario.authority import OURSELVES
-from headgate.scenario.claims import wrong
-from headgate.scenario.story import (
+from headgate.scenario.engines.claims import wrong
+from headgate.scenario.format.authority import OURSELVES
+from headgate.scenario.format.story import (
     AdvanceStep,
     ChangeStep,
     Claim,

@@ -1,0 +1,1 @@
+"""What scenarios are played on: the reference decision, the pipeline, and a node."""
