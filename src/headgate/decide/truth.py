@@ -17,11 +17,14 @@ from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
+    Apply,
     Attribute,
     ClockPart,
+    Combine,
     Compare,
     Condition,
     Constant,
+    Count,
     InGroup,
     InRange,
     InSet,
@@ -31,8 +34,12 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Starred,
     Subject,
     TextMatch,
+    Variable,
+    foreign,
+    plain,
 )
 from headgate.model.events import Event, size_of
 from headgate.model.state import State
@@ -114,6 +121,8 @@ def truth(condition: Condition, event: Event, world: World) -> bool | None:
             return related(world.state.relations.get(relation, frozenset()), _values(args, event, world))
         case Predicate(name, args):
             return call(world.predicates.get(name), event, _values(args, event, world))
+        case Starred(arg):
+            return truth(arg, event, world)
         case Not(arg):
             inner = truth(arg, event, world)
             return None if inner is None else not inner
@@ -141,10 +150,12 @@ def value(operand: Operand, event: Event, world: World) -> Value:
         case Subject(name):
             return world.subject.get(name)
         case Constant(constant):
-            return constant
+            return plain(constant)
         case ClockPart(part, of, zone):
             at = value(of, event, world)
             return clock_part(part, at, zone) if isinstance(at, datetime) else None
+        case Variable() | Apply() | Count() | Combine():
+            raise foreign(operand)
         case _:
             assert_never(operand)
 

@@ -38,6 +38,7 @@ from headgate.gateway.roles.audit_events import refusals
 from headgate.gateway.roles.certificates import Asker, RoleCertificates
 from headgate.gateway.roles.service import RoleService, id_secret
 from headgate.model.changes import EnterRole
+from headgate.model.conditions import Argument
 from headgate.model.errors import (
     HeadgateError,
     NotInForce,
@@ -47,7 +48,6 @@ from headgate.model.errors import (
     TooBusy,
     VersionConflict,
 )
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Service as Place
 from headgate.node.config import Config, Files
 from headgate.node.cursors import FILE, Cursors

@@ -20,10 +20,9 @@ from headgate.lang import parse_condition, render_condition
 from headgate.lang.render_roles import render_role
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import RegisterPredicate, Row
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, RoleRef
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
-from headgate.model.rolefiles import RoleRef
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros, moment
 

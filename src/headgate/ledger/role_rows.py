@@ -16,18 +16,9 @@ from headgate.lang.render_roles import render_event_policy, render_expression, r
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
 from headgate.ledger.codec import Columns, Stored, decoding, digest_of, dump
 from headgate.model.arguments import dump_argument, load_argument
+from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition
-from headgate.model.rolefiles import (
-    Argument,
-    Asked,
-    EventPolicy,
-    Given,
-    Representative,
-    Rolefile,
-    RoleRef,
-    Term,
-    Variable,
-)
+from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RecordWatch
 from headgate.model.values import brief, micros, moment
 
@@ -146,22 +137,22 @@ def _json_role(found: dict[str, Any]) -> RoleRef:
 
 def _term_json(term: Term) -> list[object]:
     match term:
-        case Given(value):
+        case Constant(value):
             return ["given", dump_argument(value)]
         case Variable(name):
             return ["variable", name]
-        case Asked(name):
+        case Meta(name):
             return ["asked", name]
 
 
 def _json_term(found: object) -> Term:
     match found:
         case ["given", value]:
-            return Given(load_argument(value))
+            return Constant(load_argument(value))
         case ["variable", str(name)]:
             return Variable(name)
         case ["asked", "instance" | "time" | "origin" | "client" as name]:
-            return Asked(name)
+            return Meta(name)
         case _:
             raise ValueError(f"`{brief(found)}` is no term")
 

@@ -14,8 +14,8 @@ from typing import Final
 from headgate.lang.render_roles import render_membership, render_role
 from headgate.ledger import role_rows
 from headgate.ledger.codec import Stored
+from headgate.model.conditions import Argument, Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition
-from headgate.model.rolefiles import Argument, Given, RoleRef, Variable
 from headgate.model.roles import Ban
 from headgate.model.values import brief
 
@@ -141,8 +141,8 @@ def role_of_rule(text: str) -> str:
 
 def _election(row: Stored) -> str:
     one = role_rows.election_of(row)
-    open_args = tuple(Variable("_") if arg is None else Given(arg) for arg in one.args)
-    office = RoleRef(one.role, open_args, one.service, Given(one.instance) if one.instance else None)
+    open_args = tuple(Variable("_") if arg is None else Constant(arg) for arg in one.args)
+    office = RoleRef(one.role, open_args, one.service, Constant(one.instance) if one.instance else None)
     said = f"`{_role(office)}` ({one.id})"
     if one.required:
         said += f", of those who hold {', '.join(f'`{_role(ref)}`' for ref in one.required)}"

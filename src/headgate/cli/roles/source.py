@@ -16,8 +16,8 @@ from headgate.cli.shared.common import fail, open_domain
 from headgate.cli.shared.connection import connected
 from headgate.lang.render_roles import render_argument, render_membership
 from headgate.lang.rolefile import parse_argument
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, BadExpression, RoleDenied
-from headgate.model.rolefiles import Argument
 
 if TYPE_CHECKING:
     from headgate.client import Client

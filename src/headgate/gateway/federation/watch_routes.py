@@ -26,10 +26,10 @@ from headgate.gateway.roles.certificates import Asker, records_of
 from headgate.gateway.roles.service import key_of
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, WatchRecords
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, BadRequest, RoleDenied
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES
 from headgate.model.role_statements import fits
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Membership, Reference, reference_text
 from headgate.model.state import State
 from headgate.protocol import peer_messages as pw

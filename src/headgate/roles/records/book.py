@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from headgate.decide.rolebook import same
-from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.conditions import Argument
+from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.roles.records.facts import Interest

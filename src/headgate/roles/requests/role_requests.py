@@ -32,9 +32,10 @@ from headgate.model.changes import (
     SetRolefile,
     WatchRecords,
 )
+from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadDefinition, NotFound, RoleDenied, UnknownName
 from headgate.model.limits import MAX_ELECTIONS, MAX_SHOWN
-from headgate.model.rolefiles import Argument, Given, Rolefile, RoleRef, Statement
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
 from headgate.model.values import brief
@@ -497,7 +498,7 @@ def _is_kept(one: Membership, statements: Collection[str]) -> bool:
 
 def _is_main(ref: RoleRef) -> bool:
     """Is it of the instance that needs no name?"""
-    return ref.instance in (None, Given(""))
+    return ref.instance in (None, Constant(""))
 
 
 def _place(ban: Ban) -> Service:

@@ -18,9 +18,10 @@ from datetime import datetime, timedelta
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene, is_monitored, truth
 from headgate.lang.render_roles import render_constraint, render_membership
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
 from headgate.model.limits import MAX_ENTRY_STEPS, MAX_FACT_TURNS, MAX_HELD
-from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import (
     Ban,
     Election,
