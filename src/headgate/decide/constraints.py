@@ -18,7 +18,7 @@ from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import counted_variables, variables, variables_of
 from headgate.decide.reading import Readings, rows_read
 from headgate.decide.rolebook import alike, fit, unify
-from headgate.decide.truth import clock_part, has_token
+from headgate.decide.truth import clock_part, every, opposite, some, text_matches
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,
@@ -339,14 +339,11 @@ def truth(constraint: Condition, bound: Bindings, scene: Scene) -> bool | None:
         case Starred(arg):
             return truth(arg, bound, scene)
         case Not(arg):
-            inner = truth(arg, bound, scene)
-            return None if inner is None else not inner
+            return opposite(truth(arg, bound, scene))
         case AllOf(args):
-            answers = [truth(arg, bound, scene) for arg in args]
-            return False if False in answers else None if None in answers else True
+            return every(truth(arg, bound, scene) for arg in args)
         case AnyOf(args):
-            answers = [truth(arg, bound, scene) for arg in args]
-            return True if True in answers else None if None in answers else False
+            return some(truth(arg, bound, scene) for arg in args)
         case Related(name, args):
             return _holds(name, args, bound, scene)
         case IsNull() | Predicate():
@@ -369,23 +366,12 @@ def _leaf(constraint: Compare | InGroup | InRange | InSet | TextMatch, bound: Bi
             return _is_member(scene.state, who, group)
         case InRange(of, low, high):
             x = _value(of, bound, scene)
-            ends = compared(">=", x, _value(low, bound, scene)), compared("<=", x, _value(high, bound, scene))
-            return False if False in ends else None if None in ends else True
+            return every((compared(">=", x, _value(low, bound, scene)), compared("<=", x, _value(high, bound, scene))))
         case InSet(of, values):
             x = _value(of, bound, scene)
-            answers = [compared("=", x, one) for one in values]
-            return True if True in answers else None if None in answers else False
+            return some(compared("=", x, one) for one in values)
         case TextMatch(op, left, right):
-            text, part = _value(left, bound, scene), _value(right, bound, scene)
-            if not isinstance(text, str) or not isinstance(part, str):
-                return None
-            match op:
-                case "starts with":
-                    return text.startswith(part)
-                case "contains":
-                    return part in text
-                case "has token":
-                    return has_token(text, part)
+            return text_matches(op, _value(left, bound, scene), _value(right, bound, scene))
         case _:
             assert_never(constraint)
 

@@ -19,6 +19,7 @@ from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
 from headgate.decide.event_policy import policy_readings
 from headgate.decide.reading import rows_read
+from headgate.decide.truth import every, opposite, some
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,
@@ -225,14 +226,11 @@ class Evaluator:
         """Is a constraint true?"""
         match constraint:
             case Not(arg):
-                inner = self.truth(arg, bound)
-                return None if inner is None else not inner
+                return opposite(self.truth(arg, bound))
             case AllOf(args):
-                answers = [self.truth(arg, bound) for arg in args]
-                return False if False in answers else None if None in answers else True
+                return every(self.truth(arg, bound) for arg in args)
             case AnyOf(args):
-                answers = [self.truth(arg, bound) for arg in args]
-                return True if True in answers else None if None in answers else False
+                return some(self.truth(arg, bound) for arg in args)
             case Compare(op, left, right):
                 return compared(op, self.value(left, bound), self.value(right, bound))
             case InGroup(of, group):
