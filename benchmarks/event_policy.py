@@ -21,10 +21,9 @@ from headgate.decide.event_policy import settle_policy
 from headgate.decide.rolebook import holders
 from headgate.decide.views import view
 from headgate.lang.rolefile import parse_event_policy, parse_representative
-from headgate.model.conditions import TRUE
+from headgate.model.conditions import TRUE, Apply, Argument, Constant, Related, Variable
 from headgate.model.events import Event
 from headgate.model.rights import Action, Rule, Subscription
-from headgate.model.rolefiles import Apply, Argument, Given, Holds, Variable
 from headgate.model.roles import Membership, RoleBook
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog, EventType
@@ -135,18 +134,18 @@ class OneByOne:
 
     def __post_init__(self) -> None:
         self.entries = self.state.roles.policy.entries
-        self.look = Evaluator(facts_for(self.state, [*(one.constraint for one in self.entries), Holds("Badge", ())]))
+        self.look = Evaluator(facts_for(self.state, [*(one.constraint for one in self.entries), Related("Badge", ())]))
 
     def told(self, badge: str, room: str, shown: tuple[Argument, ...]) -> bool:
         """Is a client that shows one membership with these arguments told of a sighting?"""
-        user = self.look.value(Apply("Badge", (Given(badge),)), {})
+        user = self.look.value(Apply("Badge", (Constant(badge),)), {})
         for entry in self.entries:
             bound: dict[str, Argument] = {}
             said = [*zip(entry.event.args, (user, room), strict=False)]
             said += [pair for ref in entry.credentials for pair in zip(ref.args, shown, strict=False)]
             fits = True
             for term, value in said:
-                if isinstance(term, Given):
+                if isinstance(term, Constant):
                     fits = fits and term.value == value
                 elif isinstance(term, Variable):
                     fits = fits and bound.setdefault(term.name, value) == value

@@ -34,8 +34,8 @@ from headgate.model.changes import (
     SetKey,
     SetPeer,
 )
+from headgate.model.conditions import RoleRef
 from headgate.model.rights import Action, Rule
-from headgate.model.rolefiles import RoleRef
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType

@@ -20,7 +20,6 @@ from headgate.model.conditions import (
     Clock,
     ClockPart,
     Compare,
-    CompareOp,
     Condition,
     Constant,
     InGroup,
@@ -30,6 +29,7 @@ from headgate.model.conditions import (
     Meta,
     Not,
     Operand,
+    OrderOp,
     Predicate,
     Related,
     Subject,
@@ -196,7 +196,7 @@ def _atoms(
 
 
 def _comparisons(names: _Names, kind: Kind) -> list[st.SearchStrategy[Condition]]:
-    op: st.SearchStrategy[CompareOp] = st.sampled_from(get_args(CompareOp))
+    op: st.SearchStrategy[OrderOp] = st.sampled_from(get_args(OrderOp))
     reference, operand = names.reference(kind), names.operand(kind)
     return [
         st.builds(Compare, op, reference, operand),

@@ -28,33 +28,30 @@ from headgate.model.changes import (
     SetPeer,
     SetRepresentative,
 )
-from headgate.model.errors import HeadgateError
-from headgate.model.rights import Rule
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
     Argument,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
+    ClockPart,
     Combine,
-    Compares,
-    Constraint,
-    Either,
-    EventEntry,
-    EventPolicy,
-    EventTemplate,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
-    Representative,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Not,
+    Operand,
+    Related,
     RoleRef,
-    Tests,
+    TextMatch,
     Variable,
 )
+from headgate.model.errors import HeadgateError
+from headgate.model.rights import Rule
+from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate, Representative
 from headgate.model.roles import Peer
 from headgate.model.values import Kind
 from strategies.conditions import COMMON
@@ -129,14 +126,14 @@ def role_ref(draw: st.DrawFn, names: Names, variables: tuple[str, ...]) -> RoleR
     if draw(st.integers(0, 2)):
         args = tuple(draw(_term(names, variables, 7)) for _ in range(ROLES[role]))
     service = draw(st.sampled_from((None, None, None, None, "Login", "Met", FAR)))
-    instance = draw(st.sampled_from((None, None, None, None, Given("x"), Variable("i")))) if service else None
+    instance = draw(st.sampled_from((None, None, None, None, Constant("x"), Variable("i")))) if service else None
     return RoleRef(role, args, service, instance)
 
 
 @st.composite
 def _term(draw: st.DrawFn, names: Names, variables: tuple[str, ...], often: int) -> Any:
     if draw(st.integers(0, often)) == 0:
-        return Given(draw(arguments(names)))
+        return Constant(draw(arguments(names)))
     return Variable(draw(st.sampled_from(variables)))
 
 
@@ -166,7 +163,7 @@ def represented(draw: st.DrawFn, names: Names) -> Change:
     if functions and draw(st.booleans()):
         texts = [n for n, kind in focus if kind is Kind.STRING] or [focus[0][0]]
         made[0] = ("k0", Apply(functions[0], (Variable(draw(st.sampled_from(texts))),)))
-    said = EventEntry(EventTemplate(one), (), Holds("R", tuple(expression for _, expression in made)))
+    said = EventEntry(EventTemplate(one), (), Related("R", tuple(expression for _, expression in made)))
     return SetRepresentative(Representative(one, tuple(made if _written(EventPolicy((said,))) else made[:0])))
 
 
@@ -200,7 +197,7 @@ def _entry(draw: st.DrawFn, names: Names) -> EventEntry:
     for _, kind in seen[: draw(st.integers(0, len(seen)))]:
         match draw(st.integers(0, 11)):
             case 0:
-                args.append(Given(draw(st.sampled_from(COMMON[kind][:2]))))
+                args.append(Constant(draw(st.sampled_from(COMMON[kind][:2]))))
             case 1 | 2:
                 args.append(Variable("_"))
             case _:
@@ -209,28 +206,28 @@ def _entry(draw: st.DrawFn, names: Names) -> EventEntry:
     shown = [arg.name for ref in refs for arg in ref.args if isinstance(arg, Variable)]
     bound = sorted({arg.name for arg in args if isinstance(arg, Variable)} | set(shown) - {"_"})
     bound = [name for name in bound if name != "_"]
-    constraint: Constraint = Both()
+    constraint: Condition = AllOf()
     if bound and draw(st.integers(0, 3)):
         constraint = draw(_constraint(names, tuple(bound), draw(st.sampled_from((0, 0, 1, 2)))))
     return EventEntry(EventTemplate(one, tuple(args)), refs, constraint, draw(st.integers(0, 3)) == 0)
 
 
 @st.composite
-def _constraint(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: int) -> Constraint:
+def _constraint(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: int) -> Condition:
     if depth:
         parts = tuple(draw(_constraint(names, bound, depth - 1)) for _ in range(2))
         match draw(st.integers(0, 3)):
             case 0:
-                return Negated(parts[0])
+                return Not(parts[0])
             case 1 | 2:
-                return Both(parts)
+                return AllOf(parts)
             case _:
-                return Either(parts)
+                return AnyOf(parts)
     return draw(_leaf(names, bound))
 
 
 @st.composite
-def _leaf(draw: st.DrawFn, names: Names, bound: tuple[str, ...]) -> Constraint:
+def _leaf(draw: st.DrawFn, names: Names, bound: tuple[str, ...]) -> Condition:
     one, other = draw(_expression(names, bound, 1)), draw(_expression(names, bound, 1))
     ops = st.sampled_from(("=", "=", "=", "!=", "<", "<=", ">", ">="))
     makers = ["compare", "compare", "constant", "between", "one of", "text", "sets", "time"]
@@ -238,44 +235,44 @@ def _leaf(draw: st.DrawFn, names: Names, bound: tuple[str, ...]) -> Constraint:
     makers += ["relation", "relation", "relation"] if names.relations else []
     match draw(st.sampled_from(makers)):
         case "compare":
-            return Compares(draw(ops), one, other)
+            return Compare(draw(ops), one, other)
         case "constant":
-            return Compares(draw(ops), one, Given(draw(arguments(names))))
+            return Compare(draw(ops), one, Constant(draw(arguments(names))))
         case "between":
-            low, high = Given(draw(arguments(names))), draw(st.sampled_from((other, Given(1), Given("b"))))
-            return Between(one, low, high)
+            low, high = Constant(draw(arguments(names))), draw(st.sampled_from((other, Constant(1), Constant("b"))))
+            return InRange(one, low, high)
         case "one of":
             drawn = [draw(arguments(names)) for _ in range(3)]
-            return OneOf(one, tuple(value for value in drawn if not isinstance(value, frozenset)))
+            return InSet(one, tuple(value for value in drawn if not isinstance(value, frozenset)))
         case "text":
-            part = draw(st.sampled_from((other, Given("a"), Given("p"))))
-            return Tests(draw(st.sampled_from(("starts with", "contains", "has token"))), one, part)
+            part = draw(st.sampled_from((other, Constant("a"), Constant("p"))))
+            return TextMatch(draw(st.sampled_from(("starts with", "contains", "has token"))), one, part)
         case "sets":
             op: Any = draw(st.sampled_from(("subset", "subseteq", "superset", "superseteq", "=")))
             acl = Apply(
-                draw(st.sampled_from(("acl", "unixacl"))), (Given(f"{names.principals[0]}=rw other=r *=r"), one)
+                draw(st.sampled_from(("acl", "unixacl"))), (Constant(f"{names.principals[0]}=rw other=r *=r"), one)
             )
-            return Compares(op, acl, draw(st.sampled_from((other, Given(frozenset("r")), Given(frozenset("rw"))))))
+            return Compare(op, acl, draw(st.sampled_from((other, Constant(frozenset("r")), Constant(frozenset("rw"))))))
         case "time":
-            clock = draw(st.sampled_from((ClockOf("timeofday", Asked("time"), "UTC"), Asked("time"), _moved(draw))))
-            return Compares(draw(ops), clock, draw(st.sampled_from((Given(9 * 3600), Given(NOW), one, one))))
+            clock = draw(st.sampled_from((ClockPart("timeofday", Meta("time"), "UTC"), Meta("time"), _moved(draw))))
+            return Compare(draw(ops), clock, draw(st.sampled_from((Constant(9 * 3600), Constant(NOW), one, one))))
         case "group":
-            return Among(one, draw(st.sampled_from(names.groups)))
+            return InGroup(one, draw(st.sampled_from(names.groups)))
         case _:
             relation = draw(st.sampled_from(names.relations))
-            second = draw(st.sampled_from((other, Variable("_"), Given(1), other)))
+            second = draw(st.sampled_from((other, Variable("_"), Constant(1), other)))
             args = (one, second) if relation.endswith("0") else (one,)
-            return Holds(relation, draw(st.sampled_from((args, args, args, ()))))
+            return Related(relation, draw(st.sampled_from((args, args, args, ()))))
 
 
-def _moved(draw: st.DrawFn) -> Expression:
+def _moved(draw: st.DrawFn) -> Operand:
     """The time of the event and some seconds, or the seconds since a moment."""
-    by = draw(st.sampled_from((Given(1), Given(-3600), Given(NOW))))
-    return Combine("-" if by.value == NOW else draw(st.sampled_from(("+", "-"))), Asked("time"), by)
+    by = draw(st.sampled_from((Constant(1), Constant(-3600), Constant(NOW))))
+    return Combine("-" if by.value == NOW else draw(st.sampled_from(("+", "-"))), Meta("time"), by)
 
 
 @st.composite
-def _expression(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: int) -> Expression:
+def _expression(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: int) -> Operand:
     variable = Variable(draw(st.sampled_from(bound)))
     functions = [r for r in names.relations if r.endswith("0")]
     match draw(st.integers(0, 9)) if depth else 9:
@@ -284,8 +281,8 @@ def _expression(draw: st.DrawFn, names: Names, bound: tuple[str, ...], depth: in
         case 1:
             return Combine(draw(st.sampled_from(("+", "-"))), variable, draw(_expression(names, bound, depth - 1)))
         case 2:
-            return ClockOf("weekday", variable, "Asia/Kathmandu")
+            return ClockPart("weekday", variable, "Asia/Kathmandu")
         case 3:
-            return Combine(draw(st.sampled_from(("union", "minus"))), variable, Given(frozenset("r")))
+            return Combine(draw(st.sampled_from(("union", "minus"))), variable, Constant(frozenset("r")))
         case _:
             return variable

@@ -11,50 +11,52 @@ from typing import Final, get_args
 from hypothesis import strategies as st
 
 from headgate.lang.clock import reading_beside
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
     Argument,
-    ArgumentType,
-    Asked,
-    Audit,
-    Between,
-    Both,
-    ClockOf,
-    ClockType,
+    ClockPart,
     Combine,
-    Comparator,
-    Compares,
-    Constraint,
+    CombineOp,
+    Compare,
+    CompareOp,
+    Condition,
+    Constant,
     Count,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Not,
+    Operand,
+    Related,
+    RoleRef,
+    Starred,
+    Term,
+    TextMatch,
+    TextOp,
+    Variable,
+)
+from headgate.model.rolefiles import (
+    ArgumentType,
+    Audit,
+    ClockType,
     Credential,
     Declaration,
-    Either,
     Elector,
     EventEntry,
     EventPolicy,
     EventTemplate,
-    Expression,
-    Given,
-    Holds,
     Import,
     IntegerType,
-    Negated,
     ObjectType,
-    OneOf,
-    Operator,
     Revoker,
     Rolefile,
-    RoleRef,
     SetType,
-    Starred,
     Statement,
     StringType,
-    Term,
-    Tests,
-    TextTest,
     TimestampType,
-    Variable,
 )
 from headgate.model.values import Kind, Value
 from strategies.conditions import ZONES, values
@@ -89,76 +91,74 @@ def arguments() -> st.SearchStrategy[Argument]:
     return st.one_of(plain_values(), letters)
 
 
-givens: st.SearchStrategy[Given] = st.deferred(lambda: arguments().map(Given))
-asked = st.sampled_from(("instance", "time", "origin", "client")).map(Asked)
+givens: st.SearchStrategy[Constant] = st.deferred(lambda: arguments().map(Constant))
+asked = st.sampled_from(("instance", "time", "origin", "client")).map(Meta)
 terms: st.SearchStrategy[Term] = st.one_of(variables, givens, asked)
 own_roles = st.builds(RoleRef, roles, st.lists(terms, max_size=3).map(tuple))
 other_roles = st.builds(RoleRef, roles, st.lists(terms, max_size=3).map(tuple), roles, st.none() | terms)
 references = st.one_of(own_roles, other_roles)
 
 
-def _not_text(of: Expression) -> Expression:
+def _not_text(of: Operand) -> Operand:
     """Beside the clock or a part of it, and in a sum, text means a time."""
-    return Given(7) if isinstance(of, Given) and isinstance(of.value, str) else of
+    return Constant(7) if isinstance(of, Constant) and isinstance(of.value, str) else of
 
 
-def _combined(op: Operator, left: Expression, right: Expression) -> Expression:
+def _combined(op: CombineOp, left: Operand, right: Operand) -> Operand:
     return Combine(op, _not_text(left), _not_text(right)) if op in ("+", "-") else Combine(op, left, right)
 
 
-def _wider(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-    clocks = st.builds(ClockOf, st.sampled_from(("timeofday", "weekday")), inner, st.sampled_from(ZONES))
-    combined = st.builds(_combined, st.sampled_from(get_args(Operator)), inner, inner)
+def _wider(inner: st.SearchStrategy[Operand]) -> st.SearchStrategy[Operand]:
+    clocks = st.builds(ClockPart, st.sampled_from(("timeofday", "weekday")), inner, st.sampled_from(ZONES))
+    combined = st.builds(_combined, st.sampled_from(get_args(CombineOp)), inner, inner)
     return st.one_of(combined, clocks, st.builds(Apply, names, st.lists(inner, max_size=3).map(tuple)))
 
 
-_expressions: st.SearchStrategy[Expression] = st.recursive(
-    st.one_of(terms, references.map(Count)), _wider, max_leaves=6
-)
+_expressions: st.SearchStrategy[Operand] = st.recursive(st.one_of(terms, references.map(Count)), _wider, max_leaves=6)
 
 # Deferred, so that the names of the strategies made of them stay short.
-expressions: st.SearchStrategy[Expression] = st.deferred(lambda: _expressions)
+expressions: st.SearchStrategy[Operand] = st.deferred(lambda: _expressions)
 
 
-def _compares(op: Comparator, left: Expression, right: Expression) -> Constraint:
+def _compares(op: CompareOp, left: Operand, right: Operand) -> Condition:
     if any(reading_beside(one) for one in (left, right)):
-        return Compares(op, _not_text(left), _not_text(right))
-    return Compares(op, left, right)
+        return Compare(op, _not_text(left), _not_text(right))
+    return Compare(op, left, right)
 
 
-def _between(of: Expression, low: Expression, high: Expression) -> Constraint:
+def _between(of: Operand, low: Operand, high: Operand) -> Condition:
     if any(reading_beside(one) for one in (of, low, high)):
-        return Between(_not_text(of), _not_text(low), _not_text(high))
-    return Between(of, low, high)
+        return InRange(_not_text(of), _not_text(low), _not_text(high))
+    return InRange(of, low, high)
 
 
-def _one_of(of: Expression, values: list[Value]) -> Constraint:
-    return OneOf(of, tuple(7 if reading_beside(of) and isinstance(v, str) else v for v in values))
+def _one_of(of: Operand, values: list[Value]) -> Condition:
+    return InSet(of, tuple(7 if reading_beside(of) and isinstance(v, str) else v for v in values))
 
 
-_leaves: st.SearchStrategy[Constraint] = st.one_of(
-    st.builds(_compares, st.sampled_from(get_args(Comparator)), expressions, expressions),
-    st.builds(Among, expressions, st.sampled_from(GROUPS)),
+_leaves: st.SearchStrategy[Condition] = st.one_of(
+    st.builds(_compares, st.sampled_from(get_args(CompareOp)), expressions, expressions),
+    st.builds(InGroup, expressions, st.sampled_from(GROUPS)),
     st.builds(_between, expressions, expressions, expressions),
     st.builds(_one_of, expressions, st.lists(plain_values(), min_size=1, max_size=3)),
-    st.builds(Tests, st.sampled_from(get_args(TextTest)), expressions, expressions),
-    st.builds(Holds, names, st.lists(expressions, max_size=3).map(tuple)),
-    st.just(Both()),
-    st.just(Either()),
+    st.builds(TextMatch, st.sampled_from(get_args(TextOp)), expressions, expressions),
+    st.builds(Related, names, st.lists(expressions, max_size=3).map(tuple)),
+    st.just(AllOf()),
+    st.just(AnyOf()),
 )
 
-leaves: st.SearchStrategy[Constraint] = st.deferred(lambda: _leaves)
+leaves: st.SearchStrategy[Condition] = st.deferred(lambda: _leaves)
 
 
-def _several(inner: st.SearchStrategy[Constraint]) -> st.SearchStrategy[tuple[Constraint, ...]]:
+def _several(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[tuple[Condition, ...]]:
     return st.lists(inner, min_size=2, max_size=3).map(tuple)
 
 
-def constraints(*, stars: bool = True) -> st.SearchStrategy[Constraint]:
+def constraints(*, stars: bool = True) -> st.SearchStrategy[Condition]:
     """Any constraint; event policy has none with stars."""
 
-    def wider(inner: st.SearchStrategy[Constraint]) -> st.SearchStrategy[Constraint]:
-        made = [inner.map(Negated), _several(inner).map(Both), _several(inner).map(Either)]
+    def wider(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+        made = [inner.map(Not), _several(inner).map(AllOf), _several(inner).map(AnyOf)]
         return st.one_of([*made, inner.map(Starred)] if stars else made)
 
     return st.recursive(leaves, wider, max_leaves=5)

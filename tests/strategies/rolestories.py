@@ -36,30 +36,29 @@ from headgate.model.changes import (
     Settle,
     Tick,
 )
-from headgate.model.limits import MAX_FACT_TURNS
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
-    Asked,
-    Between,
-    Both,
     Combine,
-    Compares,
-    Constraint,
+    Compare,
+    Condition,
+    Constant,
     Count,
-    Either,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
-    Rolefile,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Not,
+    Operand,
+    Related,
     RoleRef,
     Starred,
-    Statement,
-    Tests,
+    TextMatch,
     Variable,
 )
+from headgate.model.limits import MAX_FACT_TURNS
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Election, Membership, Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.records.book import Book
@@ -193,14 +192,14 @@ def equal(a: Any, b: Any) -> bool:
     )
 
 
-def value(e: Expression, env: Mapping[str, Any], world: World) -> Any:
+def value(e: Operand, env: Mapping[str, Any], world: World) -> Any:
     """The value of an expression, or None."""
     match e:
-        case Given(known):
+        case Constant(known):
             return known
         case Variable(name):
             return env.get(name)
-        case Asked(name):
+        case Meta(name):
             return world.asked.get(name)
         case Apply(function, args):
             given = [value(arg, env, world) for arg in args]
@@ -250,32 +249,32 @@ def inverse(one: Truth) -> Truth:
     return None if one is None else not one
 
 
-def truth(c: Constraint, env: Mapping[str, Any], world: World) -> Truth:
+def truth(c: Condition, env: Mapping[str, Any], world: World) -> Truth:
     """Is a constraint true? `_` stands for anything."""
     match c:
         case Starred(arg):
             return truth(arg, env, world)
-        case Negated(arg):
+        case Not(arg):
             return inverse(truth(arg, env, world))
-        case Both(args):
+        case AllOf(args):
             return conjunction([truth(arg, env, world) for arg in args])
-        case Either(args):
+        case AnyOf(args):
             return inverse(conjunction([inverse(truth(arg, env, world)) for arg in args]))
-        case Compares(op, left, right):
+        case Compare(op, left, right):
             return compared(op, value(left, env, world), value(right, env, world))
-        case Among(of, group):
+        case InGroup(of, group):
             who = value(of, env, world)
             return inside(who, group, world.groups) if isinstance(who, str) and group in world.groups else None
-        case Between(of, low, high):
+        case InRange(of, low, high):
             x = value(of, env, world)
             return conjunction([compared(">=", x, value(low, env, world)), compared("<=", x, value(high, env, world))])
-        case OneOf(of, values):
+        case InSet(of, values):
             x = value(of, env, world)
             return inverse(conjunction([inverse(compared("=", x, one)) for one in values]))
-        case Tests(op, left, right):
+        case TextMatch(op, left, right):
             text, part = value(left, env, world), value(right, env, world)
             return _TEXT[op](text, part) if isinstance(text, str) and isinstance(part, str) else None
-        case Holds(name, args):
+        case Related(name, args):
             wanted = [value(arg, env, world) for arg in args]
             if any(want is None and arg != Variable("_") for want, arg in zip(wanted, args, strict=True)):
                 return None
@@ -635,19 +634,19 @@ class Model:
                 return True
         return False
 
-    def _stays(self, c: Constraint, made: Derived, starred: bool, positive: bool) -> Rule:
+    def _stays(self, c: Condition, made: Derived, starred: bool, positive: bool) -> Rule:
         """A starred atom is looked at again; any other stays what it was, against the membership if not known."""
         place = (made.service, made.instance)
         match c:
             case Starred(arg):
                 return self._stays(arg, made, True, positive)
-            case Negated(arg):
+            case Not(arg):
                 inner = self._stays(arg, made, starred, not positive)
                 return lambda: inverse(inner())
-            case Both(args):
+            case AllOf(args):
                 parts = [self._stays(arg, made, starred, positive) for arg in args]
                 return lambda: conjunction([part() for part in parts])
-            case Either(args):
+            case AnyOf(args):
                 some = [self._stays(arg, made, starred, positive) for arg in args]
                 return lambda: inverse(conjunction([inverse(part()) for part in some]))
             case atom:
@@ -661,12 +660,12 @@ class Model:
                 return lambda: leaf.state
 
 
-def _named_roles(c: Constraint, service: str) -> frozenset[tuple[str, str]]:
+def _named_roles(c: Condition, service: str) -> frozenset[tuple[str, str]]:
     """The roles that a constraint names or counts."""
     return frozenset(
         (one.service or service, one.role) if isinstance(one, RoleRef) else (service, one.name)
         for one in _parts(c)
-        if isinstance(one, RoleRef | Holds)
+        if isinstance(one, RoleRef | Related)
     )
 
 
@@ -676,20 +675,20 @@ def _parts(one: object) -> Iterator[object]:
         yield from _parts(part)
 
 
-def _conjuncts(statement: Statement) -> tuple[Constraint, ...]:
-    return statement.constraint.args if isinstance(statement.constraint, Both) else (statement.constraint,)
+def _conjuncts(statement: Statement) -> tuple[Condition, ...]:
+    return statement.constraint.args if isinstance(statement.constraint, AllOf) else (statement.constraint,)
 
 
-def _of_revokers(part: Constraint) -> bool:
+def _of_revokers(part: Condition) -> bool:
     return "Variable(name='x')" in repr(part)
 
 
-def _on_entry(statement: Statement) -> Constraint:
+def _on_entry(statement: Statement) -> Condition:
     """In these stories `x` and `y` of a statement with a quorum stand for those who revoke."""
     if len(statement.revokers) < 2:
         return statement.constraint
     kept = [one for one in _conjuncts(statement) if not _of_revokers(one)]
-    return kept[0] if len(kept) == 1 else Both(tuple(kept))
+    return kept[0] if len(kept) == 1 else AllOf(tuple(kept))
 
 
 def _stands(node: Node) -> Rule:

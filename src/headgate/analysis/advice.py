@@ -22,17 +22,16 @@ from headgate.model.conditions import (
     TRUE,
     Condition,
     Constant,
-    InSet,
     IsNull,
     Not,
     Predicate,
+    RoleRef,
     all_of,
     any_of,
     atoms,
     operands,
 )
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
-from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
 from headgate.model.values import Kind
 
@@ -321,7 +320,5 @@ def _unknown(condition: Condition) -> Iterator[Condition]:
                 yield TRUE
             case IsNull():
                 pass
-            case InSet(_, values) if any(value is None for value in values):
-                yield TRUE
             case _:
                 yield from (IsNull(o) for o in operands(atom) if not isinstance(o, Constant) or o.value is None)

@@ -11,16 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from headgate.analysis.conflicts import given_to, mapped, with_arguments, without_others
+from headgate.analysis.conflicts import given_to, with_arguments, without_others
 from headgate.analysis.entry_conditions import assumed, open_name
 from headgate.analysis.profiles import EVERYONE, Profile, Profiles
 from headgate.decide.bind import bind
 from headgate.decide.event_policy import rule_of
 from headgate.decide.truth import clock_part
 from headgate.decide.views import condition_for, covered, forced_value, named_type
-from headgate.model.conditions import FALSE, Attribute, ClockPart, Condition, Constant, Operand, Subject
+from headgate.model.conditions import (
+    FALSE,
+    Attribute,
+    ClockPart,
+    Condition,
+    Constant,
+    Operand,
+    RoleRef,
+    Subject,
+    Variable,
+    rewrite_operands,
+)
 from headgate.model.rights import Action, Effect, Rule, Source
-from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.solver.goals import Every, Goal, Some, Want
@@ -115,9 +125,9 @@ def open_role(rule: Rule, named: str, *, shared: bool) -> _Listed:
     assert role is not None
     whose = f"{role.service}.{role.role}.0" if shared else f"rule.{rule.id}"
     given: dict[str, Operand] = {}
-    args: list[Variable | Given] = []
+    args: list[Variable | Constant] = []
     for place, term in enumerate(role.args):
-        if isinstance(term, Given):
+        if isinstance(term, Constant):
             args.append(term)
             continue
         earlier = given.get(term.name) if isinstance(term, Variable) else None
@@ -168,7 +178,7 @@ def _cut(condition: Condition, covers: frozenset[str], forced: Mapping[str, Valu
             case _:
                 return operand
 
-    return mapped(condition, put)
+    return rewrite_operands(condition, put)
 
 
 def granted(entries: Sequence[Possible]) -> Goal:

@@ -7,34 +7,28 @@ Leaves out: groups, relations, texts and predicates, which count as unrelated to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Final
 
 from headgate.decide.normal import Bounds, Clause, clauses
 from headgate.model.conditions import (
     FALSE,
     TRUE,
-    AllOf,
-    AnyOf,
     Attribute,
-    ClockPart,
     Compare,
     Condition,
     Constant,
-    InGroup,
-    InRange,
     InSet,
     IsNull,
     Not,
     Operand,
     Predicate,
-    Related,
     Subject,
-    TextMatch,
     all_of,
     any_of,
     atoms,
+    rewrite_operands,
+    within,
 )
 from headgate.model.errors import BadExpression
 from headgate.model.rights import Effect, Rule
@@ -81,41 +75,24 @@ def without_others(condition: Condition, kinds: Mapping[str, Kind]) -> Condition
     """The condition where every attribute that a type lacks is null (D3), so that it means the same on subtypes."""
 
     def put(operand: Operand) -> Operand:
-        bare = operand.of if isinstance(operand, ClockPart) else operand
-        return Constant(None) if isinstance(bare, Attribute) and bare.name not in kinds else operand
+        lacks = any(isinstance(part, Attribute) and part.name not in kinds for part in within(operand))
+        return Constant(None) if lacks else operand
 
-    return mapped(condition, put)
+    return rewrite_operands(condition, put)
 
 
 def with_arguments(condition: Condition, given: Mapping[str, Operand]) -> Condition:
     """The condition of an entry for a role, with the role's arguments in the place of their `$names`."""
     if not given:
         return condition
-    return mapped(condition, lambda one: given.get(one.name, one) if isinstance(one, Subject) else one)
+    return rewrite_operands(
+        condition, lambda operand: given.get(operand.name, operand) if isinstance(operand, Subject) else operand
+    )
 
 
 def given_to(rule: Rule) -> dict[str, Operand]:
     """The arguments of a role in an entry as it counts for one membership."""
     return {name: Constant(value) for name, value in rule.given.items()}
-
-
-def mapped(condition: Condition, put: Callable[[Operand], Operand]) -> Condition:
-    """The condition with other operands."""
-    match condition:
-        case Not(arg):
-            return Not(mapped(arg, put))
-        case AllOf(args):
-            return AllOf(tuple(mapped(arg, put) for arg in args))
-        case AnyOf(args):
-            return AnyOf(tuple(mapped(arg, put) for arg in args))
-        case Compare(_, left, right) | TextMatch(_, left, right):
-            return replace(condition, left=put(left), right=put(right))
-        case InRange(operand, low, high):
-            return InRange(put(operand), put(low), put(high))
-        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _):
-            return replace(condition, operand=put(operand))
-        case Related(_, args) | Predicate(_, args):
-            return replace(condition, args=tuple(put(arg) for arg in args))
 
 
 def over_event(clause: Clause) -> Condition:

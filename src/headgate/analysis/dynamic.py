@@ -17,14 +17,12 @@ from headgate.model.conditions import (
     AnyOf,
     Atom,
     Attribute,
-    ClockPart,
     Condition,
     Meta,
     Not,
-    Operand,
     Predicate,
-    atoms,
-    operands,
+    Starred,
+    looked_at,
 )
 from headgate.model.events import Event
 from headgate.model.rights import Effect
@@ -52,22 +50,14 @@ def holds_now(
 
 def is_dynamic(condition: Condition) -> bool:
     """Does a condition look at time, rate or origin?"""
-    return any(_is_dynamic(one) for atom in atoms(condition) for one in operands(atom))
-
-
-def _is_dynamic(operand: Operand) -> bool:
-    match operand:
-        case Meta(name):
-            return name != "publisher"
-        case ClockPart(_, of):
-            return isinstance(of, Meta)
-        case _:
-            return False
+    return any(isinstance(operand, Meta) and operand.name != "publisher" for operand in looked_at(condition))
 
 
 def _assumed(condition: Condition, *, best: bool) -> Condition:
     """The condition, with whatever it asks about the event answered so that it comes out true, or false."""
     match condition:
+        case Starred(arg):
+            return _assumed(arg, best=best)
         case Not(arg):
             return Not(_assumed(arg, best=not best))
         case AllOf(args):
@@ -81,7 +71,4 @@ def _assumed(condition: Condition, *, best: bool) -> Condition:
 
 
 def _asks_event(atom: Atom) -> bool:
-    return isinstance(atom, Predicate) or any(
-        isinstance(one, Attribute) or (isinstance(one, ClockPart) and isinstance(one.of, Attribute))
-        for one in operands(atom)
-    )
+    return isinstance(atom, Predicate) or any(isinstance(operand, Attribute) for operand in looked_at(atom))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 from headgate.analysis.conflicts import opaque
 from headgate.decide.constraint_names import named, variables_of
@@ -20,51 +20,33 @@ from headgate.decide.event_policy import means, parameters, policy_readings, rul
 from headgate.decide.rolebook import alike
 from headgate.model.conditions import (
     FALSE,
-    NEGATED,
+    MIRRORED,
     TRUE,
+    AllOf,
+    AnyOf,
+    Argument,
+    Atom,
     Attribute,
     ClockPart,
     Compare,
-    CompareOp,
     Condition,
     Constant,
-    InGroup,
-    InRange,
-    InSet,
     Meta,
     Not,
     Operand,
     Related,
-    Subject,
-    TextMatch,
-    all_of,
-    any_of,
-)
-from headgate.model.rights import Rule
-from headgate.model.rolefiles import (
-    Among,
-    Apply,
-    Argument,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
-    Combine,
-    Compares,
-    Constraint,
-    Count,
-    Either,
-    EventEntry,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
     RoleRef,
     Starred,
-    Tests,
+    Subject,
     Variable,
+    all_of,
+    any_of,
+    operands,
+    with_operands,
+    within,
 )
+from headgate.model.rights import Rule
+from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership
 from headgate.model.state import State
 
@@ -72,17 +54,16 @@ MOST_CHOICES: Final = 64
 """Choices of credentials that one condition tells apart; with more, it is opaque."""
 
 UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
-_COMPARED: Final[Mapping[str, CompareOp]] = {op: op for op in NEGATED}
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
     """A parameter that no operand can say."""
 
-    expression: Expression
+    expression: Operand
 
 
-_Meaning: TypeAlias = Operand | Given | _Made
+_Meaning: TypeAlias = Operand | Constant | _Made
 """What a variable stands for: something of the event or of whoever it may be, a known argument, or neither."""
 
 
@@ -140,9 +121,9 @@ def assumed(
     for at, ref in enumerate(entry.credentials):
         again = sum(one.role == ref.role and one.service == ref.service for one in refs)
         whose = f"{ref.service}.{ref.role}.{again}" if shared else f"events.{number}.{at}"
-        args: list[Variable | Given] = []
+        args: list[Variable | Constant] = []
         for place, term in enumerate(ref.args):
-            if isinstance(term, Given):
+            if isinstance(term, Constant):
                 args.append(term)
                 continue
             name = open_name(whose, place)
@@ -185,7 +166,7 @@ def _chosen(
     made = dict(bound)
     for term, argument in zip(ref.args, one.args, strict=False):
         match term:
-            case Given(wanted):
+            case Constant(wanted):
                 if not alike(wanted, argument):
                     return None
             case Variable("_"):
@@ -194,10 +175,10 @@ def _chosen(
                 joined = _conjoined(joined, _equals(known[name], argument))
             case Variable(name):
                 earlier = made.get(name)
-                if isinstance(earlier, Given) and not alike(earlier.value, argument):
+                if isinstance(earlier, Constant) and not alike(earlier.value, argument):
                     return None
-                made[name] = Given(argument)
-            case Asked():
+                made[name] = Constant(argument)
+            case Meta():
                 return None
     return joined, made
 
@@ -206,7 +187,7 @@ def _equals(meaning: _Meaning, argument: Argument) -> Condition:
     match meaning:
         case _Made(expression):
             return _opaque(("=", expression, argument))
-        case Given():
+        case Constant():
             raise AssertionError("the event has no known arguments")
         case operand:
             return UNKNOWN if isinstance(argument, frozenset) else Compare("=", operand, Constant(argument))
@@ -248,7 +229,7 @@ class _Saying:
             self.entry.event.args, parameters(self.state, self.entry.event.type), strict=False
         ):
             meaning = self._parameter(expression)
-            if isinstance(term, Given):
+            if isinstance(term, Constant):
                 agreed.append(self.same(meaning, term))
             elif term.name in known:
                 agreed.append(self.same(meaning, known[term.name]))
@@ -256,7 +237,7 @@ class _Saying:
                 known[term.name] = meaning
         return _conjoined(*agreed), known
 
-    def _parameter(self, expression: Expression) -> _Meaning:
+    def _parameter(self, expression: Operand) -> _Meaning:
         if not variables_of(expression) and not _looks_at_clock(expression):
             return _Made(expression)
         found = self.operand(
@@ -267,84 +248,76 @@ class _Saying:
     def same(self, a: _Meaning, b: _Meaning) -> Condition:
         """Both have the same value."""
         for one, other in ((a, b), (b, a)):
-            if isinstance(one, Given) and isinstance(one.value, frozenset) and not isinstance(other, _Made):
+            if isinstance(one, Constant) and isinstance(one.value, frozenset) and not isinstance(other, _Made):
                 return UNKNOWN
         left, right = _plain(a), _plain(b)
         return self.unsaid((a, b)) if left is None or right is None else Compare("=", left, right)
 
-    def constraint(self, constraint: Constraint, bound: Mapping[str, _Meaning]) -> Condition:
+    def constraint(self, constraint: Condition, bound: Mapping[str, _Meaning]) -> Condition:
         """A constraint, with what its variables stand for."""
         match constraint:
             case Starred(arg):
                 return self.constraint(arg, bound)
-            case Negated(arg):
+            case Not(arg):
                 return Not(self.constraint(arg, bound))
-            case Both(args):
+            case AllOf(args):
                 return all_of(*(self.constraint(arg, bound) for arg in args))
-            case Either(args):
+            case AnyOf(args):
                 return any_of(*(self.constraint(arg, bound) for arg in args))
             case leaf:
                 return self._leaf(leaf, bound)
 
-    def _leaf(
-        self, leaf: Compares | Among | Between | OneOf | Tests | Holds, bound: Mapping[str, _Meaning]
-    ) -> Condition:
-        parts = _expressions(leaf)
+    def _leaf(self, leaf: Atom, bound: Mapping[str, _Meaning]) -> Condition:
+        parts = operands(leaf)
         used = frozenset[str]().union(*map(variables_of, parts))
-        known = {name: one.value for name in used if isinstance(one := bound.get(name), Given)}
+        known = {name: one.value for name in used if isinstance(one := bound.get(name), Constant)}
         if len(known) == len(used) and not any(map(_looks_at_clock, parts)):
             found = truth(leaf, known, self.scene)
             return UNKNOWN if found is None else TRUE if found else FALSE
-        operands = [self.operand(part, bound) for part in parts]
-        made = None if None in operands else self._atom(leaf, [one for one in operands if one is not None])
+        found_operands = [self.operand(part, bound) for part in parts]
+        known_operands = [operand for operand in found_operands if operand is not None]
+        made = self._atom(leaf, known_operands) if len(known_operands) == len(parts) else None
         if made is not None:
             return made
         return self.unsaid((leaf, sorted((name, repr(bound.get(name))) for name in used)))
 
-    def _atom(
-        self, leaf: Compares | Among | Between | OneOf | Tests | Holds, operands: list[Operand]
-    ) -> Condition | None:
+    def _atom(self, leaf: Atom, operands: list[Operand]) -> Condition | None:
         match leaf:
-            case Compares(op, _, _):
-                return Compare(_COMPARED[op], operands[0], operands[1]) if op in _COMPARED else None
-            case Among(_, group):
-                return InGroup(operands[0], group)
-            case Between():
-                return InRange(operands[0], operands[1], operands[2])
-            case OneOf(_, values):
-                return InSet(operands[0], values) if values and None not in values else None
-            case Tests(op, _, _):
-                return TextMatch(op, operands[0], operands[1])
-            case Holds(name, args):
-                plain = name in self.state.relations and all(one != name for one, _ in self.scene.readings)
-                return Related(name, tuple(operands)) if args and plain else None
+            case Compare(op) if op not in MIRRORED:
+                return None
+            case Related(name, args) if not args or name not in self.state.relations or self._is_read(name):
+                return None
             case _:
-                assert_never(leaf)
+                placed = iter(operands)
+                return with_operands(leaf, lambda _: next(placed))
 
-    def operand(self, expression: Expression, bound: Mapping[str, _Meaning]) -> Operand | None:
+    def _is_read(self, relation: str) -> bool:
+        return any(name == relation for name, _ in self.scene.readings)
+
+    def operand(self, expression: Operand, bound: Mapping[str, _Meaning]) -> Operand | None:
         """An expression as an operand; None if no operand says it."""
         match expression:
-            case Given():
+            case Constant():
                 return _plain(expression)
             case Variable(name):
                 return _plain(bound[name]) if name in bound else None
-            case Asked("time"):
+            case Meta("time"):
                 return Meta("time")
-            case ClockOf(part, of, zone):
+            case ClockPart(part, of, zone):
                 at = self.operand(of, bound)
                 if isinstance(at, Attribute | Meta):
                     return ClockPart(part, at, zone)
         used = variables_of(expression)
-        known = {name: one.value for name in used if isinstance(one := bound.get(name), Given)}
+        known = {name: one.value for name in used if isinstance(one := bound.get(name), Constant)}
         if len(known) < len(used) or _looks_at_clock(expression):
             return None
-        return _plain(Given(value(expression, known, self.scene)))
+        return _plain(Constant(value(expression, known, self.scene)))
 
     def unsaid(self, what: object) -> Condition:
         """Something that conditions cannot say, with all that it hangs on."""
         entry, roles = self.entry, self.state.roles
         every = named(entry.constraint) | named(
-            Holds("", tuple(e for _, e in parameters(self.state, entry.event.type)))
+            Related("", tuple(e for _, e in parameters(self.state, entry.event.type)))
         )
         facts = [
             (name, sorted(map(repr, self.state.relations.get(name, ()))), sorted(self.state.members_of(name)))
@@ -357,38 +330,12 @@ def _plain(meaning: _Meaning) -> Operand | None:
     match meaning:
         case _Made():
             return None
-        case Given(known):
+        case Constant(known):
             return None if isinstance(known, frozenset) else Constant(known)
         case operand:
             return operand
 
 
-def _expressions(leaf: Compares | Among | Between | OneOf | Tests | Holds) -> tuple[Expression, ...]:
-    match leaf:
-        case Compares(_, left, right) | Tests(_, left, right):
-            return left, right
-        case Among(of, _) | OneOf(of, _):
-            return (of,)
-        case Between(of, low, high):
-            return of, low, high
-        case Holds(_, args):
-            return args
-        case _:
-            assert_never(leaf)
-
-
-def _looks_at_clock(expression: Expression) -> bool:
+def _looks_at_clock(expression: Operand) -> bool:
     """Does an expression look at the time of the event?"""
-    match expression:
-        case Asked():
-            return True
-        case ClockOf(_, of):
-            return _looks_at_clock(of)
-        case Apply(_, args):
-            return any(map(_looks_at_clock, args))
-        case Combine(_, left, right):
-            return _looks_at_clock(left) or _looks_at_clock(right)
-        case Variable() | Given() | Count():
-            return False
-        case _:
-            assert_never(expression)
+    return any(isinstance(operand, Meta) for operand in within(expression))

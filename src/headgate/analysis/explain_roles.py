@@ -15,9 +15,10 @@ from typing import Final
 from headgate.decide.constraints import truth, value
 from headgate.decide.event_policy import entry_truth, means, parameters, policy_scene
 from headgate.decide.rolebook import fit
+from headgate.model.conditions import Argument, RoleRef, Variable
 from headgate.model.events import Event
 from headgate.model.rights import Rule
-from headgate.model.rolefiles import Argument, EventEntry, RoleRef, Variable
+from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership
 from headgate.model.state import State
 

@@ -11,9 +11,8 @@ from enum import Enum
 
 from headgate.analysis.explain_roles import Judged, RoleHolding
 from headgate.analysis.truth_trace import TruthPart
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, RoleRef
 from headgate.model.rights import Effect, Source
-from headgate.model.rolefiles import RoleRef
 from headgate.model.values import Kind, Value
 
 

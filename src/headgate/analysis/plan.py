@@ -31,7 +31,7 @@ from headgate.model.changes import Batch, Change, Row, Settle
 from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
 from headgate.model.errors import HeadgateError
 from headgate.model.rights import Rule, Source
-from headgate.model.rolefiles import EventPolicy, Holds, Representative, Rolefile
+from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.roles import Ending, Peer
 from headgate.model.state import State
 from headgate.model.types import EventType
@@ -484,7 +484,7 @@ def _asked_by(rolefile: Rolefile) -> list[str]:
 
 def _named(one: Representative) -> frozenset[str]:
     """The relations and functions that a representative is made of."""
-    return named(Holds("", tuple(expression for _, expression in one.parameters)))
+    return named(Related("", tuple(expression for _, expression in one.parameters)))
 
 
 def _names(where: Condition, kind: type[InGroup | Related | Predicate]) -> set[str]:

@@ -20,8 +20,9 @@ from headgate.decide.constraint_names import variables
 from headgate.decide.event_policy import credentials, means
 from headgate.decide.rolebook import alike, counting
 from headgate.decide.views import named_type
+from headgate.model.conditions import Constant, Variable
 from headgate.model.rights import Action, Rule, Source
-from headgate.model.rolefiles import EventEntry, Given, Variable
+from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -155,7 +156,7 @@ class Profiles:
                 literal = (
                     (term.value, given)
                     for term, given in zip(ref.args, one.args, strict=False)
-                    if isinstance(term, Given)
+                    if isinstance(term, Constant)
                 )
                 if means(ref, one) and all(alike(*pair) for pair in literal):
                     yield number, at, tuple(exact(one.args[place]) for place in places)

@@ -31,19 +31,11 @@ from headgate.analysis.candidate_entries import (
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import named_type, view
-from headgate.model.conditions import (
-    Attribute,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Subject,
-)
+from headgate.model.conditions import Attribute, Constant, InSet, IsNull, Meta, Not, RoleRef, Subject, Variable
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
-from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.values import Value, brief
@@ -245,13 +237,13 @@ class _Looking:
 
 def _settled(ref: RoleRef, values: Mapping[Term, Value]) -> RoleRef:
     """A role with the arguments that an example needs; the others may be anything."""
-    args = (arg if isinstance(arg, Given) else _argument(arg, values) for arg in ref.args)
+    args = (arg if isinstance(arg, Constant) else _argument(arg, values) for arg in ref.args)
     return replace(ref, args=tuple(args))
 
 
-def _argument(arg: object, values: Mapping[Term, Value]) -> Given | Variable:
+def _argument(arg: object, values: Mapping[Term, Value]) -> Constant | Variable:
     needed = values.get(Subject(arg.name)) if isinstance(arg, Variable) else None
-    return Variable("_") if needed is None else Given(needed)
+    return Variable("_") if needed is None else Constant(needed)
 
 
 def example_state(state: State, sight: Sight) -> State:
@@ -267,8 +259,8 @@ def example_state(state: State, sight: Sight) -> State:
 
 
 def _membership(id: str, ref: RoleRef, holder: str) -> Membership:
-    args = tuple(arg.value if isinstance(arg, Given) else "" for arg in ref.args)
-    instance = ref.instance.value if isinstance(ref.instance, Given) else ""
+    args = tuple(arg.value if isinstance(arg, Constant) else "" for arg in ref.args)
+    instance = ref.instance.value if isinstance(ref.instance, Constant) else ""
     return Membership(id, ref.service or "", ref.role, args, holder, 0, str(instance))
 
 

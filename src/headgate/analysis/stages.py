@@ -19,23 +19,25 @@ from typing import TypeAlias
 from headgate.decide.constraint_names import variables
 from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, policy_readings, put
-from headgate.model.events import Event
-from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
-from headgate.model.rolefiles import (
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Argument,
-    Both,
-    Compares,
-    Constraint,
-    Either,
-    EventEntry,
-    Expression,
-    Given,
-    Negated,
+    Compare,
+    Condition,
+    Constant,
+    Meta,
+    Not,
+    Operand,
     RoleRef,
     Starred,
     Term,
     Variable,
+    looked_at,
 )
+from headgate.model.events import Event
+from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
+from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership
 from headgate.model.state import State
 
@@ -47,7 +49,7 @@ class Shows:
     ref: RoleRef
 
 
-Said: TypeAlias = Constraint | Shows
+Said: TypeAlias = Condition | Shows
 """A term of an entry; without `and`, `or` and `not` it is an atom."""
 
 
@@ -99,7 +101,7 @@ class Stages:
     clients: tuple[tuple[StageLiteral, ...], ...] = ()
     events: tuple[StageLiteral, ...] = ()
     clauses: tuple[StageClause, ...] | None = None
-    meaning: Mapping[str, Expression] = field(default_factory=dict)
+    meaning: Mapping[str, Operand] = field(default_factory=dict)
     """What each variable of the event is worked out of."""
     presumed: Shows | None = None
     """What every entry asks to be shown, which the terms then leave out, as the figure does."""
@@ -185,7 +187,7 @@ class _Names:
         self._events: dict[str, str] = {}
         self._clients: dict[tuple[str, int], str] = {}
         self._roles: dict[str, RoleRef] = {}
-        self.meaning: dict[str, Expression] = {}
+        self.meaning: dict[str, Operand] = {}
 
     @property
     def shown(self) -> tuple[RoleRef, ...]:
@@ -220,10 +222,10 @@ class _Names:
         mine: dict[str, Variable] = {}
 
         def meet(term: Term, here: Variable) -> None:
-            if isinstance(term, Given):
-                found.append(Compares("=", here, term))
+            if isinstance(term, Constant):
+                found.append(Compare("=", here, term))
             elif isinstance(term, Variable) and term.name in mine:
-                found.append(Compares("=", here, mine[term.name]))
+                found.append(Compare("=", here, mine[term.name]))
             elif isinstance(term, Variable):
                 mine[term.name] = here
 
@@ -238,7 +240,7 @@ class _Names:
         said = {repr(one): one for one in (*found, *_conjuncts(_renamed(entry.constraint, mine)))}
         return tuple(said.values())
 
-    def _event(self, parameter: tuple[str, Expression], wanted: str) -> Variable:
+    def _event(self, parameter: tuple[str, Operand], wanted: str) -> Variable:
         key = repr(parameter)
         if key not in self._events:
             self._events[key] = self._fresh(wanted)
@@ -272,7 +274,7 @@ def _numbered(entry: EventEntry) -> Iterator[tuple[str, RoleRef]]:
         yield f"{role} {seen[role]}", ref
 
 
-def _renamed(constraint: Constraint, names: Mapping[str, Variable]) -> Constraint:
+def _renamed(constraint: Condition, names: Mapping[str, Variable]) -> Condition:
     """A constraint in other names; none of them is taken for another on the way."""
     for name in names:
         constraint = put(constraint, name, Variable(f"{name} "))  # no name ends like this
@@ -342,19 +344,19 @@ def _implied(products: list[frozenset[StageLiteral]]) -> list[int | None]:
 def _form(term: Said, wanted: bool) -> list[Product]:
     """A term, or its opposite, in disjunctive normal form."""
     match term:
-        case Negated(arg):
+        case Not(arg):
             return _form(arg, not wanted)
         case Starred(arg):
             return _form(arg, wanted)
-        case Both(args) | Either(args):
-            if isinstance(term, Both) is wanted:
+        case AllOf(args) | AnyOf(args):
+            if isinstance(term, AllOf) is wanted:
                 found: list[Product] = [()]
                 for arg in args:
                     found = _times(found, _form(arg, wanted))
                 return found
             return [product for arg in args for product in _form(arg, wanted)]
-        case Compares("!=", left, right):
-            return [(_literal(Compares("=", left, right), not wanted),)]
+        case Compare("!=", left, right):
+            return [(_literal(Compare("=", left, right), not wanted),)]
         case atom:
             return [(_literal(atom, wanted),)]
 
@@ -381,14 +383,14 @@ def _kind(atom: Said, outer: frozenset[str]) -> str:
     if isinstance(atom, Shows):
         return "client"
     names = variables(atom)
-    timed = "Asked(name='time')" in repr(atom)
+    timed = Meta("time") in looked_at(atom)
     if names <= outer:
         return "event"
     return "mixed" if names & outer or timed else "client"
 
 
-def _conjuncts(constraint: Constraint) -> Iterator[Constraint]:
-    if isinstance(constraint, Both):
+def _conjuncts(constraint: Condition) -> Iterator[Condition]:
+    if isinstance(constraint, AllOf):
         for arg in constraint.args:
             yield from _conjuncts(arg)
     else:

@@ -14,7 +14,6 @@ from headgate.model.conditions import (
     AllOf,
     AnyOf,
     Attribute,
-    ClockPart,
     Condition,
     Constant,
     InGroup,
@@ -23,6 +22,7 @@ from headgate.model.conditions import (
     Predicate,
     Related,
     atoms,
+    looked_at,
     operands,
 )
 from headgate.model.events import Event
@@ -59,7 +59,7 @@ def deciding(condition: Condition, event: Event, world: World) -> tuple[TruthPar
 
 def attributes_of(condition: Condition) -> frozenset[str]:
     """The attributes of the event that a condition looks at by name."""
-    return frozenset(o.name for a in atoms(condition) for o in _bare(operands(a)) if isinstance(o, Attribute))
+    return frozenset(o.name for o in looked_at(condition) if isinstance(o, Attribute))
 
 
 def can_be_told(part: TruthPart, known: Collection[str], state: State) -> bool:
@@ -80,7 +80,3 @@ def can_be_told(part: TruthPart, known: Collection[str], state: State) -> bool:
 
 def _looked_at(found: tuple[Operand, ...]) -> tuple[Operand, ...]:
     return tuple(o for o in found if not isinstance(o, Constant))
-
-
-def _bare(found: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    return tuple(o.of if isinstance(o, ClockPart) else o for o in found)

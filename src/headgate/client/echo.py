@@ -23,8 +23,8 @@ from headgate.client.errors import Gap
 from headgate.client.inbox import Delivery
 from headgate.client.publishing import Result
 from headgate.client.sync import Client, Subscription
+from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, Damaged, HeadgateError, NotFound, StorageFull, TypeMismatch
-from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.values import Kind, brief, micros, moment, render_timestamp
 
 BATCH: Final = 500
@@ -309,9 +309,9 @@ def hold(client: Client, wanted: RoleRef) -> str:
     """The id of a membership of a role, with its service and constants for arguments; entered if it is not held."""
     if wanted.service is None:
         raise BadDefinition(f"`{brief(wanted.role)}` has no service", remedy="write `Service.Role('argument', _)`")
-    instance = wanted.instance.value if isinstance(wanted.instance, Given) else ""
-    args = [one.value if isinstance(one, Given) else None for one in wanted.args]
-    if any(not isinstance(one, Given | Variable) for one in wanted.args):
+    instance = wanted.instance.value if isinstance(wanted.instance, Constant) else ""
+    args = [one.value if isinstance(one, Constant) else None for one in wanted.args]
+    if any(not isinstance(one, Constant | Variable) for one in wanted.args):
         raise BadDefinition(f"`@names` have no meaning in `{brief(wanted.role)}` here")
     for membership in client.roles.held():
         if (membership.service, membership.instance, membership.role, membership.state) != (

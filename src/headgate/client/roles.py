@@ -19,8 +19,8 @@ from headgate.client.gateways import Trouble
 from headgate.client.session import ClientSession
 from headgate.client.wallet import RoleHeld, pause_after
 from headgate.model.arguments import dump_argument, load_argument
+from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
-from headgate.model.rolefiles import Argument
 from headgate.protocol import peer_messages as pw
 from headgate.protocol import role_messages as rw
 from headgate.trust.handshake import new_nonce

@@ -19,9 +19,9 @@ from headgate.commands.role_certificates import Asker, records_of
 from headgate.commands.roles import RoleService, key_of
 from headgate.commands.statements import holder
 from headgate.model.changes import Batch, WatchRecords
+from headgate.model.conditions import Argument
 from headgate.model.errors import RoleDenied
 from headgate.model.role_statements import fits
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Membership, Reference
 from headgate.model.state import State
 from headgate.node.domain import Domain

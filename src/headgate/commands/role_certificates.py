@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from headgate.lang.render_roles import render_role
+from headgate.model.conditions import Constant, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_CERTIFICATE_ROLES
 from headgate.model.role_statements import (
@@ -29,7 +30,6 @@ from headgate.model.role_statements import (
     RoleName,
     ServiceInstance,
 )
-from headgate.model.rolefiles import Given, RoleRef
 from headgate.model.roles import Election, Membership, Reference, magic_of
 from headgate.model.state import State
 from headgate.node.logs import Log
@@ -153,8 +153,8 @@ class RoleCertificates:
 
     def _office(self, office: RoleRef, state: State) -> RoleName:
         """The elector's role by its full name."""
-        instance = office.instance.value if isinstance(office.instance, Given) else ""
-        args = tuple(one.value for one in office.args if isinstance(one, Given))
+        instance = office.instance.value if isinstance(office.instance, Constant) else ""
+        args = tuple(one.value for one in office.args if isinstance(one, Constant))
         service = office.service or ""
         peer = state.roles.peers.get(service)
         issuer, named = (self.own, service) if peer is None else (peer.key, peer.service)

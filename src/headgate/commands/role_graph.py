@@ -16,8 +16,8 @@ from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
 from headgate.lang.render_roles import render_constraint, render_membership, render_role
 from headgate.model.changes import Batch, EndCredential, Settle
+from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, NotFound
-from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.roles import Election, Ending, Membership, Record, Reference, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief
@@ -119,8 +119,8 @@ def _is_known_by_id(state: State, id: str, asker: str) -> bool:
 
 def said(one: Credential) -> str:
     """A credential's role as in a rolefile, `_` for what is open."""
-    args = tuple(Variable("_") if arg is None else Given(arg) for arg in one.args)
-    instance = Given(one.instance) if one.instance else None
+    args = tuple(Variable("_") if arg is None else Constant(arg) for arg in one.args)
+    instance = Constant(one.instance) if one.instance else None
     try:
         return render_role(RoleRef(one.role, args, one.service, instance))
     except BadDefinition:  # a service that has no rolefile may have any name

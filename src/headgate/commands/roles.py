@@ -34,6 +34,7 @@ from headgate.model.changes import (
     RevokeRole,
     RoleRequest,
 )
+from headgate.model.conditions import Argument, RoleRef
 from headgate.model.errors import (
     AlreadyExists,
     BadDefinition,
@@ -45,7 +46,6 @@ from headgate.model.errors import (
 )
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ENTRY_STEPS
 from headgate.model.role_statements import ServiceInstance
-from headgate.model.rolefiles import Argument, RoleRef
 from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.model.types import check_name

@@ -42,7 +42,7 @@ from headgate.model.errors import (
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
-from headgate.model.rolefiles import EventPolicy, Holds
+from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
@@ -155,7 +155,7 @@ class _Work:
             case changes.RemoveRelation(name):
                 self._administer("relation", name)
                 self._relation(name)
-                self._unused("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
+                self._unused("relation", name, lambda a: isinstance(a, Related) and a.name == name)
                 del self.relations[name]
                 self.open_names -= {name}
                 self.standing.close(self._may_be_named)
@@ -391,7 +391,7 @@ class _Work:
             if any(name in named(one.constraint) for one in rolefile.statements):
                 raise BadDefinition(f"the rolefile of `{service}` names the {what} `{name}`", remedy="change it first")
         made_of = (one for each in self.roles.representatives.values() for _, one in each.parameters)
-        said = (*(one.constraint for one in self.roles.policy.entries), Holds("", tuple(made_of)))
+        said = (*(one.constraint for one in self.roles.policy.entries), Related("", tuple(made_of)))
         if any(name in named(one) for one in said):
             raise BadDefinition(f"the event policy names the {what} `{name}`", remedy="change it first")
 
@@ -409,7 +409,7 @@ class _Work:
         elif name in self.groups:
             self._unfiltered("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
         else:
-            self._unfiltered("relation", name, lambda a: isinstance(a, Related) and a.relation == name)
+            self._unfiltered("relation", name, lambda a: isinstance(a, Related) and a.name == name)
         if not is_open:
             self.open_names -= {name}
             self._unnamed(name, "group", "relation")

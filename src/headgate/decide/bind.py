@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.model.conditions import (
     AllOf,
-    AnyOf,
+    Atom,
     ClockPart,
     Compare,
     Condition,
@@ -23,16 +23,15 @@ from headgate.model.conditions import (
     InSet,
     IsNull,
     Meta,
-    Not,
     Operand,
     Predicate,
     Related,
     Subject,
     TextMatch,
     any_of,
-    atoms,
     declared_kind,
-    operands,
+    looked_at,
+    rewrite,
 )
 from headgate.model.values import Kind, Value, comparable
 
@@ -41,12 +40,12 @@ _UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
 
 def subjects(condition: Condition) -> frozenset[str]:
     """The subject attributes a condition names."""
-    return frozenset(o.name for atom in atoms(condition) for o in operands(atom) if isinstance(o, Subject))
+    return frozenset(o.name for o in looked_at(condition) if isinstance(o, Subject))
 
 
 def names_meta(condition: Condition, name: str) -> bool:
     """Does a condition look at `@name`?"""
-    return any(isinstance(o, Meta) and o.name == name for atom in atoms(condition) for o in operands(atom))
+    return any(isinstance(o, Meta) and o.name == name for o in looked_at(condition))
 
 
 def bind(
@@ -78,33 +77,30 @@ def bind(
         bound = put(operand)
         return bound if declared_kind(bound, kinds) in (Kind.STRING, None) else Constant(None)
 
-    match condition:
-        case Not(arg):
-            return Not(bind(arg, subject, kinds, origin))
-        case AllOf(args):
-            return AllOf(tuple(bind(arg, subject, kinds, origin) for arg in args))
-        case AnyOf(args):
-            return AnyOf(tuple(bind(arg, subject, kinds, origin) for arg in args))
-        case Compare(op, left, right):
-            return Compare(op, fit(left, right), fit(right, left))
-        case InRange(operand, low, high):
-            # Each end is a comparison of its own, so a value may fit one and not the other.
-            return AllOf(
-                (
-                    Compare(">=", fit(operand, low), fit(low, operand)),
-                    Compare("<=", fit(operand, high), fit(high, operand)),
+    def fitted(atom: Atom) -> Condition:
+        match atom:
+            case Compare(op, left, right):
+                return Compare(op, fit(left, right), fit(right, left))
+            case InRange(operand, low, high):
+                # Each end is a comparison of its own, so a value may fit one and not the other.
+                return AllOf(
+                    (
+                        Compare(">=", fit(operand, low), fit(low, operand)),
+                        Compare("<=", fit(operand, high), fit(high, operand)),
+                    )
                 )
-            )
-        case TextMatch(op, left, right):
-            return TextMatch(op, text(left), text(right))
-        case InGroup(operand, _):
-            return replace(condition, operand=text(operand))
-        case InSet(operand, values):
-            fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
-            if len(fitting) == len(values):
-                return replace(condition, operand=put(operand))
-            return any_of(*((InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
-        case IsNull(operand):
-            return replace(condition, operand=put(operand))
-        case Related(_, args) | Predicate(_, args):
-            return replace(condition, args=tuple(put(arg) for arg in args))
+            case TextMatch(op, left, right):
+                return TextMatch(op, text(left), text(right))
+            case InGroup(operand, _):
+                return replace(atom, operand=text(operand))
+            case InSet(operand, values):
+                fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
+                if len(fitting) == len(values):
+                    return replace(atom, operand=put(operand))
+                return any_of(*((InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
+            case IsNull(operand):
+                return replace(atom, operand=put(operand))
+            case Related(_, args) | Predicate(_, args):
+                return replace(atom, args=tuple(put(arg) for arg in args))
+
+    return rewrite(condition, fitted)

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from headgate.model.conditions import (
+    Apply,
     Atom,
     Attribute,
     ClockPart,
+    Combine,
     Compare,
     Condition,
     Constant,
+    Count,
     InGroup,
     InRange,
     InSet,
@@ -27,13 +30,16 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    RoleRef,
     Subject,
     TextMatch,
+    Variable,
     atoms,
+    foreign,
     operands,
+    plain,
 )
 from headgate.model.errors import BadDefinition, BadExpression, GovernDenied
-from headgate.model.rolefiles import Asked, RoleRef, Variable
 from headgate.model.state import State
 from headgate.model.values import Kind, brief, comparable, kind_of
 
@@ -58,7 +64,7 @@ def check_role(role: RoleRef) -> RoleRef:
     if role.service is None:
         raise BadDefinition(f"the role `{role.role}` of a rule is of no service", remedy="write `Service.Role`")
     for term in (*role.args, role.instance):
-        if isinstance(term, Asked):
+        if isinstance(term, Meta):
             raise BadDefinition(
                 f"`@{term.name}` has no meaning in the role of a rule",
                 remedy="write a name for it, and use it in `where`",
@@ -170,11 +176,13 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
                 )
             return None
         case Constant(value):
-            return kind_of(value)
+            return kind_of(plain(value))
         case ClockPart(part, of, _):
             if _kind(of, scope) not in (Kind.TIMESTAMP, None):
                 raise BadExpression(f"`{part}` needs a timestamp, and {_show(of)} is none")
             return Kind.INT
+        case Variable() | Apply() | Count() | Combine():
+            raise BadExpression("variables, functions and sums stand in rolefiles and event policy alone")
         case _:
             assert_never(operand)
 
@@ -208,13 +216,15 @@ def _known(what: str, names: Mapping[str, object]) -> str:
 
 def _show(operand: Operand) -> str:
     match operand:
-        case Attribute(name):
-            return name
-        case Meta(name):
-            return f"@{name}"
-        case Subject(name):
-            return f"${name}"
         case ClockPart(part, of, _):
             return f"{part}({_show(of)})"
         case Constant(value):
             return repr(value) if isinstance(value, (str, bytes)) else str(value)
+        case Meta(name):
+            return f"@{name}"
+        case Subject(name):
+            return f"${name}"
+        case Attribute(name):
+            return name
+        case _:
+            raise foreign(operand)

@@ -30,9 +30,12 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Starred,
     Subject,
     TextMatch,
+    foreign,
     operands,
+    plain,
 )
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
 from headgate.model.values import Value
@@ -59,6 +62,9 @@ def size(part: Condition) -> tuple[int, int]:
         case Not(arg):
             length, deep = size(arg)
             return len("not ") + length, 1 + deep
+        case Starred(arg):
+            length, deep = size(arg)
+            return len("()*") + length, 1 + deep
         case AllOf(()) | AnyOf(()):
             return len("false"), 0
         case AllOf(args) | AnyOf(args):
@@ -95,9 +101,11 @@ def _operand(one: Operand) -> int:
         case Subject(name):
             return 1 + _name(name)
         case Constant(value):
-            return _value(value)
+            return _value(plain(value))
         case ClockPart(part, of, zone):
             return len(part) + len("(, '')") + _operand(of) + 2 * len(zone)
+        case _:
+            raise foreign(one)
 
 
 def _name(name: str, quote: str = "`") -> int:

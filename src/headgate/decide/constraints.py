@@ -18,34 +18,39 @@ from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import counted_variables, variables, variables_of
 from headgate.decide.reading import Readings, rows_read
 from headgate.decide.rolebook import alike, fit, unify
-from headgate.decide.truth import clock_part, has_token
+from headgate.decide.truth import clock_part, every, opposite, some, text_matches
 from headgate.model.changes import Row
-from headgate.model.errors import RoleDenied
-from headgate.model.limits import MAX_ENTRY_STEPS
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
     Argument,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
+    Attribute,
+    ClockPart,
     Combine,
-    Compares,
-    Constraint,
+    Compare,
+    Condition,
+    Constant,
     Count,
-    Either,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
+    InGroup,
+    InRange,
+    InSet,
+    IsNull,
+    Meta,
+    Not,
+    Operand,
+    Predicate,
+    Related,
     RoleRef,
     Starred,
+    Subject,
     Term,
-    Tests,
+    TextMatch,
     Variable,
+    foreign,
 )
+from headgate.model.errors import RoleDenied
+from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.roles import Membership, Service
 from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, compare
@@ -157,13 +162,13 @@ class Scene:
         service = ref.service if ref.service is not None else self.service
         instance = ref.instance
         if instance is None:
-            instance = Given(self.instance if service == self.service else "")
+            instance = Constant(self.instance if service == self.service else "")
         args = tuple(self.settled(arg) for arg in ref.args)
         return replace(ref, service=service, instance=self.settled(instance), args=args)
 
     def settled(self, term: Term) -> Term:
         """A term with `@names` replaced by what they are."""
-        return Given(self.asked(term.name)) if isinstance(term, Asked) else term
+        return Constant(self.asked(term.name)) if isinstance(term, Meta) else term
 
 
 T = TypeVar("T")
@@ -182,7 +187,7 @@ _UNBOUND: Final = _Unbound()
 # -- values ---------------------------------------------------------------------------------------------------
 
 
-def value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
+def value(expression: Operand, bound: Bindings, scene: Scene) -> Argument:
     """The value of an expression; null where it has none."""
     try:
         return _value(expression, bound, scene)
@@ -190,15 +195,15 @@ def value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
         return None
 
 
-def _value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
+def _value(expression: Operand, bound: Bindings, scene: Scene) -> Argument:
     match expression:
-        case Given(known):
+        case Constant(known):
             return known
         case Variable(name):
             if name not in bound:
                 raise _UNBOUND
             return bound[name]
-        case Asked(name):
+        case Meta(name):
             return scene.asked(name)
         case Apply(function, args):
             found = _applied(function, tuple(_value(arg, bound, scene) for arg in args), scene)
@@ -208,9 +213,11 @@ def _value(expression: Expression, bound: Bindings, scene: Scene) -> Argument:
             return sum(1 for _ in _memberships(ref, bound, scene))
         case Combine(op, left, right):
             return combined(op, _value(left, bound, scene), _value(right, bound, scene))
-        case ClockOf(part, of, zone):
+        case ClockPart(part, of, zone):
             at = _value(of, bound, scene)
             return clock_part(part, at, zone) if isinstance(at, datetime) else None
+        case Attribute() | Subject():
+            raise foreign(expression)
         case _:
             assert_never(expression)
 
@@ -326,57 +333,45 @@ def _is_int(argument: Argument) -> TypeGuard[int]:
 # -- truth ----------------------------------------------------------------------------------------------------
 
 
-def truth(constraint: Constraint, bound: Bindings, scene: Scene) -> bool | None:
+def truth(constraint: Condition, bound: Bindings, scene: Scene) -> bool | None:
     """Is a constraint true of these values?"""
     match constraint:
         case Starred(arg):
             return truth(arg, bound, scene)
-        case Negated(arg):
-            inner = truth(arg, bound, scene)
-            return None if inner is None else not inner
-        case Both(args):
-            answers = [truth(arg, bound, scene) for arg in args]
-            return False if False in answers else None if None in answers else True
-        case Either(args):
-            answers = [truth(arg, bound, scene) for arg in args]
-            return True if True in answers else None if None in answers else False
-        case Holds(name, args):
+        case Not(arg):
+            return opposite(truth(arg, bound, scene))
+        case AllOf(args):
+            return every(truth(arg, bound, scene) for arg in args)
+        case AnyOf(args):
+            return some(truth(arg, bound, scene) for arg in args)
+        case Related(name, args):
             return _holds(name, args, bound, scene)
+        case IsNull() | Predicate():
+            raise foreign(constraint)
     try:
         return _leaf(constraint, bound, scene)
     except _Unbound:
         return None
 
 
-def _leaf(constraint: Compares | Among | Between | OneOf | Tests, bound: Bindings, scene: Scene) -> bool | None:
+def _leaf(constraint: Compare | InGroup | InRange | InSet | TextMatch, bound: Bindings, scene: Scene) -> bool | None:
     scene.budget.spend()
     match constraint:
-        case Compares(op, left, right):
+        case Compare(op, left, right):
             return compared(op, _value(left, bound, scene), _value(right, bound, scene))
-        case Among(of, group):
+        case InGroup(of, group):
             who = _value(of, bound, scene)
             if not isinstance(who, str) or group not in scene.state.groups:
                 return None
             return _is_member(scene.state, who, group)
-        case Between(of, low, high):
+        case InRange(of, low, high):
             x = _value(of, bound, scene)
-            ends = compared(">=", x, _value(low, bound, scene)), compared("<=", x, _value(high, bound, scene))
-            return False if False in ends else None if None in ends else True
-        case OneOf(of, values):
+            return every((compared(">=", x, _value(low, bound, scene)), compared("<=", x, _value(high, bound, scene))))
+        case InSet(of, values):
             x = _value(of, bound, scene)
-            answers = [compared("=", x, one) for one in values]
-            return True if True in answers else None if None in answers else False
-        case Tests(op, left, right):
-            text, part = _value(left, bound, scene), _value(right, bound, scene)
-            if not isinstance(text, str) or not isinstance(part, str):
-                return None
-            match op:
-                case "starts with":
-                    return text.startswith(part)
-                case "contains":
-                    return part in text
-                case "has token":
-                    return has_token(text, part)
+            return some(compared("=", x, one) for one in values)
+        case TextMatch(op, left, right):
+            return text_matches(op, _value(left, bound, scene), _value(right, bound, scene))
         case _:
             assert_never(constraint)
 
@@ -420,7 +415,7 @@ def compared(op: str, a: Argument, b: Argument) -> bool | None:
     return compare(op, a, b)
 
 
-def _holds(name: str, args: tuple[Expression, ...], bound: Bindings, scene: Scene) -> bool | None:
+def _holds(name: str, args: tuple[Operand, ...], bound: Bindings, scene: Scene) -> bool | None:
     """Is a tuple in a relation, a role held, or a function true? `_` stands for any value."""
     scene.budget.spend()
     if name not in scene.roles and name not in scene.state.relations:
@@ -435,7 +430,7 @@ def _holds(name: str, args: tuple[Expression, ...], bound: Bindings, scene: Scen
         known = value(arg, bound, scene)
         if known is None:
             return None
-        wanted.append(Given(known))
+        wanted.append(Constant(known))
     if name in scene.roles:
         return any(True for _ in _memberships(scene.own(RoleRef(name, tuple(wanted))), {}, scene))
     return _is_in(tuple(wanted), scene.rows(name) or frozenset(), scene)
@@ -445,7 +440,7 @@ def _is_in(terms: tuple[Term, ...], rows: frozenset[Row], scene: Scene) -> bool:
     """Does any row fit?"""
     if not terms:
         return bool(rows)
-    exact = tuple(term.value for term in terms if isinstance(term, Given))
+    exact = tuple(term.value for term in terms if isinstance(term, Constant))
     if len(exact) == len(terms):
         if exact not in rows:
             return False
@@ -480,7 +475,7 @@ def _tuples(name: str, terms: tuple[Term, ...], bound: Bindings, scene: Scene) -
 
 
 def _memberships(ref: RoleRef, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
-    instance = ref.instance.value if isinstance(ref.instance, Given) else scene.instance
+    instance = ref.instance.value if isinstance(ref.instance, Constant) else scene.instance
     for one in scene.members((str(ref.service), str(instance)), ref.role, _having(ref, bound)):
         scene.budget.spend()
         made = fit(ref, one, bound)
@@ -491,7 +486,7 @@ def _memberships(ref: RoleRef, bound: Bindings, scene: Scene) -> Iterator[Bindin
 def _having(ref: RoleRef, bound: Bindings) -> tuple[int, Argument] | None:
     """The first argument of a reference that is known, with its place."""
     for place, term in enumerate(ref.args):
-        if isinstance(term, Given):
+        if isinstance(term, Constant):
             return place, term.value
         if isinstance(term, Variable) and term.name in bound:
             return place, bound[term.name]
@@ -501,30 +496,30 @@ def _having(ref: RoleRef, bound: Bindings) -> tuple[int, Argument] | None:
 # -- solutions ------------------------------------------------------------------------------------------------
 
 
-def solutions(constraint: Constraint, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+def solutions(constraint: Condition, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
     """Every way to give the variables values so that the constraint is true."""
     match constraint:
         case Starred(arg):
             yield from solutions(arg, bound, scene)
-        case Both(args):
+        case AllOf(args):
             yield from _all(args, bound, scene)
-        case Either(args):
+        case AnyOf(args):
             for arg in args:
                 yield from solutions(arg, bound, scene)
-        case Compares("=", Variable(name), right) if name not in bound and name != "_":
+        case Compare("=", Variable(name), right) if name not in bound and name != "_":
             yield from _bind(name, right, bound, scene)
-        case Compares("=", left, Variable(name)) if name not in bound and name != "_":
+        case Compare("=", left, Variable(name)) if name not in bound and name != "_":
             yield from _bind(name, left, bound, scene)
-        case Holds(name, args) if name in scene.roles or name in scene.state.relations:
+        case Related(name, args) if name in scene.roles or name in scene.state.relations:
             terms = tuple(_term(arg, bound, scene) for arg in args)
-            if Given(None) not in terms:
+            if Constant(None) not in terms:
                 yield from _tuples(name, terms, bound, scene)
         case _:
             if truth(constraint, bound, scene) is True:
                 yield bound
 
 
-def _all(args: tuple[Constraint, ...], bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+def _all(args: tuple[Condition, ...], bound: Bindings, scene: Scene) -> Iterator[Bindings]:
     """Solve what has all its values first, then what can give some, from left to right; what counts, last.
 
     The variables of a count that nothing gives a value stand for anything, so it waits for those that get one.
@@ -546,7 +541,7 @@ def _all(args: tuple[Constraint, ...], bound: Bindings, scene: Scene) -> Iterato
         yield from _all(rest, made, scene)
 
 
-def _after(constraint: Constraint, bound: frozenset[str], scene: Scene) -> frozenset[str] | None:
+def _after(constraint: Condition, bound: frozenset[str], scene: Scene) -> frozenset[str] | None:
     """The variables that have values once a constraint is solved; None if it cannot be solved yet."""
     scene.budget.spend()
     if variables(constraint) <= bound:
@@ -554,25 +549,25 @@ def _after(constraint: Constraint, bound: frozenset[str], scene: Scene) -> froze
     match constraint:
         case Starred(arg):
             return _after(arg, bound, scene)
-        case Both(args):
+        case AllOf(args):
             return _after_all(args, bound, scene)
-        case Either(args):
+        case AnyOf(args):
             found = [_after(arg, bound, scene) for arg in args]
             known = [one for one in found if one is not None]
             return frozenset.intersection(*known) if len(known) == len(found) else None
-        case Compares("=", left, right):
+        case Compare("=", left, right):
             for side, other in ((left, right), (right, left)):
                 if isinstance(side, Variable) and side.name not in bound and side.name != "_":
                     return bound | {side.name} if variables_of(other) <= bound else None
             return None
-        case Holds(name, args) if name in scene.roles or name in scene.state.relations:
+        case Related(name, args) if name in scene.roles or name in scene.state.relations:
             plain = all(isinstance(arg, Variable) or variables_of(arg) <= bound for arg in args)
             return bound | variables(constraint) if plain else None
         case _:
             return None
 
 
-def _after_all(args: tuple[Constraint, ...], bound: frozenset[str], scene: Scene) -> frozenset[str] | None:
+def _after_all(args: tuple[Condition, ...], bound: frozenset[str], scene: Scene) -> frozenset[str] | None:
     """Those after all of several, solved in whichever order can be."""
     while args:
         stuck = []
@@ -588,14 +583,14 @@ def _after_all(args: tuple[Constraint, ...], bound: frozenset[str], scene: Scene
     return bound
 
 
-def _bind(name: str, expression: Expression, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
+def _bind(name: str, expression: Operand, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
     if variables_of(expression) <= bound.keys():
         found = value(expression, bound, scene)
         if found is not None:
             yield {**bound, name: found}
 
 
-def _term(arg: Expression, bound: Bindings, scene: Scene) -> Term:
+def _term(arg: Operand, bound: Bindings, scene: Scene) -> Term:
     if isinstance(arg, Variable) and arg.name not in bound:
         return arg
-    return Given(value(arg, bound, scene))
+    return Constant(value(arg, bound, scene))

@@ -18,39 +18,36 @@ from headgate.decide.constraints import Scene, compared, truth, value
 from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read, reading_of
 from headgate.decide.rolebook import alike, is_of
 from headgate.lang.clock import Reading
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
+    Apply,
+    Argument,
+    Compare,
+    Condition,
+    Constant,
+    Count,
+    InGroup,
+    Meta,
+    Not,
+    Operand,
+    Related,
+    RoleRef,
+    Starred,
+    Variable,
+    atoms,
+    has_star,
+    operands,
+    parts,
+    rewrite_operand,
+    rewrite_operands,
+    within,
+)
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.limits import MAX_INLINED, MAX_STATEMENTS
 from headgate.model.rights import Action, Effect, Rule, Source
-from headgate.model.rolefiles import (
-    Among,
-    Apply,
-    Argument,
-    ArgumentType,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
-    ClockType,
-    Combine,
-    Compares,
-    Constraint,
-    Count,
-    Either,
-    EventEntry,
-    EventPolicy,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
-    Representative,
-    RoleRef,
-    Starred,
-    Tests,
-    TimestampType,
-    Variable,
-)
+from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, EventPolicy, Representative, TimestampType
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.types import Catalog
@@ -114,12 +111,12 @@ def policy_readings(state: State) -> Readings:
     return found[1]
 
 
-def _said_with_times(state: State) -> Iterator[tuple[Constraint, Mapping[str, Reading]]]:
+def _said_with_times(state: State) -> Iterator[tuple[Condition, Mapping[str, Reading]]]:
     """Each entry's constraint and each representative's parameters, with what variables are times by their types."""
     for name, one in state.roles.representatives.items():
         kinds = state.types.ever_attributes(name)
         moments: dict[str, Reading] = {a: "timestamp" for a, kind in kinds.items() if kind is Kind.TIMESTAMP}
-        yield Holds("", tuple(expression for _, expression in one.parameters)), moments
+        yield Related("", tuple(expression for _, expression in one.parameters)), moments
     for entry in state.roles.policy.entries:
         known: dict[str, Reading] = {}
         kinds = state.types.ever_attributes(entry.event.type)
@@ -158,7 +155,7 @@ def entry_truth(state: State, entry: EventEntry, event: Event, shown: tuple[Memb
     agreed: bool | None = True
     for term, expression in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
         seen = value(expression[1], event.values, scene)
-        if isinstance(term, Given):
+        if isinstance(term, Constant):
             agreed = _both(agreed, compared("=", seen, term.value))
         elif term.name in known:
             agreed = _both(agreed, compared("=", seen, known[term.name]))
@@ -189,7 +186,7 @@ def _choices(
                 continue
             made, agreed, fits = dict(bound), joined, True
             for term, argument in zip(ref.args, one.args, strict=False):
-                if isinstance(term, Given):
+                if isinstance(term, Constant):
                     fits = fits and alike(term.value, argument)
                 elif not isinstance(term, Variable) or term.name == "_":
                     fits = fits and isinstance(term, Variable)
@@ -207,7 +204,7 @@ def means(ref: RoleRef, one: Membership) -> bool:
     """Is a membership of the role that a reference names, with as many arguments as it says, or more?"""
     if ref.role != one.role or not is_of(ref, one):
         return False
-    instance = ref.instance.value if isinstance(ref.instance, Given) else ""
+    instance = ref.instance.value if isinstance(ref.instance, Constant) else ""
     if not isinstance(ref.instance, Variable) and instance != one.instance:
         return False
     return len(ref.args) <= len(one.args)
@@ -221,7 +218,7 @@ def _either(a: bool | None, b: bool | None) -> bool | None:
     return True if a is True or b is True else None if a is None or b is None else False
 
 
-def parameters(state: State, type_name: str) -> tuple[tuple[str, Expression], ...]:
+def parameters(state: State, type_name: str) -> tuple[tuple[str, Operand], ...]:
     """How event policy sees a type: its parameters in order, each with what it is worked out of."""
     attributes = tuple(state.types.ever_attributes(type_name))
     return parameters_of(state.roles.representatives.get(type_name), attributes)
@@ -229,7 +226,7 @@ def parameters(state: State, type_name: str) -> tuple[tuple[str, Expression], ..
 
 def parameters_of(
     representative: Representative | None, attributes: tuple[str, ...]
-) -> tuple[tuple[str, Expression], ...]:
+) -> tuple[tuple[str, Operand], ...]:
     """The parameters of a type with these attributes."""
     if representative is None:
         return tuple((name, Variable(name)) for name in attributes)
@@ -309,7 +306,7 @@ def type_named(types: Catalog, name: str) -> str:
 
 def _settle_role(state: State, ref: RoleRef) -> RoleRef:
     """A role with its service, where only one has such a role."""
-    if any(isinstance(arg, Asked) for arg in (*ref.args, ref.instance)):
+    if any(isinstance(arg, Meta) for arg in (*ref.args, ref.instance)):
         raise BadDefinition(f"`@names` have no meaning in a credential of event policy (`{ref.role}`)")
     if ref.service is not None:
         return ref
@@ -325,12 +322,12 @@ def _settle_role(state: State, ref: RoleRef) -> RoleRef:
     return replace(ref, service=having[0]) if having else ref
 
 
-def inlined(constraint: Constraint, bound: frozenset[str]) -> Constraint:
+def inlined(constraint: Condition, bound: frozenset[str]) -> Condition:
     """A constraint in which what `x = e` defines is put in the place of `x`.
 
     If `e` is null there is no such `x`. Where nothing else says so, `e = e` does.
     """
-    args = list(constraint.args if isinstance(constraint, Both) else (constraint,))
+    args = list(constraint.args if isinstance(constraint, AllOf) else (constraint,))
     at = 0
     while at < len(args):
         found = _definition(args[at], bound)
@@ -342,128 +339,78 @@ def inlined(constraint: Constraint, bound: frozenset[str]) -> Constraint:
         known = any(_looks_at(one, name) for one in rest)
         args = [put(one, name, made) for one in rest]
         if not known:
-            args.append(Compares("=", made, made))
+            args.append(Compare("=", made, made))
         if sum(map(_size, args)) > MAX_INLINED:
             raise BadDefinition(
                 f"with `{name}` put in its places the condition has more than MAX_INLINED ({MAX_INLINED}) parts",
                 remedy="define less by other definitions",
             )
         at = 0
-    return args[0] if len(args) == 1 else Both(tuple(args))
+    return args[0] if len(args) == 1 else AllOf(tuple(args))
 
 
-def _definition(constraint: Constraint, bound: frozenset[str]) -> tuple[str, Expression] | None:
+def _definition(constraint: Condition, bound: frozenset[str]) -> tuple[str, Operand] | None:
     """The variable that a comparison gives a value, and what that is."""
-    if isinstance(constraint, Compares) and constraint.op == "=":
+    if isinstance(constraint, Compare) and constraint.op == "=":
         for one, made in ((constraint.left, constraint.right), (constraint.right, constraint.left)):
             if isinstance(one, Variable) and one.name not in bound | {"_"} and one.name not in variables_of(made):
                 return one.name, made
     return None
 
 
-def _looks_at(constraint: Constraint, name: str) -> bool:
+def _looks_at(constraint: Condition, name: str) -> bool:
     """Is an atom, or what it denies, not true where a variable is null?"""
-    while isinstance(constraint, Negated | Starred):
+    while isinstance(constraint, Not | Starred):
         constraint = constraint.arg
-    return not isinstance(constraint, Both | Either) and name in variables(constraint)
+    return not isinstance(constraint, AllOf | AnyOf) and name in variables(constraint)
 
 
-def _size(constraint: Constraint) -> int:
+def _size(constraint: Condition) -> int:
     """The atoms and values of a constraint, up to some more than may be."""
     count = 0
-    walk: list[Constraint | Expression] = [constraint]
-    while walk and count <= MAX_INLINED:
+    waiting: list[Condition | Operand] = [constraint]
+    while waiting and count <= MAX_INLINED:
         count += 1
-        match walk.pop():
-            case Starred(arg) | Negated(arg):
-                walk.append(arg)
-            case Both(args) | Either(args):
-                walk += args
-            case Holds(_, given) | Apply(_, given):
-                walk += given
-            case Compares(_, left, right) | Tests(_, left, right) | Combine(_, left, right):
-                walk += (left, right)
-            case Among(of, _) | OneOf(of, _) | ClockOf(_, of):
-                walk.append(of)
-            case Between(of, low, high):
-                walk += (of, low, high)
+        match waiting.pop():
+            case Starred() | Not() | AllOf() | AnyOf() as connective:
+                waiting += parts(connective)
+            case atom_or_operand:
+                waiting += operands(atom_or_operand)
     return count
 
 
-def put(constraint: Constraint, name: str, made: Expression) -> Constraint:
+def put(constraint: Condition, name: str, made: Operand) -> Condition:
     """A constraint with an expression in the place of a variable."""
 
-    def into(expression: Expression) -> Expression:
-        match expression:
-            case Variable(one):
-                return made if one == name else expression
-            case Given() | Asked() | Count():
-                return expression
-            case Apply(_, args):
-                return replace(expression, args=tuple(map(into, args)))
-            case Combine(_, left, right):
-                return replace(expression, left=into(left), right=into(right))
-            case ClockOf(_, of):
-                return replace(expression, of=into(of))
+    def into(operand: Operand) -> Operand:
+        return made if operand == Variable(name) else operand
 
-    match constraint:
-        case Starred(arg) | Negated(arg):
-            return replace(constraint, arg=put(arg, name, made))
-        case Both(args) | Either(args):
-            return replace(constraint, args=tuple(put(arg, name, made) for arg in args))
-        case Compares(_, left, right) | Tests(_, left, right):
-            return replace(constraint, left=into(left), right=into(right))
-        case Among(of, _) | OneOf(of, _):
-            return replace(constraint, of=into(of))
-        case Between(of, low, high):
-            return replace(constraint, of=into(of), low=into(low), high=into(high))
-        case Holds(_, args):
-            return replace(constraint, args=tuple(map(into, args)))
+    return rewrite_operands(constraint, lambda operand: rewrite_operand(operand, into))
 
 
-def check_names(state: State, constraint: Constraint) -> None:
+def check_names(state: State, constraint: Condition) -> None:
     """Refuse a constraint that names a group, relation or function that is not there, or what has no meaning here."""
-    match constraint:
-        case Starred():
-            raise BadDefinition("a star has no meaning in event policy, which always follows the credentials")
-        case Negated(arg):
-            check_names(state, arg)
-        case Both(args) | Either(args):
-            for arg in args:
-                check_names(state, arg)
-        case Among(of, group):
-            if group not in state.groups:
+    if has_star(constraint):
+        raise BadDefinition("a star has no meaning in event policy, which always follows the credentials")
+    for atom in atoms(constraint):
+        match atom:
+            case InGroup(_, group) if group not in state.groups:
                 raise UnknownName(f"no group `{brief(group)}`", remedy="declare it first")
-            _check_expression(state, of)
-        case Compares(_, left, right) | Tests(_, left, right):
-            _check_expression(state, left)
-            _check_expression(state, right)
-        case OneOf(of, _):
-            _check_expression(state, of)
-        case Between(of, low, high):
-            for one in (of, low, high):
-                _check_expression(state, one)
-        case Holds(name, args):
-            _check_function(state, name)
-            for one in args:
-                _check_expression(state, one)
+            case Related(name):
+                _check_function(state, name)
+        for operand in operands(atom):
+            _check_expression(state, operand)
 
 
-def _check_expression(state: State, expression: Expression) -> None:
-    match expression:
-        case Apply(function, args):
-            _check_function(state, function)
-            for arg in args:
-                _check_expression(state, arg)
-        case Combine(_, left, right):
-            _check_expression(state, left)
-            _check_expression(state, right)
-        case ClockOf(_, of):
-            _check_expression(state, of)
-        case Count():
-            raise BadDefinition("roles are not counted in event policy", remedy="count them in a rolefile")
-        case Asked(name) if name != "time":
-            raise BadDefinition(f"`@{name}` has no meaning in event policy", remedy="only `@time` of the event has")
+def _check_expression(state: State, expression: Operand) -> None:
+    for operand in within(expression):
+        match operand:
+            case Apply(function):
+                _check_function(state, function)
+            case Count():
+                raise BadDefinition("roles are not counted in event policy", remedy="count them in a rolefile")
+            case Meta(name) if name != "time":
+                raise BadDefinition(f"`@{name}` has no meaning in event policy", remedy="only `@time` of the event has")
 
 
 def _check_function(state: State, name: str) -> None:

@@ -11,20 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from headgate.model.conditions import (
     MIRRORED,
     NEGATED,
     AllOf,
     AnyOf,
+    Apply,
     Atom,
     Attribute,
     ClockPart,
+    Combine,
     Compare,
     CompareOp,
     Condition,
     Constant,
+    Count,
     InRange,
     InSet,
     IsNull,
@@ -32,9 +35,13 @@ from headgate.model.conditions import (
     Not,
     Operand,
     Predicate,
+    Starred,
     Subject,
+    Variable,
     declared_kind,
+    foreign,
     operands,
+    plain,
 )
 from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_CLAUSES
@@ -122,6 +129,8 @@ def _expand(condition: Condition, want: bool, kinds: Mapping[str, Kind]) -> list
     match condition:
         case Not(arg):
             return _expand(arg, not want, kinds)
+        case Starred(arg):
+            return _expand(arg, want, kinds)
         case AllOf(args) | AnyOf(args):
             if isinstance(condition, AllOf) == want:
                 product = [_NOTHING]
@@ -230,16 +239,20 @@ def _null(operand: Operand, want: bool, kinds: Mapping[str, Kind]) -> _Raw | Non
             return None if want else _NOTHING
         case Subject():
             raise ValueError("subject attributes are bound before normalising")
+        case Variable() | Apply() | Count() | Combine():
+            raise foreign(operand)
+        case _:
+            assert_never(operand)
 
 
 def _compare(op: CompareOp, left: Operand, right: Operand, kinds: Mapping[str, Kind]) -> _Raw | None:
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return _NOTHING if compare(op, left.value, right.value) is True else None
+        return _NOTHING if compare(op, plain(left.value), plain(right.value)) is True else None
     if isinstance(left, Constant):
         op, left, right = MIRRORED[op], right, left
     if not isinstance(right, Constant):
         return _rest(Literal(Compare(op, left, right), True), kinds)
-    value = right.value
+    value = plain(right.value)
     match op:
         case "=":
             bounds = Bounds(only=frozenset({value}))
@@ -249,12 +262,14 @@ def _compare(op: CompareOp, left: Operand, right: Operand, kinds: Mapping[str, K
             bounds = Bounds(span=Span(high=value, high_open=op == "<"))
         case ">" | ">=":
             bounds = Bounds(span=Span(low=value, low_open=op == ">"))
+        case _:
+            raise TypeError("sets are compared in constraints alone")
     return None if value is None else _bounded(left, bounds, kinds)
 
 
 def _in_set(operand: Operand, values: tuple[Value, ...], want: bool, kinds: Mapping[str, Kind]) -> _Raw | None:
     if isinstance(operand, Constant):
-        truths = [compare("=", operand.value, v) for v in values]
+        truths = [compare("=", plain(operand.value), v) for v in values]
         found = True if True in truths else None if None in truths else False
         return _NOTHING if found is want else None
     chosen = frozenset(values)

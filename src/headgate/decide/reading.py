@@ -9,31 +9,29 @@ Leaves out: conditions of rules, which see rows as they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias
 
 from headgate.lang.clock import Reading, read_text
 from headgate.model.changes import Row
-from headgate.model.errors import HeadgateError
-from headgate.model.rolefiles import (
+from headgate.model.conditions import (
     Apply,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
+    Atom,
+    ClockPart,
     Combine,
-    Compares,
-    Constraint,
-    Either,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
-    Starred,
+    Compare,
+    Condition,
+    Constant,
+    InRange,
+    InSet,
+    Meta,
+    Operand,
+    Related,
     Variable,
+    atoms,
 )
+from headgate.model.errors import HeadgateError
 from headgate.model.values import Kind, Value, conform
 
 Readings: TypeAlias = Mapping[tuple[str, int], Reading]
@@ -84,9 +82,9 @@ def _row_read(row: Row, columns: Mapping[int, Reading]) -> Row:
 # -- which columns are compared with times ---------------------------------------------------------------------
 
 
-def columns_read(said: Iterable[tuple[Constraint, Mapping[str, Reading]]]) -> Readings:
+def columns_read(said: Iterable[tuple[Condition, Mapping[str, Reading]]]) -> Readings:
     """How constraints read the columns of what they name, given what some of their variables are."""
-    parts = [(list(_leaves(one)), dict(known)) for one, known in said]
+    parts = [(list(atoms(one)), dict(known)) for one, known in said]
     found: dict[tuple[str, int], Reading] = {}
     before = -1
     while before != (before := len(found) + sum(len(known) for _, known in parts)):
@@ -96,28 +94,17 @@ def columns_read(said: Iterable[tuple[Constraint, Mapping[str, Reading]]]) -> Re
     return found
 
 
-def _leaves(c: Constraint) -> Iterator[Constraint]:
-    match c:
-        case Starred(arg) | Negated(arg):
-            yield from _leaves(arg)
-        case Both(args) | Either(args):
-            for arg in args:
-                yield from _leaves(arg)
-        case leaf:
-            yield leaf
-
-
-def _look(leaf: Constraint, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _look(leaf: Atom, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
     """What one atom tells of variables and columns."""
-    sides: tuple[Expression, ...]
+    sides: tuple[Operand, ...]
     match leaf:
-        case Compares(_, left, right):
+        case Compare(_, left, right):
             sides = (left, right)
-        case Between(of, low, high):
+        case InRange(of, low, high):
             sides = (of, low, high)
-        case OneOf(of, values):
-            sides = (of, *map(Given, values))
-        case Holds(name, args):
+        case InSet(of, values):
+            sides = (of, *map(Constant, values))
+        case Related(name, args):
             _columns(name, args, known, found)
             sides = ()
         case _:
@@ -134,7 +121,7 @@ def _look(leaf: Constraint, known: dict[str, Reading], found: dict[tuple[str, in
         _is_time(side, is_read, known, found)
 
 
-def _is_time(e: Expression, is_read: Reading, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _is_time(e: Operand, is_read: Reading, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
     """What an expression tells that is a time."""
     match e:
         case Variable(name) if name != "_":
@@ -147,7 +134,7 @@ def _is_time(e: Expression, is_read: Reading, known: dict[str, Reading], found: 
             _is_time(of, is_read, known, found)
 
 
-def _between_times(e: Expression, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _between_times(e: Operand, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
     """What a difference tells that is compared with seconds: one side is what the other is."""
     match e:
         case Combine("-", left, right):
@@ -156,20 +143,20 @@ def _between_times(e: Expression, known: dict[str, Reading], found: dict[tuple[s
                     _is_time(other, is_read, known, found)
 
 
-def _within(e: Expression, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _within(e: Operand, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
     match e:
         case Apply(function, args):
             _columns(function, args, known, found)
         case Combine(_, left, right):
             _within(left, known, found)
             _within(right, known, found)
-        case ClockOf(_, of):
+        case ClockPart(_, of):
             _within(of, known, found)
             _is_time(of, "timestamp", known, found)
 
 
 def _columns(
-    name: str, args: tuple[Expression, ...], known: dict[str, Reading], found: dict[tuple[str, int], Reading]
+    name: str, args: tuple[Operand, ...], known: dict[str, Reading], found: dict[tuple[str, int], Reading]
 ) -> None:
     for place, arg in enumerate(args):
         _within(arg, known, found)
@@ -180,18 +167,18 @@ def _columns(
             known.setdefault(arg.name, found[name, place])
 
 
-def _is_seconds(e: Expression) -> bool:
-    return isinstance(e, Given) and isinstance(e.value, int)
+def _is_seconds(e: Operand) -> bool:
+    return isinstance(e, Constant) and isinstance(e.value, int)
 
 
-def reading_of(e: Expression, known: Mapping[str, Reading], found: Readings = AS_STORED) -> Reading | None:
+def reading_of(e: Operand, known: Mapping[str, Reading], found: Readings = AS_STORED) -> Reading | None:
     """What an expression is, if it is a time."""
     match e:
-        case Asked("time") | Given(datetime()):
+        case Meta("time") | Constant(datetime()):
             return "timestamp"
         case Variable(name):
             return known.get(name)
-        case ClockOf(part):
+        case ClockPart(part):
             return part
         case Apply(function, args):
             return found.get((function, len(args)))

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.layered import branch
 from headgate.model.rights import Rule
-from headgate.model.rolefiles import Argument, Asked, Given, RoleRef, Term, Variable
 from headgate.model.roles import Membership, RoleBook, RoleFacts
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -89,7 +89,7 @@ def fit(ref: RoleRef, one: Membership, bound: Mapping[str, Argument]) -> dict[st
     """
     if ref.role != one.role or not is_of(ref, one):
         return None
-    instance = Given("") if ref.instance is None else ref.instance
+    instance = Constant("") if ref.instance is None else ref.instance
     if len(ref.args) > len(one.args):
         return None
     pairs: list[tuple[Term, Argument]] = [(instance, one.instance), *zip(ref.args, one.args, strict=False)]
@@ -106,7 +106,7 @@ def unify(pairs: Iterable[tuple[Term, Argument]], bound: Mapping[str, Argument])
     made = dict(bound)
     for term, value in pairs:
         match term:
-            case Given(wanted):
+            case Constant(wanted):
                 if not alike(wanted, value):
                     return None
             case Variable("_"):
@@ -115,7 +115,7 @@ def unify(pairs: Iterable[tuple[Term, Argument]], bound: Mapping[str, Argument])
                 if name in made and not alike(made[name], value):
                     return None
                 made[name] = value
-            case Asked():
+            case Meta():
                 return None
     return made
 

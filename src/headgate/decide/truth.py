@@ -7,7 +7,7 @@ An exception in a registered predicate is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias, assert_never
@@ -17,11 +17,15 @@ from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
+    Apply,
+    Argument,
     Attribute,
     ClockPart,
+    Combine,
     Compare,
     Condition,
     Constant,
+    Count,
     InGroup,
     InRange,
     InSet,
@@ -31,8 +35,13 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Starred,
     Subject,
     TextMatch,
+    TextOp,
+    Variable,
+    foreign,
+    plain,
 )
 from headgate.model.events import Event, size_of
 from headgate.model.state import State
@@ -99,12 +108,12 @@ def truth(condition: Condition, event: Event, world: World) -> bool | None:
             return compare(op, value(left, event, world), value(right, event, world))
         case InRange(operand, low, high):
             x = value(operand, event, world)
-            return _all((compare(">=", x, value(low, event, world)), compare("<=", x, value(high, event, world))))
+            return every((compare(">=", x, value(low, event, world)), compare("<=", x, value(high, event, world))))
         case InSet(operand, values):
             x = value(operand, event, world)
-            return _any(tuple(compare("=", x, one) for one in values))
+            return some(compare("=", x, one) for one in values)
         case TextMatch(op, left, right):
-            return _text(op, value(left, event, world), value(right, event, world))
+            return text_matches(op, value(left, event, world), value(right, event, world))
         case IsNull(operand):
             return value(operand, event, world) is None
         case InGroup(operand, group):
@@ -114,13 +123,14 @@ def truth(condition: Condition, event: Event, world: World) -> bool | None:
             return related(world.state.relations.get(relation, frozenset()), _values(args, event, world))
         case Predicate(name, args):
             return call(world.predicates.get(name), event, _values(args, event, world))
+        case Starred(arg):
+            return truth(arg, event, world)
         case Not(arg):
-            inner = truth(arg, event, world)
-            return None if inner is None else not inner
+            return opposite(truth(arg, event, world))
         case AllOf(args):
-            return _all(tuple(truth(arg, event, world) for arg in args))
+            return every(truth(arg, event, world) for arg in args)
         case AnyOf(args):
-            return _any(tuple(truth(arg, event, world) for arg in args))
+            return some(truth(arg, event, world) for arg in args)
         case _:
             assert_never(condition)
 
@@ -141,10 +151,12 @@ def value(operand: Operand, event: Event, world: World) -> Value:
         case Subject(name):
             return world.subject.get(name)
         case Constant(constant):
-            return constant
+            return plain(constant)
         case ClockPart(part, of, zone):
             at = value(of, event, world)
             return clock_part(part, at, zone) if isinstance(at, datetime) else None
+        case Variable() | Apply() | Count() | Combine():
+            raise foreign(operand)
         case _:
             assert_never(operand)
 
@@ -186,7 +198,8 @@ def _values(args: tuple[Operand, ...], event: Event, world: World) -> Row:
     return tuple(value(arg, event, world) for arg in args)
 
 
-def _text(op: str, text: Value, part: Value) -> bool | None:
+def text_matches(op: TextOp, text: Argument, part: Argument) -> bool | None:
+    """A test of two texts; unknown unless both are."""
     if not isinstance(text, str) or not isinstance(part, str):
         return None
     match op:
@@ -194,17 +207,24 @@ def _text(op: str, text: Value, part: Value) -> bool | None:
             return text.startswith(part)
         case "contains":
             return part in text
-        case _:
+        case "has token":
             return has_token(text, part)
+        case _:
+            assert_never(op)
 
 
-def _all(truths: tuple[bool | None, ...]) -> bool | None:
-    if any(t is False for t in truths):
-        return False
-    return None if any(t is None for t in truths) else True
+def every(truths: Iterable[bool | None]) -> bool | None:
+    """Kleene's conjunction. Every part is looked at."""
+    answers = list(truths)
+    return False if False in answers else None if None in answers else True
 
 
-def _any(truths: tuple[bool | None, ...]) -> bool | None:
-    if any(t is True for t in truths):
-        return True
-    return None if any(t is None for t in truths) else False
+def some(truths: Iterable[bool | None]) -> bool | None:
+    """Kleene's disjunction. Every part is looked at."""
+    answers = list(truths)
+    return True if True in answers else None if None in answers else False
+
+
+def opposite(truth: bool | None) -> bool | None:
+    """Kleene's negation."""
+    return None if truth is None else not truth

@@ -15,15 +15,14 @@ from headgate.decide.rolebook import counting
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.model.conditions import (
     TRUE,
-    AllOf,
-    AnyOf,
+    Atom,
     Attribute,
     Compare,
     Condition,
     Constant,
     IsNull,
-    Not,
     all_of,
+    rewrite,
 )
 from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
@@ -158,17 +157,14 @@ def condition_for(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:
 
 
 def _within(condition: Condition, attributes: Mapping[str, Kind]) -> Condition:
-    match condition:
-        case IsNull(Attribute(name)) if name not in attributes:
-            return Compare("=", Constant(None), Constant(None))
-        case Not(arg):
-            return Not(_within(arg, attributes))
-        case AllOf(args):
-            return AllOf(tuple(_within(arg, attributes) for arg in args))
-        case AnyOf(args):
-            return AnyOf(tuple(_within(arg, attributes) for arg in args))
-        case atom:
-            return atom
+    def known(atom: Atom) -> Condition:
+        match atom:
+            case IsNull(Attribute(name)) if name not in attributes:
+                return Compare("=", Constant(None), Constant(None))
+            case _:
+                return atom
+
+    return rewrite(condition, known)
 
 
 def forced_value(raw: object, kind: Kind | None) -> Value:

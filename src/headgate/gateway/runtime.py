@@ -39,6 +39,7 @@ from headgate.gateway.publishing.publisher import PublishService
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.audit_events import refusals
 from headgate.model.changes import EnterRole
+from headgate.model.conditions import Argument
 from headgate.model.errors import (
     HeadgateError,
     NotInForce,
@@ -47,7 +48,6 @@ from headgate.model.errors import (
     StorageFull,
     VersionConflict,
 )
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Service as Place
 from headgate.node.config import Config, Files
 from headgate.node.cursors import FILE, Cursors

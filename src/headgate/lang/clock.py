@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, TypeAlias
 
-from headgate.model.conditions import Clock, ClockPart, Constant, Operand
+from headgate.model.conditions import Clock, ClockPart, Combine, Constant, Meta, Operand, plain
 from headgate.model.errors import BadExpression, TypeMismatch
-from headgate.model.rolefiles import Asked, ClockOf, Combine, Expression, Given
 from headgate.model.values import Value, brief, parse_timestamp
 
 Reading: TypeAlias = Literal["timestamp", "timeofday", "weekday"]
@@ -63,16 +62,20 @@ def read_text(reading: Reading, text: str) -> Value:
         raise BadExpression(error.message, remedy=error.remedy) from None
 
 
-def reading_beside(e: Expression) -> Reading | None:
+def reading_beside(e: Operand) -> Reading | None:
     """What text means beside an expression of a rolefile or event policy: a moment, a time of day or a day."""
     match e:
-        case Asked("time"):
+        case Meta("time"):
             return "timestamp"
-        case ClockOf(part):
+        case ClockPart(part):
             return part
         case Combine("+" | "-" as op, left, right):
             first, second = reading_beside(left), reading_beside(right)
-            if op == "-" and first == "timestamp" and not (isinstance(right, Given) and isinstance(right.value, int)):
+            if (
+                op == "-"
+                and first == "timestamp"
+                and not (isinstance(right, Constant) and isinstance(right.value, int))
+            ):
                 return None  # a moment, or the seconds between two
             return first or second
         case _:
@@ -83,5 +86,5 @@ def beside(operand: Operand, *others: Operand) -> Operand:
     """An operand as it counts beside others: its text means a time or a day if one of them is a part of the clock."""
     for other in others:
         if isinstance(other, ClockPart) and isinstance(operand, Constant):
-            return Constant(clock_constant(other.part, operand.value))
+            return Constant(clock_constant(other.part, plain(operand.value)))
     return operand

@@ -56,6 +56,7 @@ from headgate.model.conditions import (
     TextOp,
     all_of,
     any_of,
+    plain,
 )
 from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
@@ -144,7 +145,7 @@ class _Builder(Transformer[Token, Condition]):
 
     def in_set(self, operand: Operand, op: Token, values: tuple[Value, ...]) -> _Part:
         chosen = (_beside(op, Constant(value), operand) for value in values)
-        return _Part(InSet(operand, tuple(one.value for one in chosen if isinstance(one, Constant))))
+        return _Part(InSet(operand, tuple(plain(one.value) for one in chosen if isinstance(one, Constant))))
 
     def in_group(self, operand: Operand, _: Token, group: Token) -> _Part:
         name = unquoted(group) if group.type == "TEXT" else str(group)

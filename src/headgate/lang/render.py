@@ -14,18 +14,21 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import IntEnum
-from typing import Final
+from typing import Final, assert_never
 
 from headgate.lang.clock import clock_text
 from headgate.lang.reading import RESERVED
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
+    Apply,
     Attribute,
     ClockPart,
+    Combine,
     Compare,
     Condition,
     Constant,
+    Count,
     InGroup,
     InRange,
     InSet,
@@ -35,8 +38,12 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Starred,
     Subject,
     TextMatch,
+    Variable,
+    foreign,
+    plain,
 )
 from headgate.model.values import Value, render_timestamp
 
@@ -72,6 +79,8 @@ def _render(c: Condition, place: _Binding) -> str:
             return joined if place <= _Binding.OR else f"({joined})"
         case Not(IsNull(operand)):
             return f"{render_operand(operand)} is not null"
+        case Starred():
+            raise foreign(c)
         case Not(arg):
             return f"not {_render(arg, _Binding.NOT)}"
         case Compare(op, left, right) | TextMatch(op, left, right):
@@ -90,6 +99,8 @@ def _render(c: Condition, place: _Binding) -> str:
             return f"{name}({_list(args)})"
         case Predicate(name, args):
             return f"predicate {_name(name)}({_list(args)})"
+        case _:
+            assert_never(c)
 
 
 def render_operand(operand: Operand) -> str:
@@ -102,16 +113,20 @@ def render_operand(operand: Operand) -> str:
         case Subject(name):
             return f"${name if _PLAIN_NAME.fullmatch(name) else _quoted('`', name)}"
         case Constant(value):
-            return _literal(value)
+            return _literal(plain(value))
         case ClockPart(part, of, zone):
             return f"{part}({render_operand(of)}, {_quoted(chr(39), zone)})"
+        case Variable() | Apply() | Count() | Combine():
+            raise foreign(operand)
+        case _:
+            assert_never(operand)
 
 
 def _beside(operand: Operand, *others: Operand) -> str:
     """The text of an operand beside others: a number beside a part of the clock is written as people say it."""
     for other in others:
         if isinstance(other, ClockPart) and isinstance(operand, Constant):
-            text = clock_text(other.part, operand.value)
+            text = clock_text(other.part, plain(operand.value))
             return render_operand(operand) if text is None else _quoted("'", text)
     return render_operand(operand)
 

@@ -14,12 +14,42 @@ import math
 import re
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, assert_never
 
 from headgate.lang.clock import clock_text, reading_beside
 from headgate.lang.reading import RESERVED, is_zone
 from headgate.lang.render import render_operand
-from headgate.model.conditions import Attribute, Constant
+from headgate.model.conditions import (
+    TRUE,
+    AllOf,
+    AnyOf,
+    Apply,
+    Argument,
+    Attribute,
+    ClockPart,
+    Combine,
+    Compare,
+    Condition,
+    Constant,
+    Count,
+    InGroup,
+    InRange,
+    InSet,
+    IsNull,
+    Meta,
+    Not,
+    Operand,
+    Predicate,
+    Related,
+    RoleRef,
+    Starred,
+    Subject,
+    Term,
+    TextMatch,
+    Variable,
+    foreign,
+    has_star,
+)
 from headgate.model.errors import BadDefinition
 from headgate.model.limits import (
     MAX_CREDENTIALS,
@@ -30,41 +60,18 @@ from headgate.model.limits import (
     MAX_STATEMENTS,
 )
 from headgate.model.rolefiles import (
-    ALWAYS,
-    Among,
-    Apply,
-    Argument,
     ArgumentType,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
     ClockType,
-    Combine,
-    Compares,
-    Constraint,
-    Count,
     Declaration,
-    Either,
     EventEntry,
     EventPolicy,
-    Expression,
-    Given,
-    Holds,
     IntegerType,
-    Negated,
     ObjectType,
-    OneOf,
     Rolefile,
-    RoleRef,
     SetType,
-    Starred,
     Statement,
     StringType,
-    Term,
-    Tests,
     TimestampType,
-    Variable,
 )
 from headgate.model.values import brief
 
@@ -158,7 +165,7 @@ def render_event_policy(policy: EventPolicy) -> str:
 def render_entry(entry: EventEntry) -> str:
     """`-Seen(u, r) <= Login.LoggedOn(s, h) : u in staff`."""
     _at_most(len(entry.credentials), MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
-    if _has_star(entry.constraint):
+    if has_star(entry.constraint):
         raise BadDefinition("event policy has no `*`", remedy="what it gives ends with the credential anyway")
     # Two dashes in a row begin a comment.
     name = entry.event.type
@@ -179,8 +186,8 @@ def render_role(ref: RoleRef) -> str:
 
 def render_membership(service: str, instance: str, role: str, args: Iterable[Argument | None]) -> str:
     """`Conf.Member('dm')`, `Doc['thesis'].Author`; the instance `''` is left out, and an open argument is `_`."""
-    place = Given(instance) if instance else None
-    terms = tuple(Variable("_") if arg is None else Given(arg) for arg in args)
+    place = Constant(instance) if instance else None
+    terms = tuple(Variable("_") if arg is None else Constant(arg) for arg in args)
     return render_role(RoleRef(role, terms, service, place))
 
 
@@ -196,66 +203,66 @@ def render_argument(value: Argument) -> str:
 # -- constraints ----------------------------------------------------------------------------------------------
 
 
-def render_constraint(constraint: Constraint) -> str:
+def render_constraint(constraint: Condition) -> str:
     """What stands after the `:`."""
     return _constraint(constraint, _Binding.OR, MAX_EXPRESSION_DEPTH)
 
 
-def render_expression(expression: Expression) -> str:
+def render_expression(expression: Operand) -> str:
     """`x + 1`, `creator(d)`, `count(Member(_))`."""
     return _expression(expression, MAX_EXPRESSION_DEPTH)
 
 
-def _constraint(c: Constraint, place: _Binding, room: int) -> str:
+def _constraint(c: Condition, place: _Binding, room: int) -> str:
     match c:
-        case Both(()):
+        case AllOf(()):
             return "true"
-        case Either(()):
+        case AnyOf(()):
             return "false"
-        case Both(args):
+        case AllOf(args):
             joined = " and ".join(_constraint(arg, _Binding.NOT, _less(room)) for arg in args)
             return joined if place <= _Binding.AND else f"({joined})"
-        case Either(args):
+        case AnyOf(args):
             joined = " or ".join(_constraint(arg, _Binding.AND, _less(room)) for arg in args)
             return joined if place <= _Binding.OR else f"({joined})"
-        case Negated(arg):
+        case Not(arg):
             return f"not {_constraint(arg, _Binding.NOT, _less(room))}"
-        case Starred(Holds() as atom):
+        case Starred(Related() as atom):
             return f"{_constraint(atom, _Binding.NOT, _less(room))}*"
         case Starred(arg):
             return f"({_constraint(arg, _Binding.OR, _less(room))})*"
-        case Holds(name, args):
+        case Related(name, args):
             return _call(name, args, _less(room))
+        case IsNull() | Predicate():
+            raise foreign(c)
         case _:
             return _comparison(c, _less(room))
 
 
-def _comparison(c: Compares | Among | Between | OneOf | Tests, room: int) -> str:
+def _comparison(c: Compare | InGroup | InRange | InSet | TextMatch, room: int) -> str:
     match c:
-        case Compares(op, left, right) if op in _ORDERINGS:
+        case Compare(op, left, right) if op in _ORDERINGS:
             return f"{_beside(left, room, right)} {op} {_beside(right, room, left)}"
-        case Compares(op, left, right) | Tests(op, left, right):
+        case Compare(op, left, right) | TextMatch(op, left, right):
             return f"{_expression(left, room)} {op} {_expression(right, room)}"
-        case Among(of, group):
+        case InGroup(of, group):
             return f"{_expression(of, room)} in {_group(group)}"
-        case Between(of, low, high):
+        case InRange(of, low, high):
             ends = (_ended(end, _beside(end, room, of)) for end in (low, high))
             return f"{_beside(of, room, low, high)} in {'..'.join(ends)}"
-        case OneOf(_, ()):
-            raise BadDefinition("a choice of nothing is never true", remedy="name a value")
-        case OneOf(of, values):
+        case InSet(of, values):
             if any(isinstance(value, frozenset) for value in values):
                 raise BadDefinition("a choice is of plain values, not of sets")
-            return f"{_expression(of, room)} in {{{', '.join(_beside(Given(v), room, of) for v in values)}}}"
+            return f"{_expression(of, room)} in {{{', '.join(_beside(Constant(v), room, of) for v in values)}}}"
 
 
-def _expression(e: Expression, room: int) -> str:
+def _expression(e: Operand, room: int) -> str:
     match e:
         case Variable(name):
             return render_operand(Attribute(_named(name)))
-        case Given(value):
+        case Constant(value):
             return render_argument(value)
-        case Asked(name):
+        case Meta(name):
             return f"@{name}"
         case Apply(function, args):
             return _call(function, args, _less(room))
@@ -263,33 +270,37 @@ def _expression(e: Expression, room: int) -> str:
             return f"count({render_role(of)})"
         case Combine(op, left, right):
             for side in (left, right):
-                if op in ("+", "-") and isinstance(side, Given) and isinstance(side.value, str):
+                if op in ("+", "-") and isinstance(side, Constant) and isinstance(side.value, str):
                     raise BadDefinition(f"the text `{brief(side.value)}` stands in a sum", remedy="give what it means")
             second = _expression(right, _less(room))
             return f"{_expression(left, _less(room))} {op} {_ended(right, second)}"
-        case ClockOf(part, of, zone):
+        case ClockPart(part, of, zone):
             if not is_zone(zone):
                 raise BadDefinition(f"there is no time zone `{brief(zone)}`")
             return f"{part}({_expression(of, _less(room))}, {_quoted(chr(39), zone)})"
+        case Attribute() | Subject():
+            raise foreign(e)
+        case _:
+            assert_never(e)
 
 
-def _call(name: str, args: Iterable[Expression], room: int) -> str:
+def _call(name: str, args: Iterable[Operand], room: int) -> str:
     shown = _quoted("`", name) if name in _CALLED else render_operand(Attribute(_named(name)))
     return f"{shown}({', '.join(_expression(arg, room) for arg in args)})"
 
 
-def _ended(e: Expression, text: str) -> str:
+def _ended(e: Operand, text: str) -> str:
     """Text that neither runs into what follows it nor takes in what stands before it."""
     return f"({text})" if isinstance(e, Combine) else text
 
 
-def _beside(e: Expression, room: int, *others: Expression) -> str:
+def _beside(e: Operand, room: int, *others: Operand) -> str:
     """The text of an expression beside others: a number beside a part of the clock is written as people say it."""
     for other in others:
         reading = reading_beside(other)
-        if reading is not None and isinstance(e, Given) and isinstance(e.value, str):
+        if reading is not None and isinstance(e, Constant) and isinstance(e.value, str):
             raise BadDefinition(f"the text `{brief(e.value)}` stands beside a {reading}", remedy="give what it means")
-        if isinstance(other, ClockOf) and isinstance(e, Given):
+        if isinstance(other, ClockPart) and isinstance(e, Constant):
             text = None if isinstance(e.value, frozenset) else clock_text(other.part, e.value)
             return render_argument(e.value) if text is None else _quoted("'", text)
     return _expression(e, room)
@@ -303,8 +314,8 @@ def _arguments(terms: tuple[Term, ...]) -> str:
     return f"({', '.join(map(render_expression, terms))})" if terms else ""
 
 
-def _after_colon(constraint: Constraint) -> list[str]:
-    return [":", render_constraint(constraint)] if constraint != ALWAYS else []
+def _after_colon(constraint: Condition) -> list[str]:
+    return [":", render_constraint(constraint)] if constraint != TRUE else []
 
 
 def _joined(credentials: Iterable[str]) -> list[str]:
@@ -362,15 +373,3 @@ def _less(room: int) -> int:
     if room < 1:
         raise BadDefinition(f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
     return room - 1
-
-
-def _has_star(c: Constraint) -> bool:
-    match c:
-        case Starred():
-            return True
-        case Negated(arg):
-            return _has_star(arg)
-        case Both(args) | Either(args):
-            return any(map(_has_star, args))
-        case _:
-            return False

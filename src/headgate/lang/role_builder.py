@@ -15,6 +15,30 @@ from lark import Token, Transformer, v_args
 
 from headgate.lang.clock import Reading, read_text, reading_beside
 from headgate.lang.reading import converted, named, number, refusal, unquoted, zone_named
+from headgate.model.conditions import (
+    TRUE,
+    AllOf,
+    AnyOf,
+    Apply,
+    ClockPart,
+    Combine,
+    Compare,
+    Condition,
+    Constant,
+    Count,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Not,
+    Operand,
+    Related,
+    RoleRef,
+    Starred,
+    Term,
+    TextMatch,
+    Variable,
+)
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.limits import (
     MAX_CREDENTIALS,
@@ -24,44 +48,22 @@ from headgate.model.limits import (
     MAX_SET_LETTERS,
 )
 from headgate.model.rolefiles import (
-    ALWAYS,
-    Among,
-    Apply,
     ArgumentType,
-    Asked,
     Audit,
-    Between,
-    Both,
-    ClockOf,
     ClockType,
-    Combine,
-    Compares,
-    Constraint,
-    Count,
     Credential,
     Declaration,
-    Either,
     Elector,
     EventEntry,
     EventTemplate,
-    Expression,
-    Given,
-    Holds,
     Import,
     IntegerType,
-    Negated,
     ObjectType,
-    OneOf,
     Revoker,
-    RoleRef,
     SetType,
-    Starred,
     Statement,
     StringType,
-    Term,
-    Tests,
     TimestampType,
-    Variable,
 )
 from headgate.model.values import Kind, Value, brief
 
@@ -69,7 +71,7 @@ _COMPARATORS: Final[Mapping[str, str]] = {
     "≠": "!=", "≤": "<=", "≥": ">=", "⊂": "subset", "⊆": "subseteq", "⊃": "superset", "⊇": "superseteq",
 }  # fmt: skip
 _OPERATORS: Final[Mapping[str, str]] = {"\u2212": "-", "\u222a": "union", "∩": "intersect", "\\": "minus"}
-_EXPRESSIONS: Final = get_args(Expression)
+_EXPRESSIONS: Final = get_args(Operand)
 _ASKED: Final = ("instance", "time", "origin", "client")
 _ORDERINGS: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
@@ -77,7 +79,7 @@ _ORDERINGS: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
 class ParsedPart(NamedTuple):
     """A value or a condition, how deeply it nests, and where it begins."""
 
-    node: Expression | Constraint
+    node: Operand | Condition
     at: Token
     depth: int = 0
 
@@ -103,30 +105,30 @@ _Clause: TypeAlias = tuple[Token, Elector | Revoker]
 _T = TypeVar("_T")
 
 
-def as_expression(part: ParsedPart) -> Expression:
+def as_expression(part: ParsedPart) -> Operand:
     """What stands where a value is expected."""
     if not isinstance(part.node, _EXPRESSIONS):
         raise refusal(part.at, "a condition stands where a value is expected")
-    return cast(Expression, part.node)
+    return cast(Operand, part.node)
 
 
-def as_condition(part: ParsedPart) -> Constraint:
+def as_condition(part: ParsedPart) -> Condition:
     """What stands where a condition is expected."""
     match part.node:
         case Apply(function, args):
-            return Holds(function, args)
-        case Given(bool() as truth):
-            return ALWAYS if truth else Either()
+            return Related(function, args)
+        case Constant(bool() as truth):
+            return TRUE if truth else AnyOf()
         case Variable(name):
             remedy = f"compare it, as in `{name} = 'a'`, or write `{name}()` if it is a function or a relation"
             raise refusal(part.at, f"`{brief(name)}` alone is no condition", remedy)
         case node if isinstance(node, _EXPRESSIONS):
             raise refusal(part.at, "a value alone is no condition", "compare it, as in `x = 1`")
         case node:
-            return cast(Constraint, node)
+            return cast(Condition, node)
 
 
-def _above(node: Expression | Constraint, at: Token, parts: Sequence[ParsedPart]) -> ParsedPart:
+def _above(node: Operand | Condition, at: Token, parts: Sequence[ParsedPart]) -> ParsedPart:
     """A node above others."""
     depth = 1 + max((part.depth for part in parts), default=0)
     if depth > MAX_EXPRESSION_DEPTH:
@@ -262,11 +264,11 @@ class _Builder(Transformer[Token, Any]):
 
     def template(self, type: Token, arguments: _Arguments | None) -> EventTemplate:
         terms = arguments.terms if arguments else ()
-        if arguments and any(isinstance(term, Asked) for term in terms):
+        if arguments and any(isinstance(term, Meta) for term in terms):
             remedy = "compare it after the `:`"
             raise refusal(arguments.at, "an event has only variables and constants as arguments", remedy)
         name = named(type, unquoted(type)) if type.type == "QUOTED" else str(type)
-        return EventTemplate(name, cast(tuple[Variable | Given, ...], terms))
+        return EventTemplate(name, cast(tuple[Variable | Constant, ...], terms))
 
     def required(self, *parts: RoleRef | Token) -> tuple[RoleRef, ...]:
         return _joined(parts)
@@ -283,14 +285,14 @@ class _Builder(Transformer[Token, Any]):
         return part
 
     def disjunction(self, *parts: ParsedPart) -> ParsedPart:
-        return _above(Either(tuple(map(as_condition, parts))), parts[0].at, parts) if parts[1:] else parts[0]
+        return _above(AnyOf(tuple(map(as_condition, parts))), parts[0].at, parts) if parts[1:] else parts[0]
 
     def conjunction(self, *parts: ParsedPart | Token) -> ParsedPart:
         units = [part for part in parts if isinstance(part, ParsedPart)]
-        return _above(Both(tuple(map(as_condition, units))), units[0].at, units) if units[1:] else units[0]
+        return _above(AllOf(tuple(map(as_condition, units))), units[0].at, units) if units[1:] else units[0]
 
     def negation(self, at: Token, part: ParsedPart) -> ParsedPart:
-        return _above(Negated(as_condition(part)), at, [part])
+        return _above(Not(as_condition(part)), at, [part])
 
     def starred(self, part: ParsedPart, _: Token) -> ParsedPart:
         return _above(Starred(as_condition(part)), part.at, [part])
@@ -303,37 +305,37 @@ class _Builder(Transformer[Token, Any]):
         sides = (as_expression(left), as_expression(right))
         if comparator in _ORDERINGS:
             sides = (_beside(op, sides[0], sides[1]), _beside(op, sides[1], sides[0]))
-        return _above(Compares(comparator, *sides), left.at, [left, right])
+        return _above(Compare(comparator, *sides), left.at, [left, right])
 
     def binds(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         if not isinstance(left.node, Variable) or not isinstance(right.node, Apply):
             remedy = "write `=` to compare, or `< -` with a space for a negative number"
             raise refusal(op, f"`{op}` binds a variable to what a function gives, as in `u <- creator(d)`", remedy)
-        return _above(Compares("=", left.node, right.node), left.at, [left, right])
+        return _above(Compare("=", left.node, right.node), left.at, [left, right])
 
     def between(self, of: ParsedPart, op: Token, low: ParsedPart, high: ParsedPart) -> ParsedPart:
         whole, least, most = as_expression(of), as_expression(low), as_expression(high)
         ends = _beside(op, least, whole), _beside(op, most, whole)
-        return _above(Between(_beside(op, whole, least, most), *ends), of.at, [of, low, high])
+        return _above(InRange(_beside(op, whole, least, most), *ends), of.at, [of, low, high])
 
     def one_of(self, of: ParsedPart, op: Token, _: Token, values: tuple[Value, ...]) -> ParsedPart:
         whole = as_expression(of)
-        chosen = (_beside(op, Given(value), whole) for value in values)
-        return _above(OneOf(whole, tuple(cast(Value, cast(Given, one).value) for one in chosen)), of.at, [of])
+        chosen = (_beside(op, Constant(value), whole) for value in values)
+        return _above(InSet(whole, tuple(cast(Value, cast(Constant, one).value) for one in chosen)), of.at, [of])
 
     def among(self, of: ParsedPart, _: Token, group: Name) -> ParsedPart:
-        return _above(Among(as_expression(of), group.text), of.at, [of])
+        return _above(InGroup(as_expression(of), group.text), of.at, [of])
 
     def among_group(self, of: ParsedPart, _: Token, group: Token) -> ParsedPart:
         name = named(group, unquoted(group)) if group.type in ("TEXT", "QUOTED") else str(group)
         if len(name) > MAX_NAME_CHARS:
             message = f"the name `{brief(name)}` is longer than MAX_NAME_CHARS ({MAX_NAME_CHARS})"
             raise refusal(group, message)
-        return _above(Among(as_expression(of), name), of.at, [of])
+        return _above(InGroup(as_expression(of), name), of.at, [of])
 
     def tests(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         test: Any = " ".join(op.split())
-        return _above(Tests(test, as_expression(left), as_expression(right)), left.at, [left, right])
+        return _above(TextMatch(test, as_expression(left), as_expression(right)), left.at, [left, right])
 
     def combine(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         operator: Any = _OPERATORS.get(op, str(op))
@@ -349,13 +351,13 @@ class _Builder(Transformer[Token, Any]):
     def clock(self, part: Token, _: Token, of: ParsedPart, zone: Token | None) -> ParsedPart:
         word: Any = str(part)
         named_zone = zone_named(zone) if zone is not None else "UTC"
-        return _above(ClockOf(word, as_expression(of), named_zone), part, [of])
+        return _above(ClockPart(word, as_expression(of), named_zone), part, [of])
 
     def values(self, *parts: ParsedPart) -> tuple[ParsedPart, ...]:
         return parts
 
     def literals(self, *parts: ParsedPart) -> tuple[Value, ...]:
-        return tuple(cast(Value, cast(Given, part.node).value) for part in parts)
+        return tuple(cast(Value, cast(Constant, part.node).value) for part in parts)
 
     # -- terms and literals --
 
@@ -367,7 +369,7 @@ class _Builder(Transformer[Token, Any]):
         if word not in _ASKED:
             remedy = "write `@instance`, `@time`, `@origin` or `@client`"
             raise refusal(token, f"there is no `{brief(str(token))}`", remedy)
-        return ParsedPart(Asked(word), token)
+        return ParsedPart(Meta(word), token)
 
     def name(self, token: Token) -> Name:
         return Name(named(token, unquoted(token)) if token.type == "QUOTED" else str(token), token)
@@ -381,27 +383,27 @@ class _Builder(Transformer[Token, Any]):
         if len(set(said)) != len(said):
             remedy = "a set is written by its letters, as in `{rw}`; quote text"
             raise refusal(brace, f"`{{{said}}}` names a letter twice", remedy)
-        return ParsedPart(Given(frozenset(said)), brace)
+        return ParsedPart(Constant(frozenset(said)), brace)
 
     def text(self, token: Token) -> ParsedPart:
-        return ParsedPart(Given(unquoted(token)), token)
+        return ParsedPart(Constant(unquoted(token)), token)
 
     def number(self, sign: Token | None, token: Token) -> ParsedPart:
         minus = sign is not None and sign.type == "MINUS"
-        return ParsedPart(Given(number(token, f"-{token}" if minus else str(token))), sign or token)
+        return ParsedPart(Constant(number(token, f"-{token}" if minus else str(token))), sign or token)
 
     def timestamp(self, token: Token) -> ParsedPart:
-        return ParsedPart(Given(converted(token, Kind.TIMESTAMP)), token)
+        return ParsedPart(Constant(converted(token, Kind.TIMESTAMP)), token)
 
     def binary(self, token: Token) -> ParsedPart:
-        return ParsedPart(Given(converted(token, Kind.BYTES)), token)
+        return ParsedPart(Constant(converted(token, Kind.BYTES)), token)
 
     def boolean(self, word: Token) -> ParsedPart:
-        return ParsedPart(Given(word.type == "TRUE"), word)
+        return ParsedPart(Constant(word.type == "TRUE"), word)
 
 
-def _constraint(part: Any) -> Constraint:
-    return as_condition(part) if part is not None else ALWAYS
+def _constraint(part: Any) -> Condition:
+    return as_condition(part) if part is not None else TRUE
 
 
 def _joined(parts: Sequence[Any]) -> tuple[Any, ...]:
@@ -419,26 +421,26 @@ def _at_most(at: Token | None, count: int, limit: int, name: str, what: str) -> 
         raise refusal(at, f"{count} {what} are past {name} ({limit})")
 
 
-def _added(part: ParsedPart) -> Expression:
+def _added(part: ParsedPart) -> Operand:
     """A side of a sum: text there is a moment or a time of day."""
     side = as_expression(part)
-    if not isinstance(side, Given) or not isinstance(side.value, str):
+    if not isinstance(side, Constant) or not isinstance(side.value, str):
         return side
     readings: tuple[Reading, ...] = ("timestamp", "timeofday")
     for reading in readings:
         with suppress(BadExpression):
-            return Given(read_text(reading, side.value))
+            return Constant(read_text(reading, side.value))
     remedy = "add to a moment like `'2026-01-01T09:00:00Z'`, a time of day like `'08:00'` or a number"
     raise refusal(part.at, f"`{brief(side.value)}` is text, to which nothing is added", remedy)
 
 
-def _beside(at: Token, of: Expression, *others: Expression) -> Expression:
+def _beside(at: Token, of: Operand, *others: Operand) -> Operand:
     """An expression as it counts beside others: its text means a time or a day beside the clock or a part of it."""
     for other in others:
         reading = reading_beside(other)
-        if reading is not None and isinstance(of, Given) and isinstance(of.value, str):
+        if reading is not None and isinstance(of, Constant) and isinstance(of.value, str):
             try:
-                return Given(read_text(reading, of.value))
+                return Constant(read_text(reading, of.value))
             except BadExpression as error:
                 raise refusal(at, error.message, error.remedy) from None
     return of

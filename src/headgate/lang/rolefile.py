@@ -21,6 +21,7 @@ from headgate.lang.layout import Passage, blank_comments, statements
 from headgate.lang.reading import check_text, refusal, unquoted
 from headgate.lang.role_builder import as_condition, as_expression, builder
 from headgate.lang.role_complaints import complaint
+from headgate.model.conditions import Argument, Condition, Constant, Operand, RoleRef
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.limits import (
     MAX_EXPRESSION_CHARS,
@@ -30,18 +31,13 @@ from headgate.model.limits import (
     MAX_STATEMENTS,
 )
 from headgate.model.rolefiles import (
-    Argument,
     Audit,
-    Constraint,
     Declaration,
     EventEntry,
     EventPolicy,
-    Expression,
-    Given,
     Import,
     Representative,
     Rolefile,
-    RoleRef,
     Statement,
 )
 from headgate.model.values import brief
@@ -76,15 +72,15 @@ def parse_role(text: str) -> RoleRef:
 def parse_argument(text: str) -> Argument:
     """A constant: `'dm'`, `3`, `{rw}`, `true`, `timestamp '...'`, `bytes '...'`."""
     found = _one(text, "argument", "write a constant such as `'dm'`, `3` or `{rw}`")
-    return cast(Given, found.node).value
+    return cast(Constant, found.node).value
 
 
-def parse_constraint(text: str) -> Constraint:
+def parse_constraint(text: str) -> Condition:
     """What stands after the `:` of a statement."""
     return as_condition(_one(text, "constraint", "write a condition"))
 
 
-def parse_expression(text: str) -> Expression:
+def parse_expression(text: str) -> Operand:
     """A value: `Badge(badge)`, `x + 1`."""
     return as_expression(_one(text, "expression", "write a value such as `Badge(badge)`"))
 
@@ -94,7 +90,7 @@ def parse_representative(type: str, parameters: Mapping[str, str]) -> Representa
     if len(parameters) > MAX_ROLE_ARGUMENTS:
         message = f"`{brief(type)}` has {len(parameters)} parameters, past MAX_ROLE_ARGUMENTS ({MAX_ROLE_ARGUMENTS})"
         raise BadDefinition(message)
-    made: list[tuple[str, Expression]] = []
+    made: list[tuple[str, Operand]] = []
     for name, text in parameters.items():
         if not isinstance(name, str) or not name or len(name) > MAX_NAME_CHARS:
             raise BadDefinition(f"`{brief(name)}` is no name of a parameter of `{brief(type)}`")

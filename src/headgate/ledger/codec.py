@@ -2,7 +2,7 @@
 
 Guarantees: what is decoded is what was encoded, kinds included: `1`, `1.0`, `True` and `'1'` stay apart,
 floats keep every bit, timestamps every microsecond. A condition or role that would not read back the same is
-refused when it is written. What cannot be decoded is `damaged`. A `Form` says both ways at once.
+refused when it is written. What cannot be decoded is `damaged`. A `RowForm` says both ways at once.
 Leaves out: statements (`statements`) and the role book (`role_rows`).
 """
 
@@ -21,10 +21,9 @@ from headgate.lang import parse_condition, render_condition
 from headgate.lang.render_roles import render_role
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import RegisterPredicate, Row
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, RoleRef
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
-from headgate.model.rolefiles import RoleRef
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros, moment
 
@@ -152,7 +151,7 @@ def dump_role(role: RoleRef) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Form(Generic[T]):
+class RowForm(Generic[T]):
     """How something is written, and read back."""
 
     dump: Callable[[T], Any]
@@ -161,28 +160,28 @@ class Form(Generic[T]):
     """Do its fields stand among those of what it is a part of?"""
 
 
-PLAIN: Final[Form[Any]] = Form(lambda one: one, lambda data: data)
+PLAIN: Final[RowForm[Any]] = RowForm(lambda one: one, lambda data: data)
 """As it is."""
 
 
-def maybe(form: Form[T]) -> Form[T | None]:
+def maybe(form: RowForm[T]) -> RowForm[T | None]:
     """It, or null."""
-    return Form(
+    return RowForm(
         lambda one: None if one is None else form.dump(one), lambda data: None if data is None else form.load(data)
     )
 
 
-def each(form: Form[T]) -> Form[tuple[T, ...]]:
+def each(form: RowForm[T]) -> RowForm[tuple[T, ...]]:
     """Several, in order."""
-    return Form(lambda many: [form.dump(one) for one in many], lambda data: tuple(map(form.load, data)))
+    return RowForm(lambda many: [form.dump(one) for one in many], lambda data: tuple(map(form.load, data)))
 
 
-def text(form: Form[T]) -> Form[T]:
+def text(form: RowForm[T]) -> RowForm[T]:
     """As JSON, in a column of its own."""
-    return Form(lambda one: dump(form.dump(one)), lambda data: form.load(json.loads(data)))
+    return RowForm(lambda one: dump(form.dump(one)), lambda data: form.load(json.loads(data)))
 
 
-def record(make: Callable[..., T], *, inline: bool = False, **fields: Form[Any]) -> Form[T]:
+def record(make: Callable[..., T], *, inline: bool = False, **fields: RowForm[Any]) -> RowForm[T]:
     """A class by its fields, under their names."""
 
     def written(one: T) -> Columns:
@@ -203,16 +202,16 @@ def record(make: Callable[..., T], *, inline: bool = False, **fields: Form[Any])
 
     plain = [name for name, form in fields.items() if form is PLAIN]
     others = [(name, form) for name, form in fields.items() if form is not PLAIN]
-    return Form(written, read, inline)
+    return RowForm(written, read, inline)
 
 
-TIME: Final = Form(micros, moment)
-CONDITION: Final = Form(dump_condition, load_condition)
-NAMES: Final[Form[frozenset[str]]] = Form(sorted, frozenset)
-ACTIONS: Final[Form[frozenset[Action]]] = Form(
+TIME: Final = RowForm(micros, moment)
+CONDITION: Final = RowForm(dump_condition, load_condition)
+NAMES: Final[RowForm[frozenset[str]]] = RowForm(sorted, frozenset)
+ACTIONS: Final[RowForm[frozenset[Action]]] = RowForm(
     lambda actions: sorted(action.value for action in actions), lambda data: frozenset(map(Action, data))
 )
-VALUES: Final[Form[Mapping[str, Value]]] = Form(
+VALUES: Final[RowForm[Mapping[str, Value]]] = RowForm(
     lambda values: [[name, to_json(value)] for name, value in values.items()],
     lambda data: {name: from_json(value) for name, value in data},
 )
@@ -225,7 +224,7 @@ class Encoding(Generic[T]):
 
     what: str
     key: str
-    form: Form[T]
+    form: RowForm[T]
 
     def columns(self, one: T) -> Columns:
         """What is stored."""
@@ -240,17 +239,17 @@ class Encoding(Generic[T]):
 
 # Facts
 
-_DEFINITION: Final[Form[Any]] = record(
+_DEFINITION: Final[RowForm[Any]] = record(
     dict,
     owner=PLAIN,
     parent=PLAIN,
     key=each(PLAIN),
-    attributes=Form(
+    attributes=RowForm(
         lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
         lambda data: {name: Kind(kind) for name, kind in data},
     ),
-    bits=Form(dict, PLAIN.load),
-    since=Form(dict, PLAIN.load),
+    bits=RowForm(dict, PLAIN.load),
+    since=RowForm(dict, PLAIN.load),
     retired=PLAIN,
 )
 
@@ -278,11 +277,11 @@ _RULE: Final = Encoding(
         where=CONDITION,
         attributes=maybe(text(each(PLAIN))),
         forced=text(VALUES),
-        effect=Form(lambda effect: effect.value, Effect),
+        effect=RowForm(lambda effect: effect.value, Effect),
         disclose=PLAIN,
         author=PLAIN,
-        role=maybe(Form(dump_role, load_role)),
-        attested=Form(bool, bool),
+        role=maybe(RowForm(dump_role, load_role)),
+        attested=RowForm(bool, bool),
     ),
 )
 
@@ -308,7 +307,7 @@ SUBSCRIPTION: Final = Encoding(
         type=PLAIN,
         where=CONDITION,
         history=PLAIN,
-        first=Form(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
+        first=RowForm(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
         since_version=PLAIN,
         since_time=maybe(TIME),
         requires=maybe(CONDITION),

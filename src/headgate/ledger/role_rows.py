@@ -18,7 +18,7 @@ from headgate.ledger.codec import (
     TIME,
     Columns,
     Encoding,
-    Form,
+    RowForm,
     Stored,
     decoding,
     digest_of,
@@ -29,17 +29,9 @@ from headgate.ledger.codec import (
     text,
 )
 from headgate.model.arguments import dump_argument, load_argument
+from headgate.model.conditions import Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition
-from headgate.model.rolefiles import (
-    Asked,
-    EventPolicy,
-    Given,
-    Representative,
-    Rolefile,
-    RoleRef,
-    Term,
-    Variable,
-)
+from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RecordWatch
 from headgate.model.values import brief
 
@@ -53,7 +45,7 @@ PERMANENT, DIRECT, AUTO_REVOKE, LATCHED = 1, 2, 4, 8
 """The flags of a record."""
 
 
-ARGUMENTS: Final = each(Form(dump_argument, load_argument))
+ARGUMENTS: Final = each(RowForm(dump_argument, load_argument))
 """Arguments of a role."""
 
 
@@ -94,28 +86,28 @@ def _json_role(found: dict[str, Any]) -> RoleRef:
 
 def _term_json(term: Term) -> list[object]:
     match term:
-        case Given(value):
+        case Constant(value):
             return ["given", dump_argument(value)]
         case Variable(name):
             return ["variable", name]
-        case Asked(name):
+        case Meta(name):
             return ["asked", name]
 
 
 def _json_term(found: object) -> Term:
     match found:
         case ["given", value]:
-            return Given(load_argument(value))
+            return Constant(load_argument(value))
         case ["variable", str(name)]:
             return Variable(name)
         case ["asked", "instance" | "time" | "origin" | "client" as name]:
-            return Asked(name)
+            return Meta(name)
         case _:
             raise ValueError(f"`{brief(found)}` is no term")
 
 
-_ROLE: Final = Form(_role_json, _json_role)
-_ELECTION: Final[Form[Any]] = record(
+_ROLE: Final = RowForm(_role_json, _json_role)
+_ELECTION: Final[RowForm[Any]] = record(
     dict,
     service=PLAIN,
     instance=PLAIN,
@@ -133,7 +125,7 @@ _ELECTION: Final[Form[Any]] = record(
 ELECTION: Final = Encoding(
     "election",
     "id",
-    Form(
+    RowForm(
         lambda one: {"id": one.id, "elector": one.elector, "content": dump(_ELECTION.dump(one))},
         lambda row: Election(id=row["id"], elector=row["elector"], **_ELECTION.load(json.loads(row["content"]))),
     ),
@@ -143,12 +135,12 @@ ELECTION: Final = Encoding(
 
 # -- records ----------------------------------------------------------------------------------------------------
 
-_LINK: Final = Form(
+_LINK: Final = RowForm(
     lambda link: -link.parent if link.negated else link.parent, lambda parent: Link(abs(parent), parent < 0)
 )
 _FLAGS: Final = {"permanent": PERMANENT, "direct": DIRECT, "auto_revoke": AUTO_REVOKE, "latched": LATCHED}
-_RECORD: Final[Form[Any]] = record(
-    dict, ref=PLAIN, op=Form(lambda op: op.value, Op), parents=text(each(_LINK)), state=PLAIN, fact=PLAIN
+_RECORD: Final[RowForm[Any]] = record(
+    dict, ref=PLAIN, op=RowForm(lambda op: op.value, Op), parents=text(each(_LINK)), state=PLAIN, fact=PLAIN
 )
 
 
@@ -159,7 +151,7 @@ def _flags(flags: int) -> dict[str, Any]:
 RECORD: Final = Encoding(
     "record",
     "ref",
-    Form(
+    RowForm(
         lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
         lambda row: Record(**_RECORD.load(row), **_flags(row["flags"])),
     ),
@@ -188,13 +180,13 @@ def ban_of(row: Stored) -> Ban:
         return Ban(service, instance, role, tuple(map(load_argument, args)), revoker, by, known)
 
 
-_PEER: Final[Form[Any]] = record(
+_PEER: Final[RowForm[Any]] = record(
     dict, key=PLAIN, service=PLAIN, bound=PLAIN, url=PLAIN, heard=maybe(TIME), number=PLAIN
 )
 PEER: Final = Encoding(
     "peer",
     "name",
-    Form(
+    RowForm(
         lambda one: {"name": one.name, "content": dump(_PEER.dump(one))},
         lambda row: Peer(name=row["name"], **_PEER.load(json.loads(row["content"]))),
     ),

@@ -17,7 +17,7 @@ from headgate.ledger.codec import (
     TIME,
     VALUES,
     Columns,
-    Form,
+    RowForm,
     Stored,
     decoding,
     dump,
@@ -64,7 +64,7 @@ _TYPES: Final = record(
     forced=VALUES,
     where=CONDITION,
 )
-_AUTHORITY: Final[Form[Authority]] = Form(
+_AUTHORITY: Final[RowForm[Authority]] = RowForm(
     lambda one: _NETWORK.dump(one) if isinstance(one, NetworkAuthority) else _TYPES.dump(one),
     lambda data: _NETWORK.load(data) if "network" in data else _TYPES.load(data),
 )
@@ -94,7 +94,7 @@ _IDENTITY: Final = record(
     validity=_VALIDITY,
 )
 
-_FORMS: Final[Mapping[str, Form[Any]]] = {
+_FORMS: Final[Mapping[str, RowForm[Any]]] = {
     CERTIFICATE: record(
         Certificate,
         id=PLAIN,
@@ -107,7 +107,7 @@ _FORMS: Final[Mapping[str, Form[Any]]] = {
     ),
     LIST: record(RevocationList, issuer=PLAIN, number=PLAIN, issued=TIME, revoked=NAMES),
     SUCCESSION: record(Succession, old=PLAIN, new=PLAIN, number=PLAIN, until=maybe(TIME)),
-    PROVIDER: record(Provider, key=PLAIN, name=PLAIN, mapping=maybe(each(Form(_map_content, _map))), own=PLAIN),
+    PROVIDER: record(Provider, key=PLAIN, name=PLAIN, mapping=maybe(each(RowForm(_map_content, _map))), own=PLAIN),
     IDENTITY: record(Attested, principal=PLAIN, applied=NAMES, identity=_IDENTITY),
     POLICY_RULE: record(AttestedRule, principal=PLAIN, provider=PLAIN, began=TIME, rule=CONDITION),
     ISSUING: record(Issuing, id=PLAIN, who=PLAIN, seconds=PLAIN, delegate=PLAIN, authority=each(_AUTHORITY)),

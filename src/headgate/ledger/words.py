@@ -28,10 +28,9 @@ from headgate.model.authority import (
     RevocationList,
     Succession,
 )
-from headgate.model.conditions import Condition, Constant
+from headgate.model.conditions import Argument, Condition, Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition
 from headgate.model.rights import Effect
-from headgate.model.rolefiles import Argument, Given, RoleRef, Variable
 from headgate.model.roles import Ban
 from headgate.model.values import brief, moment
 
@@ -295,8 +294,8 @@ def _representative(row: Stored, _: str) -> str:
 
 def _election(row: Stored) -> str:
     one = role_rows.ELECTION.of(row)
-    open_args = tuple(Variable("_") if arg is None else Given(arg) for arg in one.args)
-    office = RoleRef(one.role, open_args, one.service, Given(one.instance) if one.instance else None)
+    open_args = tuple(Variable("_") if arg is None else Constant(arg) for arg in one.args)
+    office = RoleRef(one.role, open_args, one.service, Constant(one.instance) if one.instance else None)
     said = f"`{_role(office)}` ({one.id})"
     if one.required:
         said += f", of those who hold {', '.join(f'`{_role(ref)}`' for ref in one.required)}"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from headgate.model.conditions import Argument
 from headgate.model.errors import TypeMismatch
 from headgate.model.limits import MAX_SET_LETTERS
-from headgate.model.rolefiles import Argument
 from headgate.model.values import Kind, brief, conform, micros, moment
 
 

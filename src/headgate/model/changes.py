@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import TypeAlias
 
 from headgate.model.authority import Certificate, Identity, Issuing, Provider, RevocationList, Succession
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Argument, Condition, RoleRef
 from headgate.model.rights import Rule, Subscription
-from headgate.model.rolefiles import Argument, EventPolicy, Representative, Rolefile, RoleRef
+from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.roles import Peer, Reference, RoleFacts
 from headgate.model.types import EventType
 from headgate.model.values import Value

@@ -1,20 +1,28 @@
-"""Syntax of the one expression language: filters, conditions and access rules (design section 4).
+"""Syntax of the one expression language: filters, conditions, access rules, and the constraints of rolefiles and of
+event policy (design section 4, OASIS 3.2.4 and 7.3).
 
-Guarantees: frozen, closed unions with no behaviour; illegal shapes are refused at construction.
+Guarantees: frozen, closed unions with no behaviour; illegal shapes are refused at construction. Every language is a
+part of this tree: a condition has attributes of an event and of a subject, and no variables, functions or arithmetic;
+a constraint has variables and no attributes. Which part, its grammar says.
 Leaves out: text (`lang`), truth and type checking (`decide`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias, assert_never, overload
 
 from headgate.model.values import Kind, Value, kind_of
 
-CompareOp: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+OrderOp: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+CompareOp: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "subset", "subseteq", "superset", "superseteq"]
 TextOp: TypeAlias = Literal["starts with", "contains", "has token"]
+CombineOp: TypeAlias = Literal["+", "-", "union", "intersect", "minus"]
 Clock: TypeAlias = Literal["timeofday", "weekday"]
+
+Argument: TypeAlias = Value | frozenset[str]
+"""The value of a role's argument: a value as everywhere, or a set of letters such as `{rw}`."""
 
 NEGATED: Final[dict[CompareOp, CompareOp]] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED: Final[dict[CompareOp, CompareOp]] = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -29,12 +37,13 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What the gateway stamped: `@time`, `@publisher` and `@rate` on the event, `@origin` on whatever its holder sent.
+    """What a gateway knows: `@time`, `@publisher` and `@rate` of an event; `@time` and `@client` of a request.
 
-    `@origin` is where the holder of the right was when it published, or when it subscribed.
+    `@origin` is where the holder of the right was when it published or subscribed, or whoever enters a role is.
+    `@instance` is the instance of the service at which a role is entered.
     """
 
-    name: Literal["time", "publisher", "rate", "origin"]
+    name: Literal["time", "publisher", "rate", "origin", "instance", "client"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +55,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A literal. Null has no literal; it arises only where a subject attribute is absent.
+    """A literal: `'staff'`, `3`, `true`, `timestamp '...'`, and `{rw}` as an argument. Null has no literal.
 
     `1`, `1.0` and `true` are three constants, as are `0.0` and `-0.0`: Python takes them for equal, and a relation or
     predicate does not.
     """
 
-    value: Value
+    value: Argument
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constant):
@@ -69,16 +78,67 @@ class ClockPart:
     """`timeofday(t, zone)`: whole seconds since local midnight; `weekday(t, zone)`: 1 (Monday) to 7."""
 
     part: Clock
-    of: Attribute | Meta
+    of: Operand
     zone: str = "UTC"
 
 
-Operand: TypeAlias = Attribute | Meta | Subject | Constant | ClockPart
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An identifier: `u`. `_` is a new variable wherever it stands."""
+
+    name: str
+
+
+Term: TypeAlias = Variable | Constant | Meta
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRef:
+    """A role with its arguments: `Member(u)`, `Login.LoggedOn(u, h)`, `Doc['thesis'].Author`.
+
+    Without a service it is of the rolefile's own; without an instance, of the rolefile's own instance where the service
+    is its own, and of the instance `''` of any other.
+    """
+
+    role: str
+    args: tuple[Term, ...] = ()
+    service: str | None = None
+    instance: Term | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """`f(x, y)` as a value: a function of the service, or a relation whose last column is the value."""
+
+    function: str
+    args: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """`count(Member(d, _))`: how many memberships are in force that fit."""
+
+    of: RoleRef
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """`a + b`, `a - b` of integers, or of a timestamp and seconds; `a - b` of timestamps is the seconds between them.
+
+    `a union b`, `a intersect b`, `a minus b` are of sets.
+    """
+
+    op: CombineOp
+    left: Operand
+    right: Operand
+
+
+Operand: TypeAlias = Attribute | Meta | Subject | Constant | ClockPart | Variable | Apply | Count | Combine
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`left op right`."""
+    """`left op right`. In a constraint `x = e` also binds `x` where it has no value yet."""
 
     op: CompareOp
     left: Operand
@@ -132,14 +192,15 @@ class InGroup:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """`Relation(x, y)`: the tuple is in the finite relation."""
+    """`Supervisor(u, s)`: the tuple is in the finite relation.
 
-    relation: str
-    args: tuple[Operand, ...]
+    In a constraint also `finalised()`, a function that answers true or a role of the service: its service says which,
+    a role of the rolefile, else a relation, else a function. As a relation or a role it also binds variables that have
+    no value yet; a relation with no arguments holds if it has any row.
+    """
 
-    def __post_init__(self) -> None:
-        if not self.args:
-            raise ValueError("a relation has at least one argument")
+    name: str
+    args: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +240,16 @@ class AnyOf:
             raise ValueError("a disjunction of one is its argument")
 
 
+@dataclass(frozen=True, slots=True)
+class Starred:
+    """`(...)*`: must stay true for as long as the membership lasts."""
+
+    arg: Condition
+
+
 Atom: TypeAlias = Compare | InRange | InSet | TextMatch | IsNull | InGroup | Related | Predicate
-Condition: TypeAlias = Atom | Not | AllOf | AnyOf
+Connective: TypeAlias = Not | AllOf | AnyOf | Starred
+Condition: TypeAlias = Atom | Connective
 
 TRUE: Final = AllOf()
 FALSE: Final = AnyOf()
@@ -202,29 +271,120 @@ def any_of(*args: Condition) -> Condition:
     return flat[0] if len(flat) == 1 else AnyOf(tuple(flat))
 
 
+# -- walks ----------------------------------------------------------------------------------------------------
+
+
+def parts(condition: Condition) -> tuple[Condition, ...]:
+    """What a connective is made of; an atom has no parts."""
+    match condition:
+        case Not(arg) | Starred(arg):
+            return (arg,)
+        case AllOf(args) | AnyOf(args):
+            return args
+        case _:
+            return ()
+
+
 def atoms(condition: Condition) -> Iterator[Atom]:
     """Every atom, left to right."""
     match condition:
-        case Not(arg):
-            yield from atoms(arg)
-        case AllOf(args) | AnyOf(args):
-            for arg in args:
-                yield from atoms(arg)
+        case Not() | Starred() | AllOf() | AnyOf():
+            for part in parts(condition):
+                yield from atoms(part)
         case atom:
             yield atom
 
 
-def operands(atom: Atom) -> tuple[Operand, ...]:
-    """The operands of an atom, in order."""
-    match atom:
-        case Compare(_, left, right) | TextMatch(_, left, right):
+def has_star(condition: Condition) -> bool:
+    """Does a star stand on some part?"""
+    return isinstance(condition, Starred) or any(map(has_star, parts(condition)))
+
+
+def operands(of: Atom | Operand) -> tuple[Operand, ...]:
+    """The operands of an atom, or of an operand that is made of others, in order."""
+    match of:
+        case Compare(_, left, right) | TextMatch(_, left, right) | Combine(_, left, right):
             return (left, right)
         case InRange(operand, low, high):
             return (operand, low, high)
-        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _):
+        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _) | ClockPart(_, operand):
             return (operand,)
-        case Related(_, args) | Predicate(_, args):
+        case Related(_, args) | Predicate(_, args) | Apply(_, args):
             return args
+        case Attribute() | Meta() | Subject() | Constant() | Variable() | Count():
+            return ()
+        case _:
+            assert_never(of)
+
+
+def within(operand: Operand) -> Iterator[Operand]:
+    """An operand and all that it is made of, itself first."""
+    yield operand
+    for part in operands(operand):
+        yield from within(part)
+
+
+def looked_at(condition: Condition) -> Iterator[Operand]:
+    """Every operand of every atom with all that it is made of, left to right."""
+    for atom in atoms(condition):
+        for operand in operands(atom):
+            yield from within(operand)
+
+
+def rewrite(condition: Condition, change: Callable[[Atom], Condition]) -> Condition:
+    """The condition with other atoms."""
+    match condition:
+        case Not(arg) | Starred(arg):
+            return replace(condition, arg=rewrite(arg, change))
+        case AllOf(args) | AnyOf(args):
+            return replace(condition, args=tuple(rewrite(arg, change) for arg in args))
+        case atom:
+            return change(atom)
+
+
+@overload
+def with_operands(of: Atom, change: Callable[[Operand], Operand]) -> Atom: ...
+@overload
+def with_operands(of: Operand, change: Callable[[Operand], Operand]) -> Operand: ...
+def with_operands(of: Atom | Operand, change: Callable[[Operand], Operand]) -> Atom | Operand:
+    """An atom, or an operand that is made of others, with each of its operands changed, in order."""
+    match of:
+        case Compare(_, left, right) | TextMatch(_, left, right) | Combine(_, left, right):
+            return replace(of, left=change(left), right=change(right))
+        case InRange(operand, low, high):
+            return InRange(change(operand), change(low), change(high))
+        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _):
+            return replace(of, operand=change(operand))
+        case ClockPart(_, operand):
+            return replace(of, of=change(operand))
+        case Related(_, args) | Predicate(_, args) | Apply(_, args):
+            return replace(of, args=tuple(map(change, args)))
+        case Attribute() | Meta() | Subject() | Constant() | Variable() | Count():
+            return of
+        case _:
+            assert_never(of)
+
+
+def rewrite_operand(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
+    """The operand with all that it is made of changed, what is inside first."""
+    return change(with_operands(operand, lambda part: rewrite_operand(part, change)))
+
+
+def rewrite_operands(condition: Condition, change: Callable[[Operand], Operand]) -> Condition:
+    """The condition with every operand of an atom changed, as a whole; `rewrite_operand` changes what is inside."""
+    return rewrite(condition, lambda atom: with_operands(atom, change))
+
+
+def plain(value: Argument) -> Value:
+    """The value of a constant where no set of letters can stand."""
+    if isinstance(value, frozenset):
+        raise TypeError("a set of letters stands in constraints alone")
+    return value
+
+
+def foreign(node: Condition | Operand) -> TypeError:
+    """The error of a node that the grammar of a language has not, such as a variable in a condition."""
+    return TypeError(f"`{type(node).__name__}` is no part of this language")
 
 
 def declared_kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:
@@ -238,9 +398,11 @@ def declared_kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:
             return Kind.INT
         case Meta():
             return Kind.STRING
-        case ClockPart():
+        case ClockPart() | Count():
             return Kind.INT
         case Constant(value):
-            return kind_of(value)
-        case Subject():
+            return None if isinstance(value, frozenset) else kind_of(value)
+        case Subject() | Variable() | Apply() | Combine():
             return None
+        case _:
+            assert_never(operand)

@@ -1,216 +1,18 @@
 """Syntax of rolefiles and of event policy: who gains a role, and who sees which event (OASIS 3 and 7).
 
 Guarantees: frozen, closed unions with no behaviour; illegal shapes are refused at construction. Both languages share
-terms, role references and constraints. Variables are identifiers; constants are quoted, numbers or sets of letters.
+terms, role references and constraints with `conditions`. Variables are identifiers; constants are quoted, numbers or
+sets of letters.
 Leaves out: text (`lang`), types and checks (`roles`), truth (`decide`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from headgate.model.conditions import TRUE, Condition, Constant, Operand, RoleRef, Variable
 from headgate.model.errors import BadDefinition
-from headgate.model.values import Value
-
-Argument: TypeAlias = Value | frozenset[str]
-"""The value of a role's argument: a value as everywhere, or a set of letters such as `{rw}`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """An identifier: `u`. `_` is a new variable wherever it stands."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
-    """A constant: `'staff'`, `3`, `{rw}`, `true`, `timestamp '...'`. `1` and `true` are two."""
-
-    value: Argument
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Given)
-            and type(self.value) is type(other.value)
-            and ((self.value == other.value and repr(self.value) == repr(other.value)) or _same_set(self, other))
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-
-def _same_set(a: Given, b: Given) -> bool:
-    return isinstance(a.value, frozenset) and a.value == b.value
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What holds of the request: `@instance` of the service, `@time`, `@origin` of the client, `@client` itself."""
-
-    name: Literal["instance", "time", "origin", "client"]
-
-
-Term: TypeAlias = Variable | Given | Asked
-
-
-@dataclass(frozen=True, slots=True)
-class RoleRef:
-    """A role with its arguments: `Member(u)`, `Login.LoggedOn(u, h)`, `Doc['thesis'].Author`.
-
-    Without a service it is of the rolefile's own; without an instance, of the rolefile's own instance where the service
-    is its own, and of the instance `''` of any other.
-    """
-
-    role: str
-    args: tuple[Term, ...] = ()
-    service: str | None = None
-    instance: Term | None = None
-
-
-# -- constraints (figure 3.3) ---------------------------------------------------------------------------------
-
-Comparator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "subset", "subseteq", "superset", "superseteq"]
-TextTest: TypeAlias = Literal["starts with", "contains", "has token"]
-Operator: TypeAlias = Literal["+", "-", "union", "intersect", "minus"]
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """`f(x, y)` as a value: a function of the service, or a relation whose last column is the value."""
-
-    function: str
-    args: tuple[Expression, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """`count(Member(d, _))`: how many memberships are in force that fit."""
-
-    of: RoleRef
-
-
-@dataclass(frozen=True, slots=True)
-class Combine:
-    """`a + b`, `a - b` of integers, or of a timestamp and seconds; `a - b` of timestamps is the seconds between them.
-
-    `a union b`, `a intersect b`, `a minus b` are of sets.
-    """
-
-    op: Operator
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOf:
-    """`timeofday(x, 'Europe/London')`, `weekday(x, ...)` of a time."""
-
-    part: Literal["timeofday", "weekday"]
-    of: Expression
-    zone: str = "UTC"
-
-
-Expression: TypeAlias = Variable | Given | Asked | Apply | Count | Combine | ClockOf
-
-
-@dataclass(frozen=True, slots=True)
-class Compares:
-    """`left op right`. `x = e` also binds `x` where it has no value yet."""
-
-    op: Comparator
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Among:
-    """`u in staff`: the value names a member of the group, directly or through nested groups."""
-
-    of: Expression
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """`x in 4..10`, both ends included."""
-
-    of: Expression
-    low: Expression
-    high: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """`x in {'a', 'b'}`."""
-
-    of: Expression
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tests:
-    """`x starts with 'a'`, `x contains 'a'`, `x has token 'a'`."""
-
-    op: TextTest
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Holds:
-    """`Supervisor(u, s)`, `finalised()`: a tuple of a relation, a function that answers true, or a role of the service.
-
-    As a relation or a role it also binds variables that have no value yet. A relation with no arguments holds if it has
-    any row. Which of them a name is, its service says: a role of the rolefile, else a relation, else a function.
-    """
-
-    name: str
-    args: tuple[Expression, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Starred:
-    """`(...)*`: must stay true for as long as the membership lasts."""
-
-    arg: Constraint
-
-
-@dataclass(frozen=True, slots=True)
-class Negated:
-    """`not c`."""
-
-    arg: Constraint
-
-
-@dataclass(frozen=True, slots=True)
-class Both:
-    """`a and b and ...`; of nothing, true."""
-
-    args: tuple[Constraint, ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self.args) == 1:
-            raise ValueError("a conjunction of one is its argument")
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """`a or b or ...`; of nothing, false."""
-
-    args: tuple[Constraint, ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self.args) == 1:
-            raise ValueError("a disjunction of one is its argument")
-
-
-Leaf: TypeAlias = Compares | Among | Between | OneOf | Tests | Holds
-Constraint: TypeAlias = Leaf | Starred | Negated | Both | Either
-
-ALWAYS: Final = Both()
-
 
 # -- rolefiles ------------------------------------------------------------------------------------------------
 
@@ -333,7 +135,7 @@ class Statement:
     electors: tuple[Elector, ...] = ()
     revokers: tuple[Revoker, ...] = ()
     """Several are a quorum: it is revoked once a different principal has revoked it for each."""
-    constraint: Constraint = ALWAYS
+    constraint: Condition = TRUE
     line: int = field(default=0, compare=False)
     asked: tuple[int, ...] = ()
 
@@ -371,7 +173,7 @@ class EventTemplate:
     """`Seen(u, 'T14')` or `badge.Seen(u, r)`: the last part of a type's name, or the whole; arguments by position."""
 
     type: str
-    args: tuple[Variable | Given, ...] = ()
+    args: tuple[Variable | Constant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +182,7 @@ class EventEntry:
 
     event: EventTemplate
     credentials: tuple[RoleRef, ...] = ()
-    constraint: Constraint = ALWAYS
+    constraint: Condition = TRUE
     negative: bool = False
     line: int = field(default=0, compare=False)
 
@@ -401,4 +203,4 @@ class Representative:
     """
 
     type: str
-    parameters: tuple[tuple[str, Expression], ...] = ()
+    parameters: tuple[tuple[str, Operand], ...] = ()

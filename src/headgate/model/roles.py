@@ -13,7 +13,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from headgate.model.rolefiles import Argument, EventPolicy, Representative, Rolefile, RoleRef
+from headgate.model.conditions import Argument, RoleRef
+from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 
 Reference: TypeAlias = int
 """A credential record: place in the table (upper 32 bits) and magic (lower 32 bits)."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, field
 
 from headgate.model.arguments import dump_argument, load_argument
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.limits import (
     MAX_ENTERED,
@@ -22,7 +23,6 @@ from headgate.model.limits import (
     MAX_SHOWN,
     MAX_STATEMENT_BYTES,
 )
-from headgate.model.rolefiles import Argument
 from headgate.model.values import Kind, conform
 from headgate.protocol.messages import Answer, Name, Nonce, Request, Text
 

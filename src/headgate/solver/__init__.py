@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.requirements import check_requirement, match
-from headgate.model.conditions import TRUE, ClockPart, Condition, Meta
+from headgate.model.conditions import TRUE, Attribute, ClockPart, Condition, Meta, Subject, foreign
 from headgate.model.errors import BadExpression
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.state import State
@@ -139,5 +139,7 @@ def name_of(term: Term) -> str:
             return f"@{name}"
         case ClockPart(part):
             return part
+        case Attribute(name) | Subject(name):
+            return name
         case _:
-            return term.name
+            raise foreign(term)

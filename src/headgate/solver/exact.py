@@ -34,10 +34,13 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Starred,
     TextMatch,
     all_of,
     any_of,
     operands,
+    plain,
+    with_operands,
 )
 from headgate.model.events import Event
 from headgate.model.state import State
@@ -56,7 +59,6 @@ from headgate.solver.terms import (
     single,
     tables,
     terms_of,
-    with_operands,
 )
 
 MOST_ATOMS: Final = 5_000
@@ -181,6 +183,8 @@ class _Encoded:
     def truths(self, condition: Condition) -> _Truths:
         """When a condition is true and when it is false, by Kleene's tables (D1)."""
         match condition:
+            case Starred(arg):
+                return self.truths(arg)
             case Not(arg):
                 yes, no = self.truths(arg)
                 return no, yes
@@ -235,9 +239,9 @@ class _Encoded:
     def _places(self, atom: Atom, term: Term, table: TermTable) -> tuple[list[range], list[range]]:
         match atom:
             case Compare(op, left, Constant(value)) if left == term:
-                return table.compared(op, value)
+                return table.compared(op, plain(value))
             case Compare(op, Constant(value), _):
-                return table.compared(MIRRORED[op], value)
+                return table.compared(MIRRORED[op], plain(value))
             case InSet(_, values):
                 return table.among(values)
             case InGroup(_, group) if members := self.frame.members(group):
@@ -248,14 +252,13 @@ class _Encoded:
 
     def _of_two(self, op: str, left: Operand, right: Operand) -> _Truths:
         """A comparison of two terms, which have one table: of their places, within each family."""
-        a, b = cast(Term, left), cast(Term, right)
-        table = self.tables[a]
+        table = self.tables[left]
         compares = self.any(
-            self.all((self._at(a, [span]), self._at(b, [span])))
+            self.all((self._at(left, [span]), self._at(right, [span])))
             for of, span in table.spans.items()
             if not (table.loose and of is Family.STRING)
         )
-        holds = _compared(op, self.place[a], self.place[b])
+        holds = _compared(op, self.place[left], self.place[right])
         yes, no = self.all((compares, holds)), self.all((compares, self.no(holds)))
         if table.loose:
             more = self._texts(op, left, right)
@@ -271,7 +274,7 @@ class _Encoded:
 
     def _same(self, arg: Operand, value: Value) -> _Formula:
         if isinstance(arg, Constant):
-            return same(arg.value, value)
+            return same(plain(arg.value), value)
         return False if value is None else self.truths(Compare("=", arg, Constant(value)))[0]
 
     def _free(self, atom: Atom, known: _Formula) -> _Truths:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -21,7 +21,6 @@ from headgate.model.changes import Row
 from headgate.model.conditions import (
     NEGATED,
     Atom,
-    Attribute,
     ClockPart,
     Compare,
     CompareOp,
@@ -29,15 +28,14 @@ from headgate.model.conditions import (
     InGroup,
     InRange,
     InSet,
-    IsNull,
     Meta,
     Operand,
-    Predicate,
     Related,
     Subject,
     TextMatch,
     declared_kind,
     operands,
+    plain,
 )
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
@@ -58,7 +56,8 @@ _CLOCKS: Final = {"timeofday": (0, 86_399), "weekday": (1, 7)}
 _ALWAYS: Final = frozenset({"time", "publisher"})
 """What the gateway stamps on every event."""
 
-Term: TypeAlias = Attribute | Meta | Subject | ClockPart
+Term: TypeAlias = Operand
+"""An operand that is no constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +148,6 @@ def terms_of(atom: Atom) -> tuple[Term, ...]:
     return tuple(dict.fromkeys(o for o in operands(atom) if not isinstance(o, Constant)))
 
 
-def with_operands(atom: Atom, put: Callable[[Operand], Operand]) -> Atom:
-    """The atom with other operands."""
-    match atom:
-        case Compare(_, left, right) | TextMatch(_, left, right):
-            return replace(atom, left=put(left), right=put(right))
-        case InRange(operand, low, high):
-            return InRange(put(operand), put(low), put(high))
-        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _):
-            return replace(atom, operand=put(operand))
-        case Related(_, args) | Predicate(_, args):
-            return replace(atom, args=tuple(put(arg) for arg in args))
-
-
 def single(atom: Atom) -> tuple[Atom, ...]:
     """An atom as atoms of at most two terms: a range between terms is two comparisons."""
     if isinstance(atom, InRange) and len(terms_of(atom)) > 1:
@@ -231,13 +217,13 @@ def _ask(part: Atom, asked: Mapping[Term, _Asked], frame: ConditionFrame) -> Non
         case Compare(op, left, right):
             for term, other in ((left, right), (right, left)):
                 if not isinstance(term, Constant) and isinstance(other, Constant):
-                    _name(asked[term], other.value, "equals" if op in ("=", "!=") else "order")
+                    _name(asked[term], plain(other.value), "equals" if op in ("=", "!=") else "order")
         case InRange(operand, low, high) if not isinstance(operand, Constant):
             for end in (low, high):
                 if isinstance(end, Constant):
-                    _name(asked[operand], end.value, "order")
+                    _name(asked[operand], plain(end.value), "order")
         case InRange(_, low, high):
-            ends = [end.value for end in operands(part) if isinstance(end, Constant)]
+            ends = [plain(end.value) for end in operands(part) if isinstance(end, Constant)]
             for term in terms_of(part):
                 for value in ends:
                     _name(asked[term], value, "order")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headgate.model.conditions import MIRRORED, AllOf, Compare, CompareOp, Condition, Constant, InRange, Subject
+from headgate.model.conditions import MIRRORED, AllOf, Compare, CompareOp, Condition, Constant, InRange, Subject, plain
 from headgate.model.values import Value, compare
 from headgate.solver.order import Family, after, before, between, family, greatest, least
 
@@ -82,12 +82,12 @@ def _placed(atom: Condition) -> tuple[str, Element] | None:
     """An atom as the element of an attribute, if it can be one."""
     match atom:
         case Compare(op, Subject(name), Constant(value)) if op in _ORDERED:
-            return _named(name, _element(op, value))
+            return _named(name, _element(op, plain(value)))
         case Compare(op, Constant(value), Subject(name)) if op in _ORDERED:
-            return _named(name, _element(MIRRORED[op], value))
-        case InRange(Subject(name), Constant(low), Constant(high)) if family(low) is family(high):
-            of = family(low)
-            return None if of is None else (name, Element(of, low, high))
+            return _named(name, _element(MIRRORED[op], plain(value)))
+        case InRange(Subject(name), Constant(low), Constant(high)):
+            of = family(plain(low))
+            return None if of is None or of is not family(plain(high)) else (name, Element(of, plain(low), plain(high)))
         case _:
             return None
 

@@ -16,10 +16,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.authority import Validity
+from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.role_statements import ServiceInstance
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Reference, reference
 from headgate.model.values import brief, render_timestamp
 from headgate.trust import claims as claim

@@ -13,24 +13,22 @@ from headgate.analysis.stages import Stages, accepts, stages
 from headgate.decide.event_policy import answers, settle_policy, settle_representative
 from headgate.decide.rolebook import holders
 from headgate.lang.rolefile import parse_event_policy, parse_representative
-from headgate.model.events import Event
-from headgate.model.limits import MAX_POLICY_CLAUSES
-from headgate.model.rights import Effect
-from headgate.model.rolefiles import (
-    Among,
-    Both,
-    Compares,
-    Constraint,
-    Either,
-    EventEntry,
-    EventPolicy,
-    EventTemplate,
-    Given,
-    Holds,
-    Negated,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    Not,
+    Related,
     RoleRef,
     Variable,
 )
+from headgate.model.events import Event
+from headgate.model.limits import MAX_POLICY_CLAUSES
+from headgate.model.rights import Effect
+from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate
 from headgate.model.roles import Membership, RoleBook
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
@@ -224,25 +222,25 @@ ROLES = {"LoggedOn": 2, "Tracker": 1}
 def terms(draw: st.DrawFn) -> Any:
     drawn = draw(st.integers(0, 5))
     if drawn == 0:
-        return Given(draw(st.sampled_from(PEOPLE)))
+        return Constant(draw(st.sampled_from(PEOPLE)))
     return Variable("_" if drawn == 1 else draw(st.sampled_from(NAMES)))
 
 
 @st.composite
-def constraints(draw: st.DrawFn, bound: tuple[str, ...], depth: int) -> Constraint:
+def constraints(draw: st.DrawFn, bound: tuple[str, ...], depth: int) -> Condition:
     if depth and draw(st.booleans()):
         parts = tuple(draw(constraints(bound, depth - 1)) for _ in range(2))
-        return draw(st.sampled_from((Negated(parts[0]), Both(parts), Either(parts))))
+        return draw(st.sampled_from((Not(parts[0]), AllOf(parts), AnyOf(parts))))
     one, other = Variable(draw(st.sampled_from(bound))), Variable(draw(st.sampled_from(bound)))
     return draw(
         st.sampled_from(
             (
-                Among(one, "staff"),
-                Among(one, "student"),
-                Compares("=", one, other),
-                Compares("!=", one, Given("rmn")),
-                Holds("Boss", (one, other)),
-                Holds("Boss", (one, Variable("_"))),
+                InGroup(one, "staff"),
+                InGroup(one, "student"),
+                Compare("=", one, other),
+                Compare("!=", one, Constant("rmn")),
+                Related("Boss", (one, other)),
+                Related("Boss", (one, Variable("_"))),
             )
         )
     )
@@ -257,7 +255,7 @@ def entries(draw: st.DrawFn) -> EventEntry:
     )
     every = (*args, *(arg for ref in refs for arg in ref.args))
     bound = tuple(sorted({arg.name for arg in every if isinstance(arg, Variable)} - {"_"}))
-    constraint = draw(constraints(bound, 2)) if bound and draw(st.booleans()) else Both()
+    constraint = draw(constraints(bound, 2)) if bound and draw(st.booleans()) else AllOf()
     return EventEntry(EventTemplate(SEEN, args), refs, constraint, draw(st.integers(0, 2)) == 0)
 
 

@@ -34,12 +34,12 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import TRUE
+from headgate.model.conditions import TRUE, AllOf, Condition, Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.limits import MAX_STATEMENTS
 from headgate.model.rights import Action, Effect, Rule
-from headgate.model.rolefiles import Both, Constraint, EventEntry, EventPolicy, EventTemplate, Given, RoleRef, Variable
+from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
@@ -140,7 +140,7 @@ def _fits(terms: tuple[Any, ...], values: Any, env: dict[str, Any]) -> bool:
     wanted = [env[t.name] if isinstance(t, Variable) and t.name != "_" else t for t in terms]
     pairs = zip(wanted, values, strict=False)
     return all(
-        want == Variable("_") or rolestories.equal(want.value if isinstance(want, Given) else want, got)
+        want == Variable("_") or rolestories.equal(want.value if isinstance(want, Constant) else want, got)
         for want, got in pairs
     )
 
@@ -416,9 +416,9 @@ def test_limits_of_a_policy() -> None:
 )
 def test_what_is_defined_is_put_in_its_places(text: str, put: str) -> None:
     found = inlined(parse_constraint(text), frozenset({"b"}))
-    expected: Constraint = parse_constraint(put)
+    expected: Condition = parse_constraint(put)
     assert found == expected
-    assert found != Both()
+    assert found != AllOf()
 
 
 # -- what the policy names ----------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
+from headgate.model.conditions import Constant, InSet, Variable
 from headgate.model.rights import Action, Rule, Source
-from headgate.model.rolefiles import Given, OneOf, Variable
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
@@ -171,10 +171,10 @@ def test_rules_for_roles_are_told_apart_by_their_roles() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [
-        (Given(1), Given(True), False),
-        (Given(frozenset("rw")), Given(frozenset("wr")), True),
-        (OneOf(Variable("x"), (1,)), OneOf(Variable("x"), (True,)), False),
-        (OneOf(Variable("x"), (1,)), OneOf(Variable("x"), (1.0,)), False),
+        (Constant(1), Constant(True), False),
+        (Constant(frozenset("rw")), Constant(frozenset("wr")), True),
+        (InSet(Variable("x"), (1,)), InSet(Variable("x"), (True,)), False),
+        (InSet(Variable("x"), (1,)), InSet(Variable("x"), (1.0,)), False),
     ],
 )
 def test_syntax_is_told_apart_exactly(a: object, b: object, same: bool) -> None:

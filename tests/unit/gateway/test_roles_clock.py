@@ -23,8 +23,8 @@ from headgate.model.changes import (
     RemoveMember,
     SetRolefile,
 )
+from headgate.model.conditions import RoleRef
 from headgate.model.rights import Action, Rule
-from headgate.model.rolefiles import RoleRef
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind

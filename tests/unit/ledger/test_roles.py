@@ -46,9 +46,9 @@ from headgate.model.changes import (
     Tick,
     WatchRecords,
 )
+from headgate.model.conditions import Constant, Meta, RoleRef, Variable
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, RoleDenied, StorageFull
 from headgate.model.rights import Action, Rule, Subscription
-from headgate.model.rolefiles import Asked, Given, RoleRef, Variable
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RoleFacts, reference
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
@@ -101,8 +101,8 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
         "m", "S", "R\x00", args, "ann", reference(3, 4), "in\x00", None, "R <- S*", ("a", "b"), True, START
     )
     assert repr(role_rows.MEMBERSHIP.of(role_rows.MEMBERSHIP.columns(held))) == repr(held)
-    office = RoleRef("Chair", (Given(True), Given(frozenset("w"))), "S", Given(""))
-    needs = (RoleRef("L", (Variable("_"), Asked("client")), "T"), RoleRef("M", (), "S", Variable("x")))
+    office = RoleRef("Chair", (Constant(True), Constant(frozenset("w"))), "S", Constant(""))
+    needs = (RoleRef("L", (Variable("_"), Meta("client")), "T"), RoleRef("M", (), "S", Variable("x")))
     elected = Election("e", "S", "R", (None, 1), "ann", "m", office, 5, 6, "i", needs, START, True, ("bob",))
     assert repr(role_rows.ELECTION.of(role_rows.ELECTION.columns(elected))) == repr(elected)
     record = Record(
@@ -118,7 +118,7 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
     assert repr(role_rows.ban_of(role_rows.ban_columns(ban))) == repr(ban)
     assert role_rows.ban_columns(ban) != role_rows.ban_columns(replace(ban, args=(1, "é")))
     assert role_rows.ban_columns(ban)["content"] == '["S","i","R",[true,"\\u00e9"],"Hr.Chair"]'  # as it always was
-    given = replace(ban, args=(None, 2), by="jo", office=RoleRef("Chair", (Given(1),), "Hr", Given("")))
+    given = replace(ban, args=(None, 2), by="jo", office=RoleRef("Chair", (Constant(1),), "Hr", Constant("")))
     assert role_rows.ban_of(role_rows.ban_columns(given)) == given
     peer = Peer("Ward", "did:key:z", "W", 5, "https://w", START, 7)
     assert role_rows.PEER.of(role_rows.PEER.columns(peer)) == peer

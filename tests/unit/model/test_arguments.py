@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from headgate.model.arguments import dump_argument, letters_of, load_argument, sort_letters
+from headgate.model.conditions import Argument, Constant
 from headgate.model.errors import TypeMismatch
 from headgate.model.limits import MAX_SET_LETTERS
-from headgate.model.rolefiles import Argument, Given
 from strategies.rolefiles import arguments
 
 
@@ -19,7 +19,7 @@ from strategies.rolefiles import arguments
 @given(arguments())
 def test_an_argument_survives(argument: Argument) -> None:
     back = load_argument(json.loads(json.dumps(dump_argument(argument))))
-    assert Given(back) == Given(argument)
+    assert Constant(back) == Constant(argument)
     if isinstance(argument, float):
         assert isinstance(back, float)
         assert struct.pack("<d", back) == struct.pack("<d", argument)

@@ -18,8 +18,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
+from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import HeadgateError
-from headgate.model.rolefiles import Given, RoleRef, Variable
 from headgate.model.values import EPOCH
 from headgate.scenario.engines.decide_engine import run_decide
 from headgate.scenario.format.file import load
@@ -153,7 +153,7 @@ def test_a_set_in_braces_is_a_set_where_no_type_says_otherwise(tmp_path: Path) -
 
 
 def test_every_request(tmp_path: Path) -> None:
-    ref = RoleRef("LoggedOn", (Given("q"), Variable("h")), "Login")
+    ref = RoleRef("LoggedOn", (Constant("q"), Variable("h")), "Login")
     for step, wanted in (
         (
             "grant: {id: g, service: S, role: R, args: [1], to: p, instance: i, appointment: true, until: 9}",

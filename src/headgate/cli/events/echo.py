@@ -47,8 +47,8 @@ from headgate.client.echo import (
     translation,
 )
 from headgate.lang.rolefile import parse_role
+from headgate.model.conditions import RoleRef
 from headgate.model.errors import HeadgateError
-from headgate.model.rolefiles import RoleRef
 from headgate.node.processes import Lock
 
 _WINDOW: Final = f"{int(WINDOW.total_seconds())}s"

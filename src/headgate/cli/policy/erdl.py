@@ -32,9 +32,10 @@ from headgate.decide.event_policy import type_named
 from headgate.lang.render_roles import render_entry
 from headgate.lang.rolefile import parse_event_policy
 from headgate.model.changes import Batch, Change, DeclareGroup, DeclareRelation, DeclareType, SetEventPolicy
+from headgate.model.conditions import InGroup, Variable
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.limits import MAX_ROLEFILE_CHARS
-from headgate.model.rolefiles import Among, EventPolicy, Variable
+from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
@@ -170,7 +171,7 @@ def _needed(said: EventPolicy) -> Iterator[Change]:
             name = term.name if isinstance(term, Variable) and term.name not in (*known, "_") else ""
             known.append(name or f"parameter_{len(known) + 1}")
         for leaf, _ in leaves(entry.constraint):
-            groups |= {leaf.group: None} if isinstance(leaf, Among) else {}
+            groups |= {leaf.group: None} if isinstance(leaf, InGroup) else {}
             relations |= dict.fromkeys(called(leaf))
     for type_name, names in attributes.items():
         yield DeclareType(EventType(type_name, ADMINISTRATOR, dict.fromkeys(names, Kind.STRING)))

@@ -38,8 +38,8 @@ from headgate.cli.shared.rendering import (
 )
 from headgate.commands import explaining
 from headgate.lang.render_roles import render_argument, render_constraint, render_entry, render_role
+from headgate.model.conditions import TRUE
 from headgate.model.rights import Effect
-from headgate.model.rolefiles import ALWAYS
 from headgate.model.values import render_timestamp
 
 
@@ -196,7 +196,7 @@ def _credentials(judged: Judged) -> list[str]:
     if judged.missing:
         return [*lines, *(f"nothing that counts is `{render_role(ref)}`" for ref in judged.missing)]
     lines += map(show_held, judged.credentials)
-    if judged.entry.constraint != ALWAYS:
+    if judged.entry.constraint != TRUE:
         lines.append(f"`{render_constraint(judged.entry.constraint)}` is {show_truth(judged.constraint)}")
     return lines
 

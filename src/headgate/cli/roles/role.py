@@ -26,8 +26,8 @@ from headgate.cli.shared.rendering import check_text, say
 from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
 from headgate.lang.rolefile import parse_role
 from headgate.model.arguments import load_argument
+from headgate.model.conditions import Argument, Constant, Variable
 from headgate.model.errors import BadExpression, BadStatement, HeadgateError
-from headgate.model.rolefiles import Argument, Given, Variable
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import role_messages as rw
 from headgate.trust import role_statements as statements
@@ -437,8 +437,8 @@ def _role_named(what: Sequence[str], instance: str) -> tuple[str, str, str, list
         return None
     if any(isinstance(term, Variable) and term.name != "_" for term in ref.args):
         raise typer.BadParameter("text stands in quotes, as in `'dan'`, and what may be anything is `_`")
-    place = ref.instance.value if isinstance(ref.instance, Given) else instance
-    return ref.service, str(place), ref.role, [one.value if isinstance(one, Given) else None for one in ref.args]
+    place = ref.instance.value if isinstance(ref.instance, Constant) else instance
+    return ref.service, str(place), ref.role, [one.value if isinstance(one, Constant) else None for one in ref.args]
 
 
 def _election(given: str) -> tuple[str | None, str | None]:

@@ -9,8 +9,8 @@ from typing import Any
 from headgate.cli.shared.common import fail
 from headgate.lang.render_roles import render_argument, render_membership
 from headgate.lang.rolefile import parse_argument
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, BadExpression, RoleDenied
-from headgate.model.rolefiles import Argument
 
 
 @contextmanager

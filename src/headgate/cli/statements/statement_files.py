@@ -24,7 +24,7 @@ from headgate.cli.shared.times import ahead, moment_of
 from headgate.cli.statements.keys import asked_passphrase, keyring_at, passphrase_in
 from headgate.lang import parse_condition
 from headgate.model.authority import Validity
-from headgate.model.conditions import Attribute, Compare, Condition, Constant
+from headgate.model.conditions import Attribute, Compare, Condition, Constant, plain
 from headgate.model.errors import (
     AlreadyExists,
     BadExpression,
@@ -231,7 +231,7 @@ def value_of(text: str) -> Value:
         return text
     match found:
         case Compare("=", Attribute("x"), Constant(value)):
-            return value
+            return plain(value)
         case _:
             return text
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from headgate.client.aio import Client
 from headgate.client.errors import unexpected
+from headgate.model.conditions import Argument
 from headgate.model.limits import MAX_READ_RECORDS
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Reference, reference_text
 from headgate.protocol import peer_messages as pw
 from headgate.protocol import role_messages as rw

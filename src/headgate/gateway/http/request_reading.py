@@ -17,10 +17,10 @@ from headgate.gateway.http.change_requests import changes_of, check_may_change, 
 from headgate.gateway.http.worker_pool import Workers
 from headgate.lang.texts import Requirement, Sort, Wanted, read_all
 from headgate.model.changes import Change
-from headgate.model.conditions import TRUE, Condition
+from headgate.model.conditions import TRUE, Condition, RoleRef
 from headgate.model.errors import BadExpression, HeadgateError, TooLarge
 from headgate.model.limits import MAX_EXPRESSION_TEXT, MAX_REQUIREMENTS
-from headgate.model.rolefiles import Rolefile, RoleRef
+from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
 from headgate.pipeline.index.requirements import is_known, remember, requirement_of
 from headgate.protocol import messages as wire

@@ -26,8 +26,9 @@ from headgate.gateway.http.operations import Operation, Parameter, answer, nothi
 from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
-from headgate.model.rolefiles import Argument, ArgumentType, Given, ObjectType, Rolefile, RoleRef
+from headgate.model.rolefiles import ArgumentType, ObjectType, Rolefile
 from headgate.model.roles import Election, Membership, Service, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief
@@ -303,7 +304,7 @@ def _parsed(
         raise RoleDenied(f"`{brief(body.text)}` is of another service", failure="misuse", remedy="ask that one")
     if ref.role not in _types(found):
         raise NotFound(f"`{service}` has no role `{brief(ref.role)}`")
-    given = tuple(one.value if isinstance(one, Given) else None for one in ref.args)
+    given = tuple(one.value if isinstance(one, Constant) else None for one in ref.args)
     args = conform_arguments(found, ref.role, given, functions) if given else ()
     return rw.ParsedAnswer(ref.role, rw.arguments_told(args))
 

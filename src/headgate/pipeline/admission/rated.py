@@ -16,7 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 
 from headgate.decide import truth as reference
-from headgate.model.conditions import Compare, Condition, Constant, InSet, IsNull, Meta, atoms, operands
+from headgate.model.conditions import Compare, Condition, Constant, InSet, IsNull, Meta, atoms, operands, plain
 from headgate.model.rights import Effect
 from headgate.model.values import Value
 from headgate.pipeline.admission.frame import ConditionFacts, Frame, Same, Sent
@@ -95,7 +95,7 @@ def _points(entries: Sequence[E]) -> list[int] | None:
                 continue
             match atom:
                 case Compare(_, Meta(), Constant(value)) | Compare(_, Constant(value), Meta()):
-                    found.update(_around(value))
+                    found.update(_around(plain(value)))
                 case InSet(_, values):
                     found.update(point for value in values for point in _around(value))
                 case IsNull():

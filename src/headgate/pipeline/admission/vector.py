@@ -27,12 +27,15 @@ from headgate.model.conditions import (
     MIRRORED,
     AllOf,
     AnyOf,
+    Apply,
     Attribute,
     ClockPart,
+    Combine,
     Compare,
     CompareOp,
     Condition,
     Constant,
+    Count,
     InGroup,
     InRange,
     InSet,
@@ -42,10 +45,14 @@ from headgate.model.conditions import (
     Operand,
     Predicate,
     Related,
+    Starred,
     Subject,
     TextMatch,
+    Variable,
     atoms,
     declared_kind,
+    foreign,
+    plain,
 )
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, moment
 from headgate.pipeline.admission.compare import compare_columns, compare_number, compare_texts, flags, number
@@ -88,6 +95,8 @@ def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
                 found = truth(arg, frame, need & ~true)
                 true, false = true | found.true, false & found.false
             return Truth(true, false)
+        case Starred(arg):
+            return truth(arg, frame, need)
         case Not(arg):
             inner = truth(arg, frame, need)
             return Truth(inner.false, inner.true)
@@ -145,11 +154,13 @@ def _column(operand: Operand, frame: Frame) -> Column:
         case Meta():
             return Same(frame.sent.publisher)
         case Constant(value):
-            return Same(value)
+            return Same(plain(value))
         case ClockPart(part, of, zone):
             return _clock_parts(part, _column(of, frame), zone)
         case Subject():
             raise TypeError("subject attributes are bound beforehand")
+        case Variable() | Apply() | Count() | Combine():
+            raise foreign(operand)
         case _:
             assert_never(operand)
 

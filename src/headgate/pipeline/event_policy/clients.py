@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from headgate.decide.event_policy import means
 from headgate.decide.rolebook import alike
+from headgate.model.conditions import Argument, Condition, Constant, Not, Related, RoleRef, Variable
 from headgate.model.limits import MAX_CHOICES
-from headgate.model.rolefiles import Argument, Constraint, Given, Holds, Negated, RoleRef, Variable
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.pipeline.event_policy.compiled import Choices, Compiled, CredentialPart, Holder, Policy
@@ -81,7 +81,7 @@ class _Group:
 
     refs: tuple[RoleRef, ...]
     used: frozenset[str]
-    conditions: list[Constraint]
+    conditions: list[Condition]
     chosen: list[_Chosen]
 
 
@@ -94,11 +94,11 @@ def _groups(parts: Sequence[CredentialPart]) -> tuple[list[_Group], list[_Chosen
     groups = []
     for mine in together.values():
         texts: dict[str, int] = {}
-        conditions: list[Constraint] = []
+        conditions: list[Condition] = []
         for part in mine:
             asks = []
             for one in part.conditions:
-                plain = one.arg if isinstance(one, Negated) else one
+                plain = one.arg if isinstance(one, Not) else one
                 at = texts.setdefault(repr(plain), len(conditions))
                 if at == len(conditions):
                     conditions.append(plain)
@@ -223,7 +223,7 @@ def _fitted(ref: RoleRef, one: Membership, used: frozenset[str]) -> dict[str, Ar
     made: dict[str, Argument] = {}
     for term, argument in zip(ref.args, one.args, strict=False):
         match term:
-            case Given(wanted):
+            case Constant(wanted):
                 if not alike(wanted, argument):
                     return None
             case Variable("_"):
@@ -266,7 +266,7 @@ class EventPolicies:
         if compiled is None:
             compiled = self._compiled[key] = Compiled(state, self.words)
         said = [one for part in compiled.parts for one in (*part.conditions, *part.truths)]
-        said += [Holds("", one) for part in compiled.parts for one in part.columns]
+        said += [Related("", one) for part in compiled.parts for one in part.columns]
         facts = facts_for(state, said or [NEVER_KNOWN])
         for number, one in self._kept.items():
             if one.compiled is compiled and one.facts == facts and len(one) < 4 * one.asked + SPARE:
@@ -278,7 +278,7 @@ class EventPolicies:
     def _shared(self, state: State) -> PolicyFacts:
         """What the whole policy looks at, the same object for as long as it stays the same."""
         made = [one for each in state.roles.representatives.values() for _, one in each.parameters]
-        facts = facts_for(state, [*(one.constraint for one in state.roles.policy.entries), Holds("", tuple(made))])
+        facts = facts_for(state, [*(one.constraint for one in state.roles.policy.entries), Related("", tuple(made))])
         for one in self._facts:
             if one == facts:
                 return one

@@ -17,21 +17,24 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.decide.event_policy import parameters
-from headgate.model.rolefiles import (
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Argument,
-    Both,
-    Compares,
-    Constraint,
-    Either,
-    EventEntry,
-    Expression,
-    Given,
-    Holds,
-    Leaf,
-    Negated,
+    Atom,
+    Compare,
+    Condition,
+    Constant,
+    Not,
+    Operand,
+    Related,
     RoleRef,
     Variable,
+    looked_at,
+    rewrite_operands,
+    with_operands,
 )
+from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State
 from headgate.model.values import Kind
 from headgate.pipeline.event_policy.terms import (
@@ -41,12 +44,9 @@ from headgate.pipeline.event_policy.terms import (
     conjuncts,
     is_mixed,
     looks_at,
-    operands,
     put,
-    rewritten,
     settled,
     sides,
-    with_operands,
 )
 from headgate.pipeline.index.layout import TIME, Slot, Words, mask_of, places
 from headgate.pipeline.log.codec import Ints
@@ -64,7 +64,7 @@ _NOW = Variable(f"{EVENT}@time")
 class OfEvent:
     """A leaf that looks at the event alone."""
 
-    leaf: Leaf
+    leaf: Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class OfClient:
 class OfBoth:
     """A mixed term: values of the event (`left n`) beside those of a choice (`right n`, a column of numbers)."""
 
-    leaf: Leaf
-    lefts: tuple[Expression, ...]
+    leaf: Atom
+    lefts: tuple[Operand, ...]
     column: int
 
 
@@ -165,25 +165,25 @@ class CredentialPart:
     """Entries that ask for the same credentials in the same way share their choices."""
 
     refs: tuple[RoleRef, ...]
-    conditions: tuple[Constraint, ...]
+    conditions: tuple[Condition, ...]
     negative: bool
-    columns: list[tuple[Expression, ...]] = field(default_factory=list)
-    truths: list[Constraint] = field(default_factory=list)
+    columns: list[tuple[Operand, ...]] = field(default_factory=list)
+    truths: list[Condition] = field(default_factory=list)
 
     _numbers: dict[str, int] = field(default_factory=dict)
 
-    def column(self, rights: tuple[Expression, ...]) -> int:
+    def column(self, rights: tuple[Operand, ...]) -> int:
         """The number of a column of values."""
         return _placed(self.columns, rights, self._numbers)
 
-    def truth(self, constraint: Constraint) -> int:
+    def truth(self, constraint: Condition) -> int:
         """The number of a column of truths."""
         return _placed(self.truths, constraint, self._numbers)
 
     @property
     def used(self) -> frozenset[str]:
         """The variables on which anything hangs, but for those that only tie credentials together."""
-        said = (*self.conditions, *self.truths, *(Holds("", one) for one in self.columns))
+        said = (*self.conditions, *self.truths, *(Related("", one) for one in self.columns))
         names = [arg.name for ref in self.refs for arg in ref.args if isinstance(arg, Variable)]
         found = frozenset().union(*(_variables(one) for one in said))
         return found | {name for name in names if names.count(name) > 1}
@@ -222,12 +222,12 @@ class Compiled:
         """An entry, or entries one after another that say the same, of which more can be told by bits alone."""
         known, said = self._template(state, entry)
         refs, meaning = _credentials(entry.credentials, known, said)
-        constraint = rewritten(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
+        constraint = rewrite_operands(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
         parts = [one for each in (*said, constraint) for one in conjuncts(settled(each))]
         for mine in _spread(parts):
             yield self._entry(refs, mine, entry.negative, numbers[entry.event.type])
 
-    def _entry(self, refs: tuple[RoleRef, ...], parts: list[Constraint], negative: bool, number: int) -> PolicyEntry:
+    def _entry(self, refs: tuple[RoleRef, ...], parts: list[Condition], negative: bool, number: int) -> PolicyEntry:
         apart = {which: [one for one in parts if sides(one) == which] for which in map(frozenset, _SIDES)}
         clients = tuple(sorted(apart[frozenset({CLIENT})], key=repr))
         place = self._part(refs, clients, negative)
@@ -236,48 +236,48 @@ class Compiled:
         mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
         return PolicyEntry(number, negative, tuple(self._formula(one, part) for one in events), place, mixed)
 
-    def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Expression], list[Constraint]]:
+    def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Operand], list[Condition]]:
         """What the variables of a template are worked out of, and what it says besides."""
         layout = places(state.types, entry.event.type)
-        attributes: dict[str, Expression] = {"@time": _NOW}
+        attributes: dict[str, Operand] = {"@time": _NOW}
         for name, place in layout.items():
             variable = Variable(f"{EVENT}{place.slot.column} {place.kind.value}")
             self.columns[variable.name] = Column(place.slot, place.kind)
             attributes[name] = variable
-        known: dict[str, Expression] = {}
-        said: list[Constraint] = []
+        known: dict[str, Operand] = {}
+        said: list[Condition] = []
         for term, (_, expression) in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
             seen = put(expression, attributes)
-            if isinstance(term, Given):
-                said.append(Compares("=", seen, term))
+            if isinstance(term, Constant):
+                said.append(Compare("=", seen, term))
             elif term.name in known:
-                said.append(Compares("=", seen, known[term.name]))
+                said.append(Compare("=", seen, known[term.name]))
             elif term.name != "_":
                 known[term.name] = seen
         return known, said
 
-    def _part(self, refs: tuple[RoleRef, ...], conditions: tuple[Constraint, ...], negative: bool) -> int:
+    def _part(self, refs: tuple[RoleRef, ...], conditions: tuple[Condition, ...], negative: bool) -> int:
         key = repr((refs, conditions, negative))
         if key not in self._numbers:
             self._numbers[key] = len(self.parts)
             self.parts.append(CredentialPart(refs, conditions, negative))
         return self._numbers[key]
 
-    def _formula(self, constraint: Constraint, part: CredentialPart) -> Formula:
+    def _formula(self, constraint: Condition, part: CredentialPart) -> Formula:
         if sides(constraint) == {CLIENT}:
             return OfClient(part.truth(constraint))
         match constraint:
-            case Negated(arg):
+            case Not(arg):
                 return Inverse(self._formula(arg, part))
-            case Both(args):
+            case AllOf(args):
                 return EveryTerm(tuple(self._formula(arg, part) for arg in args))
-            case Either(args):
+            case AnyOf(args):
                 return SomeTerm(tuple(self._formula(arg, part) for arg in args))
             case leaf if len(sides(leaf)) < 2:
                 return OfEvent(leaf)  # type: ignore[arg-type]  # stars are settled
             case leaf:
                 sought = _Cut()
-                cut = rewritten(leaf, sought.of)
+                cut = rewrite_operands(leaf, sought.of)
                 return OfBoth(cut, tuple(sought.lefts), part.column(tuple(sought.rights)))  # type: ignore[arg-type]
 
 
@@ -287,7 +287,7 @@ MAX_VARIANTS = 8
 """Entries that one with alternatives becomes, where each alternative looks at the event or at the client."""
 
 
-def _spread(parts: list[Constraint]) -> Iterator[list[Constraint]]:
+def _spread(parts: list[Condition]) -> Iterator[list[Condition]]:
     """`x and (a or b)` as `x and a`, and then `x and b`, where `a` and `b` are not mixed themselves.
 
     Two entries of one sign, one after another, count where one of them does, and so does a disjunction (D1).
@@ -304,53 +304,36 @@ def _spread(parts: list[Constraint]) -> Iterator[list[Constraint]]:
         waiting += [[*mine[:at], *conjuncts(one), *mine[at + 1 :]] for one in found]
 
 
-def _variables(constraint: Constraint) -> frozenset[str]:
-    return frozenset(_names(constraint))
-
-
-def _names(constraint: Constraint) -> Iterator[str]:
-    match constraint:
-        case Both(args) | Either(args):
-            for arg in args:
-                yield from _names(arg)
-        case Negated(arg):
-            yield from _names(arg)
-        case leaf:
-            waiting: list[Expression] = list(operands(leaf))  # type: ignore[arg-type]  # stars are settled
-            while waiting:
-                one = waiting.pop()
-                if isinstance(one, Variable):
-                    yield one.name
-                waiting += operands(one)
+def _variables(constraint: Condition) -> frozenset[str]:
+    return frozenset(operand.name for operand in looked_at(constraint) if isinstance(operand, Variable))
 
 
 @dataclass(slots=True)
 class _Cut:
     """Expressions in which what looks at one side alone is a variable, and what those variables are."""
 
-    lefts: list[Expression] = field(default_factory=list)
-    rights: list[Expression] = field(default_factory=list)
+    lefts: list[Operand] = field(default_factory=list)
+    rights: list[Operand] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
 
-    def of(self, expression: Expression) -> Expression:
+    def of(self, expression: Operand) -> Operand:
         """An expression, cut."""
         which = looks_at(expression)
         if which == {EVENT}:
             return Variable(f"left {_placed(self.lefts, expression, self._numbers)}")
         if which == {CLIENT}:
             return Variable(f"right {_placed(self.rights, expression, self._numbers)}")
-        made: Expression = with_operands(expression, tuple(map(self.of, operands(expression))))
-        return made
+        return with_operands(expression, self.of)
 
 
 def _credentials(
-    refs: tuple[RoleRef, ...], known: Mapping[str, Expression], said: list[Constraint]
-) -> tuple[tuple[RoleRef, ...], dict[str, Expression]]:
+    refs: tuple[RoleRef, ...], known: Mapping[str, Operand], said: list[Condition]
+) -> tuple[tuple[RoleRef, ...], dict[str, Operand]]:
     """Credentials with variables named by their places, and what the client's variables are.
 
     An argument that is a variable of the event is compared with it, which may be unknown.
     """
-    meaning: dict[str, Expression] = {}
+    meaning: dict[str, Operand] = {}
     found = []
     for at, ref in enumerate(refs):
         args: list[Any] = []
@@ -359,7 +342,7 @@ def _credentials(
             if not isinstance(term, Variable) or term.name == "_":
                 args.append(term)
             elif term.name in known:
-                said.append(Compares("=", known[term.name], here))
+                said.append(Compare("=", known[term.name], here))
                 args.append(here)
             else:
                 args.append(meaning.setdefault(term.name, here))

@@ -18,19 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.truth import World
-from headgate.model.conditions import Attribute, Compare, Condition, Constant, InRange, InSet, Operand, TextMatch
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
     Argument,
-    Between,
-    Compares,
-    Expression,
-    Given,
-    Holds,
-    Leaf,
-    OneOf,
-    Tests,
+    Atom,
+    Attribute,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    Operand,
+    Related,
+    TextMatch,
     Variable,
+    operands,
+    with_operands,
 )
 from headgate.model.state import State
 from headgate.model.values import EPOCH as BEGINNING
@@ -49,9 +52,7 @@ from headgate.pipeline.event_policy.terms import (
     exact_key,
     family,
     looks_at,
-    operands,
     same_key,
-    with_operands,
 )
 from headgate.pipeline.index.layout import TIME, restored
 from headgate.pipeline.log.codec import EventBatch, Ints
@@ -188,7 +189,7 @@ class _Several:
 class _Derived:
     """An expression of others, which are `arg 0`, `arg 1` and so on in it."""
 
-    def __init__(self, name: str, expression: Expression, child: Node, evaluator: Evaluator) -> None:
+    def __init__(self, name: str, expression: Operand, child: Node, evaluator: Evaluator) -> None:
         self.name, self.child, self.domain = name, child, ValueDomain()
         number, value = self.domain.number, evaluator.value
         self._table = ValueTable(
@@ -223,7 +224,7 @@ class EventSide:
         self._evaluator = evaluator
         self._nodes: dict[str, Node] = {}
         self._leaves: dict[str, Callable[[Rows], Truths]] = {}
-        self._names: dict[int, tuple[Leaf, str]] = {}
+        self._names: dict[int, tuple[Atom, str]] = {}
         self._relations: dict[str, Relation] = {}
         self._codes: dict[Any, tuple[Relation, ValueTable]] = {}
 
@@ -252,7 +253,7 @@ class EventSide:
             found = fold(found, self.truth(arg, rows))
         return found
 
-    def node(self, expressions: tuple[Expression, ...]) -> Node:
+    def node(self, expressions: tuple[Operand, ...]) -> Node:
         """The node of an expression, or of several beside one another."""
         if len(expressions) == 1:
             return self._node(expressions[0])
@@ -261,7 +262,7 @@ class EventSide:
             self._nodes[name] = _Several(name, tuple(map(self._node, expressions)))
         return self._nodes[name]
 
-    def _node(self, expression: Expression) -> Node:
+    def _node(self, expression: Operand) -> Node:
         name = repr(expression)
         if name not in self._nodes:
             if isinstance(expression, Variable):
@@ -271,9 +272,9 @@ class EventSide:
                 self._nodes[name] = _Derived(name, cut, self.node(parts), self._evaluator)
         return self._nodes[name]
 
-    def relation(self, name: str, args: tuple[Expression, ...], parts: list[list[int]]) -> Relation:
+    def relation(self, name: str, args: tuple[Operand, ...], parts: list[list[int]]) -> Relation:
         """The rows of a relation that have the constants among some arguments, cut into parts."""
-        given = {at: arg.value for at, arg in enumerate(args) if isinstance(arg, Given)}
+        given = {at: arg.value for at, arg in enumerate(args) if isinstance(arg, Constant)}
         key = repr((name, len(args), given, parts))
         if key not in self._relations:
             rows = (row for row in self._evaluator.facts.relations[name] if len(row) == len(args))
@@ -294,14 +295,18 @@ class EventSide:
             self._codes[key] = known, ValueTable(node.domain, coded, np.int32)  # the relation is kept, and so its id
         return self._codes[key][1]
 
-    def _truths(self, leaf: Leaf, node: Node, values: list[Any]) -> list[int]:
+    def _truths(self, leaf: Atom, node: Node, values: list[Any]) -> list[int]:
         """The truth of a leaf for some values of a node."""
-        if isinstance(leaf, Among) and isinstance(leaf.of, Variable) and leaf.group in self._evaluator.facts.groups:
+        if (
+            isinstance(leaf, InGroup)
+            and isinstance(leaf.operand, Variable)
+            and leaf.group in self._evaluator.facts.groups
+        ):
             inside = self._evaluator.inside(leaf.group)
             return [(TRUE if one in inside else FALSE) if type(one) is str else UNKNOWN for one in values]
         return [code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
 
-    def _leaf(self, leaf: Leaf, rows: Rows) -> Truths:
+    def _leaf(self, leaf: Atom, rows: Rows) -> Truths:
         known = self._names.get(id(leaf))
         if known is None:
             known = self._names[id(leaf)] = leaf, repr(leaf)  # the leaf is kept, and so its id
@@ -312,7 +317,7 @@ class EventSide:
             rows.truths[name] = self._leaves[name](rows)
         return rows.truths[name]
 
-    def _made(self, leaf: Leaf) -> Callable[[Rows], Truths]:
+    def _made(self, leaf: Atom) -> Callable[[Rows], Truths]:
         cut, parts = _opened(leaf)
         if not parts:
             always = code(self._evaluator.truth(leaf, {}))
@@ -323,9 +328,9 @@ class EventSide:
                 return _compared(condition, column)
         if len(parts) > 1:
             match cut:
-                case Holds(name, args) if name in self._evaluator.facts.relations and all(map(_is_simple, args)):
+                case Related(name, args) if name in self._evaluator.facts.relations and all(map(_is_simple, args)):
                     return self._related(name, args, parts)
-                case Compares("=" | "!=" as op, Variable(), Variable()):
+                case Compare("=" | "!=" as op, Variable(), Variable()):
                     return self._equal(parts, op == "=")
         node = self.node(parts)
         table = ValueTable(node.domain, lambda values: self._truths(cut, node, values), np.int8)
@@ -337,9 +342,7 @@ class EventSide:
 
         return look_up
 
-    def _related(
-        self, name: str, args: tuple[Expression, ...], parts: tuple[Expression, ...]
-    ) -> Callable[[Rows], Truths]:
+    def _related(self, name: str, args: tuple[Operand, ...], parts: tuple[Operand, ...]) -> Callable[[Rows], Truths]:
         """A relation of several expressions: each is looked up on its own, and then what they are together."""
         places: list[list[int]] = [[] for _ in parts]
         for at, arg in enumerate(args):
@@ -360,7 +363,7 @@ class EventSide:
 
         return look_up
 
-    def _equal(self, parts: tuple[Expression, ...], wanted: bool) -> Callable[[Rows], Truths]:
+    def _equal(self, parts: tuple[Operand, ...], wanted: bool) -> Callable[[Rows], Truths]:
         """Are two expressions the same? Each value has a number that is equal for what is the same."""
         same: dict[Any, int] = {}
         nodes = [self._node(one) for one in parts]
@@ -382,44 +385,44 @@ class EventSide:
         return look_up
 
 
-def _is_simple(arg: Expression) -> bool:
-    return isinstance(arg, Variable | Given)
+def _is_simple(arg: Operand) -> bool:
+    return isinstance(arg, Variable | Constant)
 
 
-def _opened(of: Any) -> tuple[Any, tuple[Expression, ...]]:
+def _opened(of: Any) -> tuple[Any, tuple[Operand, ...]]:
     """An expression or leaf with `arg 0`, `arg 1` for what looks at the event in it, and those parts."""
-    parts: dict[str, Expression] = {}
-    new: list[Expression] = []
-    for one in operands(of):
-        if not looks_at(one):
-            new.append(one)
-            continue
-        parts.setdefault(repr(one), one)
-        new.append(Variable(f"arg {list(parts).index(repr(one))}"))
-    return with_operands(of, tuple(new)), tuple(parts.values())
+    parts: dict[str, Operand] = {}
+
+    def opened(part: Operand) -> Operand:
+        if not looks_at(part):
+            return part
+        parts.setdefault(repr(part), part)
+        return Variable(f"arg {list(parts).index(repr(part))}")
+
+    return with_operands(of, opened), tuple(parts.values())
 
 
-def _condition(leaf: Leaf) -> Condition | None:
+def _condition(leaf: Atom) -> Condition | None:
     """A leaf over one column and constants as a condition on it, if conditions can say it."""
 
-    def put(one: Expression) -> Operand | None:
+    def put(one: Operand) -> Operand | None:
         match one:
             case Variable():
                 return _COLUMN
-            case Given(value) if not isinstance(value, frozenset):
+            case Constant(value) if not isinstance(value, frozenset):
                 return Constant(value)
             case _:
                 return None
 
     made = tuple(put(one) for one in operands(leaf))
     match leaf, made:
-        case Compares(op, _, _), (Attribute() | Constant() as left, Attribute() | Constant() as right):
-            return Compare(op, left, right) if op in _ORDERED else None  # type: ignore[arg-type]
-        case Tests(op, _, _), (Attribute() | Constant() as left, Attribute() | Constant() as right):
+        case Compare(op, _, _), (Attribute() | Constant() as left, Attribute() | Constant() as right):
+            return Compare(op, left, right) if op in _ORDERED else None
+        case TextMatch(op, _, _), (Attribute() | Constant() as left, Attribute() | Constant() as right):
             return TextMatch(op, left, right)
-        case Between(), (Attribute() as of, Attribute() | Constant() as low, Attribute() | Constant() as high):
+        case InRange(), (Attribute() as of, Attribute() | Constant() as low, Attribute() | Constant() as high):
             return InRange(of, low, high)
-        case OneOf(_, values), (Attribute() as of,) if values:
+        case InSet(_, values), (Attribute() as of,) if values:
             return InSet(of, values)
         case _:
             return None

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headgate.model.rolefiles import Argument, Compares, Expression, Given, Holds, Leaf, Variable
+from headgate.model.conditions import Argument, Atom, Compare, Constant, Operand, Related, Variable
 from headgate.pipeline.event_policy.compiled import OfBoth
 from headgate.pipeline.event_policy.events import EventSide, Node, Rows, ValueTable, bound
 from headgate.pipeline.event_policy.relations import NULL, Codes, Relation
@@ -42,11 +42,11 @@ def mixed_term(
     """A term over choices whose values have these numbers."""
     node = side.node(term.lefts)
     match term.leaf:
-        case Compares(op, Variable("left 0"), Variable("right 0")) if op in _MIRRORED:
+        case Compare(op, Variable("left 0"), Variable("right 0")) if op in _MIRRORED:
             return _Compared(op, node, [one for (one,) in rights], column)
-        case Compares(op, Variable("right 0"), Variable("left 0")) if op in _MIRRORED:
+        case Compare(op, Variable("right 0"), Variable("left 0")) if op in _MIRRORED:
             return _Compared(_MIRRORED[op], node, [one for (one,) in rights], column)
-        case Holds(name, args) if name in evaluator.facts.relations and all(map(_is_simple, args)):
+        case Related(name, args) if name in evaluator.facts.relations and all(map(_is_simple, args)):
             left, right = _places(args, "left"), _places(args, "right")
             known = side.relation(name, args, [list(left), list(right)])
             lefts, others = list(left.values()), list(right.values())
@@ -60,8 +60,8 @@ def mixed_term(
             return _Asked(term.leaf, len(term.lefts), node, evaluator, rights, column)
 
 
-def _is_simple(arg: Expression) -> bool:
-    return isinstance(arg, Variable | Given)
+def _is_simple(arg: Operand) -> bool:
+    return isinstance(arg, Variable | Constant)
 
 
 class _Compared:
@@ -140,7 +140,7 @@ class _Related:
         return found if sure else found | (left == NULL) | (right == NULL)
 
 
-def _places(args: tuple[Expression, ...], side: str) -> dict[int, int]:
+def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
     """Where values of one side stand in a relation, and which of the side's values each is."""
     names = {at: arg.name.split() for at, arg in enumerate(args) if isinstance(arg, Variable) and arg != BLANK}
     return {at: int(name[1]) for at, name in names.items() if name[0] == side}
@@ -151,7 +151,7 @@ class _Asked:
 
     def __init__(
         self,
-        leaf: Leaf,
+        leaf: Atom,
         lefts: int,
         node: Node,
         evaluator: Evaluator,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.model.changes import Row
-from headgate.model.rolefiles import Argument
+from headgate.model.conditions import Argument
 from headgate.pipeline.event_policy.terms import same_key
 from headgate.pipeline.log.codec import Flags, Ints
 

@@ -8,9 +8,9 @@ Leaves out: `_` inside an expression, which makes a term unknown whatever else i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias
 
 from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import named, variables
@@ -19,29 +19,29 @@ from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
 from headgate.decide.event_policy import policy_readings
 from headgate.decide.reading import rows_read
+from headgate.decide.truth import every, opposite, some
 from headgate.model.changes import Row
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
     Argument,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
-    Combine,
-    Compares,
-    Constraint,
-    Count,
-    Either,
-    Expression,
-    Given,
-    Holds,
-    Leaf,
-    Negated,
-    OneOf,
+    Compare,
+    Condition,
+    Constant,
+    InGroup,
+    InRange,
+    Meta,
+    Not,
+    Operand,
+    Related,
     Starred,
-    Tests,
     Variable,
+    atoms,
+    operands,
+    rewrite_operand,
+    with_operands,
+    within,
 )
 from headgate.model.state import State
 
@@ -51,7 +51,7 @@ FALSE, UNKNOWN, TRUE = 0, 1, 2
 EVENT: Final = "event "
 CLIENT: Final = "client "
 BLANK: Final = Variable("_")
-NEVER_KNOWN: Final = Compares("=", Given(None), Given(None))
+NEVER_KNOWN: Final = Compare("=", Constant(None), Constant(None))
 NO_FAMILY, SET = 0, 6
 _FAMILIES: Final[Mapping[type, int]] = {bool: 1, int: 2, float: 2, str: 3, bytes: 5, frozenset: SET}
 
@@ -81,130 +81,83 @@ def exact_key(value: Any) -> Any:
 # -- shape --------------------------------------------------------------------------------------------------------
 
 
-def operands(of: Expression | Leaf) -> tuple[Expression, ...]:
-    """What an expression or a leaf is made of."""
-    match of:
-        case Variable() | Given() | Asked() | Count():
-            return ()
-        case Apply(_, args) | Holds(_, args):
-            return args
-        case Combine(_, left, right) | Compares(_, left, right) | Tests(_, left, right):
-            return left, right
-        case ClockOf(_, inner) | Among(inner, _) | OneOf(inner, _):
-            return (inner,)
-        case Between(inner, low, high):
-            return inner, low, high
-        case _:
-            assert_never(of)
-
-
-def with_operands(of: Any, new: tuple[Expression, ...]) -> Any:
-    """The same expression or leaf, made of something else."""
-    match of:
-        case Apply() | Holds():
-            return replace(of, args=new)
-        case Combine() | Compares() | Tests():
-            return replace(of, left=new[0], right=new[1])
-        case ClockOf() | Among() | OneOf():
-            return replace(of, of=new[0])
-        case Between():
-            return replace(of, of=new[0], low=new[1], high=new[2])
-        case _:
-            return of
-
-
-def rewritten(constraint: Constraint, change: Callable[[Expression], Expression]) -> Constraint:
-    """A constraint in which every expression that stands in a leaf is changed."""
-    match constraint:
-        case Starred(arg) | Negated(arg):
-            return replace(constraint, arg=rewritten(arg, change))
-        case Both(args) | Either(args):
-            return replace(constraint, args=tuple(rewritten(arg, change) for arg in args))
-        case leaf:
-            made: Leaf = with_operands(leaf, tuple(map(change, operands(leaf))))
-            return made
-
-
-def put(expression: Expression, meaning: Mapping[str, Expression]) -> Expression:
+def put(expression: Operand, meaning: Mapping[str, Operand]) -> Operand:
     """An expression with what its variables stand for; `@time` is the time of the event."""
-    match expression:
-        case Variable(name):
-            return meaning.get(name, expression)
-        case Asked("time"):
-            return meaning.get("@time", expression)
-        case _:
-            made: Expression = with_operands(expression, tuple(put(one, meaning) for one in operands(expression)))
-            return made
+
+    def meant(operand: Operand) -> Operand:
+        match operand:
+            case Variable(name):
+                return meaning.get(name, operand)
+            case Meta("time"):
+                return meaning.get("@time", operand)
+            case _:
+                return operand
+
+    return rewrite_operand(expression, meant)
 
 
-def settled(constraint: Constraint) -> Constraint:
+def settled(constraint: Condition) -> Condition:
     """A constraint with the same truth, in which no expression has `_` inside and no range ties events to clients."""
     match constraint:
         case Starred(arg):
             return settled(arg)
-        case Negated(arg):
-            return Negated(settled(arg))
-        case Both(args) | Either(args):
+        case Not(arg):
+            return Not(settled(arg))
+        case AllOf(args) | AnyOf(args):
             return replace(constraint, args=tuple(map(settled, args)))
-        case Holds(_, args):
+        case Related(_, args):
             return NEVER_KNOWN if any(_blank(arg) for arg in args if arg != BLANK) else constraint
         case leaf if any(map(_blank, operands(leaf))):
             return NEVER_KNOWN
-        case Between(of, low, high) if len(sides(constraint)) == 2:
-            return Both((Compares(">=", of, low), Compares("<=", of, high)))
+        case InRange(of, low, high) if len(sides(constraint)) == 2:
+            return AllOf((Compare(">=", of, low), Compare("<=", of, high)))
         case leaf:
             return leaf
 
 
-def _blank(expression: Expression) -> bool:
-    return expression == BLANK or any(map(_blank, operands(expression)))
+def _blank(expression: Operand) -> bool:
+    return BLANK in within(expression)
 
 
-def sides(constraint: Constraint) -> frozenset[str]:
+def sides(constraint: Condition) -> frozenset[str]:
     """What a constraint looks at: the event, the client, both or nothing."""
     return frozenset(EVENT if name.startswith(EVENT) else CLIENT for name in variables(constraint))
 
 
-def looks_at(expression: Expression) -> frozenset[str]:
+def looks_at(expression: Operand) -> frozenset[str]:
     """What an expression looks at."""
-    return sides(Compares("=", expression, expression))
+    return sides(Compare("=", expression, expression))
 
 
-def conjuncts(constraint: Constraint) -> Iterator[Constraint]:
+def conjuncts(constraint: Condition) -> Iterator[Condition]:
     """The parts that must all hold."""
     match constraint:
-        case Both(args):
+        case AllOf(args):
             for arg in args:
                 yield from conjuncts(arg)
-        case Negated(Negated(arg)):
+        case Not(Not(arg)):
             yield from conjuncts(arg)
-        case Negated(Either(args)):
+        case Not(AnyOf(args)):
             for arg in args:
-                yield from conjuncts(Negated(arg))
+                yield from conjuncts(Not(arg))
         case _:
             yield constraint
 
 
-def alternatives(constraint: Constraint) -> tuple[Constraint, ...]:
+def alternatives(constraint: Condition) -> tuple[Condition, ...]:
     """The parts of which one must hold."""
     match constraint:
-        case Either(args):
+        case AnyOf(args):
             return args
-        case Negated(Both(args)):
-            return tuple(Negated(arg) for arg in args)
+        case Not(AllOf(args)):
+            return tuple(Not(arg) for arg in args)
         case _:
             return (constraint,)
 
 
-def is_mixed(constraint: Constraint) -> bool:
+def is_mixed(constraint: Condition) -> bool:
     """Does some leaf look at event and client together?"""
-    match constraint:
-        case Starred(arg) | Negated(arg):
-            return is_mixed(arg)
-        case Both(args) | Either(args):
-            return any(map(is_mixed, args))
-        case leaf:
-            return len(sides(leaf)) == 2
+    return any(len(sides(atom)) == 2 for atom in atoms(constraint))
 
 
 # -- facts --------------------------------------------------------------------------------------------------------
@@ -218,7 +171,7 @@ class PolicyFacts:
     relations: Mapping[str, frozenset[Row]]
 
 
-def facts_for(state: State, said: Iterable[Constraint]) -> PolicyFacts:
+def facts_for(state: State, said: Iterable[Condition]) -> PolicyFacts:
     """What these constraints look at: of groups, with those inside them; a function may ask for any group."""
     names = frozenset().union(*map(named, said))
     if names & FUNCTIONS.keys():
@@ -252,10 +205,10 @@ class Evaluator:
     def __post_init__(self) -> None:
         self._scene = Scene(State(groups=self.facts.groups, relations=self.facts.relations))
 
-    def value(self, expression: Expression, bound: Bound) -> Argument:
+    def value(self, expression: Operand, bound: Bound) -> Argument:
         """The value of an expression; null where it has none."""
         match expression:
-            case Given(known):
+            case Constant(known):
                 return known
             case Variable(name):
                 return bound.get(name)
@@ -266,33 +219,30 @@ class Evaluator:
                 found = self._function(function, len(args)).get(tuple(map(same_key, given)), ())
                 return found[0] if len(found) == 1 else None  # of several values none is the value
             case _:
-                known_parts = tuple(Given(self.value(one, bound)) for one in operands(expression))
-                return reference_value(with_operands(expression, known_parts), {}, self._fresh())
+                known_parts = with_operands(expression, lambda part: Constant(self.value(part, bound)))
+                return reference_value(known_parts, {}, self._fresh())
 
-    def truth(self, constraint: Constraint, bound: Bound) -> bool | None:
+    def truth(self, constraint: Condition, bound: Bound) -> bool | None:
         """Is a constraint true?"""
         match constraint:
-            case Negated(arg):
-                inner = self.truth(arg, bound)
-                return None if inner is None else not inner
-            case Both(args):
-                answers = [self.truth(arg, bound) for arg in args]
-                return False if False in answers else None if None in answers else True
-            case Either(args):
-                answers = [self.truth(arg, bound) for arg in args]
-                return True if True in answers else None if None in answers else False
-            case Compares(op, left, right):
+            case Not(arg):
+                return opposite(self.truth(arg, bound))
+            case AllOf(args):
+                return every(self.truth(arg, bound) for arg in args)
+            case AnyOf(args):
+                return some(self.truth(arg, bound) for arg in args)
+            case Compare(op, left, right):
                 return compared(op, self.value(left, bound), self.value(right, bound))
-            case Among(of, group):
+            case InGroup(of, group):
                 who = self.value(of, bound)
                 return who in self.inside(group) if isinstance(who, str) and group in self.facts.groups else None
-            case Holds(name, args) if name in self.facts.relations:
+            case Related(name, args) if name in self.facts.relations:
                 return self._holds(name, args, bound)
             case Starred(arg):
                 return self.truth(arg, bound)
             case leaf:
-                known = tuple(Given(self.value(one, bound)) for one in operands(leaf))
-                return reference_truth(with_operands(leaf, known), {}, self._fresh())
+                known = with_operands(leaf, lambda operand: Constant(self.value(operand, bound)))
+                return reference_truth(known, {}, self._fresh())
 
     def inside(self, group: str) -> frozenset[str]:
         """Every name in a group, directly or through other groups, whose names are in it too."""
@@ -314,7 +264,7 @@ class Evaluator:
             self._projected[key] = frozenset(tuple(same_key(row[at]) for at in places) for row in rows)
         return self._projected[key]
 
-    def _holds(self, relation: str, args: tuple[Expression, ...], bound: Bound) -> bool | None:
+    def _holds(self, relation: str, args: tuple[Operand, ...], bound: Bound) -> bool | None:
         if not args:
             return bool(self.facts.relations[relation])
         places = tuple(at for at, arg in enumerate(args) if arg != BLANK)

@@ -204,7 +204,7 @@ class IndexBuilder:
                 if isinstance(atom, InGroup):
                     groups.add(atom.group)
                 elif isinstance(atom, Related):
-                    relations.add(atom.relation)
+                    relations.add(atom.name)
         named = groups | (state.open_names & state.groups.keys())
         return Epoch(
             state.version,

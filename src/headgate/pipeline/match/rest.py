@@ -32,6 +32,8 @@ from headgate.model.conditions import (
     Related,
     Subject,
     TextMatch,
+    foreign,
+    plain,
 )
 from headgate.model.events import Event
 from headgate.model.state import State
@@ -207,12 +209,14 @@ def _value(operand: Operand, places: Mapping[str, AttributeSlot], event: Event) 
         case Meta():
             return event.publisher
         case Constant(value):
-            return value
+            return plain(value)
         case ClockPart(part, of, zone):
             at = _value(of, places, event)
             return clock_part(part, at, zone) if isinstance(at, datetime) else None
         case Subject():
             raise TypeError("subject attributes are bound before lowering")
+        case _:
+            raise foreign(operand)
 
 
 def _column(operand: Operand, places: Mapping[str, AttributeSlot], asked: RowsAsked) -> Any:
@@ -229,13 +233,15 @@ def _column(operand: Operand, places: Mapping[str, AttributeSlot], asked: RowsAs
         case Meta():
             return _slot_column(PUBLISHER, asked)
         case Constant(value):
-            return _constant(value, len(asked.rows))
+            return _constant(plain(value), len(asked.rows))
         case ClockPart(part, of, zone):
             times, inverse = np.unique(_column(of, places, asked), return_inverse=True)
             parts = [clock_part(part, moment(t), zone) for t in times.tolist()]
             return np.array(parts, np.int64)[inverse]
         case Subject():
             raise TypeError("subject attributes are bound before lowering")
+        case _:
+            raise foreign(operand)
 
 
 def _slot_column(slot: Slot, asked: RowsAsked) -> Any:

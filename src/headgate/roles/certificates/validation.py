@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
 from headgate.model.limits import MAX_FAILURES_KEPT, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import (
@@ -26,7 +27,6 @@ from headgate.model.role_statements import (
     ServiceInstance,
     fits,
 )
-from headgate.model.rolefiles import Argument
 from headgate.model.roles import Reference, reference_text
 from headgate.model.values import brief, render_timestamp
 from headgate.roles.certificates.verified_cache import SKEW, Memory, TrustedKeys, ValidRole, VerifiedStatement, entry_of

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from headgate.decide.rolebook import same
-from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.conditions import Argument
+from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Election, Membership, Reference, RoleBook, Service
 from headgate.model.state import State
 from headgate.roles.records.facts import Interest

@@ -16,21 +16,21 @@ from zoneinfo import ZoneInfo
 from headgate.decide import statement_state as standing
 from headgate.decide.constraints import Scene, combined
 from headgate.decide.truth import clock_part
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
     Apply,
     Argument,
-    Asked,
-    Between,
-    ClockOf,
+    Atom,
+    ClockPart,
     Combine,
-    Compares,
-    Expression,
-    Given,
-    Holds,
-    Leaf,
-    OneOf,
-    Tests,
+    Compare,
+    Constant,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Operand,
+    Related,
+    TextMatch,
 )
 from headgate.model.state import State
 from headgate.roles.records.facts import When, fact_of
@@ -90,37 +90,37 @@ def _looks(state: State) -> Iterator[Look]:
             yield from _leaf(fact.leaf, Scene(state, fact.service, readings=readings(rolefile)))
 
 
-def _leaf(leaf: Leaf, scene: Scene) -> Iterator[Look]:
+def _leaf(leaf: Atom, scene: Scene) -> Iterator[Look]:
     match leaf:
-        case Compares(_, left, right):
+        case Compare(_, left, right):
             yield from _pair(left, right, scene)
-        case Between(of, low, high):
+        case InRange(of, low, high):
             yield from _pair(of, low, scene)
             yield from _pair(of, high, scene)
-        case OneOf(of, values):
+        case InSet(of, values):
             yield from _look(of, frozenset(values), scene)
-        case Tests(_, left, right):
+        case TextMatch(_, left, right):
             yield from _look(left, None, scene)
             yield from _look(right, None, scene)
-        case Among(of, _):
+        case InGroup(of, _):
             yield from _look(of, None, scene)
-        case Holds(name, args):
+        case Related(name, args):
             yield from _columns(name, args, scene)
 
 
-def _pair(left: Expression, right: Expression, scene: Scene) -> Iterator[Look]:
+def _pair(left: Operand, right: Operand, scene: Scene) -> Iterator[Look]:
     yield from _look(left, _known(right, scene), scene)
     yield from _look(right, _known(left, scene), scene)
 
 
-def _look(expression: Expression, beside: Known, scene: Scene) -> Iterator[Look]:
+def _look(expression: Operand, beside: Known, scene: Scene) -> Iterator[Look]:
     """How an expression looks at the clock, if its value is compared with these."""
     match expression:
-        case Asked("time"):
+        case Meta("time"):
             yield Look("time", "", beside)
-        case ClockOf(part, Asked("time"), zone):
+        case ClockPart(part, Meta("time"), zone):
             yield Look(part, zone, beside)
-        case ClockOf(_, of):
+        case ClockPart(_, of):
             yield from _look(of, None, scene)
         case Combine(op, left, right):
             yield from _look(left, _undone(op, beside, _known(right, scene), first=True), scene)
@@ -129,7 +129,7 @@ def _look(expression: Expression, beside: Known, scene: Scene) -> Iterator[Look]
             yield from _columns(function, args, scene)
 
 
-def _columns(name: str, args: tuple[Expression, ...], scene: Scene) -> Iterator[Look]:
+def _columns(name: str, args: tuple[Operand, ...], scene: Scene) -> Iterator[Look]:
     """Arguments are compared with the columns of a relation; what a function or a role makes of them is not known."""
     rows = scene.rows(name)
     for place, arg in enumerate(args):
@@ -137,10 +137,10 @@ def _columns(name: str, args: tuple[Expression, ...], scene: Scene) -> Iterator[
         yield from _look(arg, column, scene)
 
 
-def _known(expression: Expression, scene: Scene) -> Known:
+def _known(expression: Operand, scene: Scene) -> Known:
     """The values that an expression may have, where the clock has no part in it."""
     match expression:
-        case Given(value):
+        case Constant(value):
             return frozenset((value,))
         case Apply(function) if function in scene.state.relations:
             return frozenset(row[-1] for row in scene.rows(function) or ())
@@ -149,7 +149,7 @@ def _known(expression: Expression, scene: Scene) -> Known:
             if first is None or second is None:
                 return None
             return frozenset(combined(op, a, b) for a in first for b in second)
-        case ClockOf(part, of, zone):
+        case ClockPart(part, of, zone):
             moments = _known(of, scene)
             if moments is None:
                 return None

@@ -21,26 +21,25 @@ from headgate.lang.render_roles import render_constraint
 from headgate.lang.rolefile import parse_constraint
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
     Apply,
     Argument,
-    Asked,
-    Between,
-    ClockOf,
+    Atom,
     Combine,
-    Compares,
+    Compare,
+    Constant,
     Count,
-    Expression,
-    Given,
-    Holds,
-    Leaf,
-    Negated,
-    OneOf,
+    InGroup,
+    InRange,
+    Meta,
+    Not,
+    Operand,
+    Related,
     RoleRef,
     Starred,
-    Tests,
     Variable,
+    looked_at,
+    with_operands,
 )
 from headgate.model.roles import Membership, Reference, Service
 from headgate.model.state import State
@@ -58,7 +57,7 @@ class When:
 
     service: str
     instance: str
-    leaf: Leaf
+    leaf: Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def fact_of(text: str) -> Fact:
     match json.loads(text):
         case ["when", str(service), str(instance), str(said)]:
             leaf = parse_constraint(said)
-            if isinstance(leaf, Starred | Negated) or not isinstance(leaf, Leaf):
+            if isinstance(leaf, Starred | Not) or not isinstance(leaf, Atom):
                 raise ValueError(f"`{said}` is no atom")  # noqa: TRY004 - text, whatever it parses to
             return When(service, instance, leaf)
         case ["not-revoked", str(service), str(instance), str(role), [*args], str(revoker)]:
@@ -118,60 +117,54 @@ def fact_of(text: str) -> Fact:
             raise ValueError(f"`{other}` is no fact")
 
 
-def ground(leaf: Leaf, bound: Bindings, scene: Scene) -> Leaf | None:
+def ground(leaf: Atom, bound: Bindings, scene: Scene) -> Atom | None:
     """An atom with the values of its variables and of the request; None if one has none."""
 
-    def put(expression: Expression) -> Expression:
+    def put(expression: Operand) -> Operand:
         match expression:
-            case Asked("time"):
+            case Meta("time"):
                 return expression
             case Variable("_"):
                 return expression
-            case Variable() | Asked():
+            case Variable() | Meta():
                 known = value(expression, bound, scene)
                 if known is None:
                     raise _Missing
-                return Given(known)
-            case Given():
+                return Constant(known)
+            case Constant():
                 return expression
-            case Apply(function, args):
-                return Apply(function, tuple(map(put, args)))
             case Count(of):
                 return Count(_placed(of, bound, scene))
             case Combine(op, left, right):
                 sides = put(left), put(right)
-                if op in ("+", "-") and any(isinstance(one, Given) and isinstance(one.value, str) for one in sides):
+                if op in ("+", "-") and any(
+                    isinstance(side, Constant) and isinstance(side.value, str) for side in sides
+                ):
                     raise _Missing  # text that says no time
                 return Combine(op, *sides)
-            case ClockOf(part, of, zone):
-                return ClockOf(part, put(of), zone)
+            case _:
+                return with_operands(expression, put)
 
-    def beside(expression: Expression, *others: Expression) -> Expression:
+    def beside(expression: Operand, *others: Operand) -> Operand:
         """Text beside the clock is the time it says, and has no value if it says none."""
         for other in others:
             reading = reading_beside(other)
-            if reading is not None and isinstance(expression, Given) and isinstance(expression.value, str):
-                expression = Given(read(reading, expression.value))
+            if reading is not None and isinstance(expression, Constant) and isinstance(expression.value, str):
+                expression = Constant(read(reading, expression.value))
                 if isinstance(expression.value, str):
                     raise _Missing
         return expression
 
     try:
         match leaf:
-            case Compares(op, left, right):
+            case Compare(op, left, right):
                 a, b = put(left), put(right)
-                return Compares(op, beside(a, b), beside(b, a))
-            case Among(of, group):
-                return Among(put(of), group)
-            case Between(of, low, high):
+                return Compare(op, beside(a, b), beside(b, a))
+            case InRange(of, low, high):
                 a, b, c = put(of), put(low), put(high)
-                return Between(beside(a, b, c), beside(b, a), beside(c, a))
-            case OneOf(of, values):
-                return OneOf(put(of), values)
-            case Tests(op, left, right):
-                return Tests(op, put(left), put(right))
-            case Holds(name, args):
-                return Holds(name, tuple(map(put, args)))
+                return InRange(beside(a, b, c), beside(b, a), beside(c, a))
+            case _:
+                return with_operands(leaf, put)
     except _Missing:
         return None
 
@@ -182,7 +175,9 @@ class _Missing(Exception):
 
 def _placed(ref: RoleRef, bound: Bindings, scene: Scene) -> RoleRef:
     own = scene.own(ref)
-    args = tuple(Given(bound[arg.name]) if isinstance(arg, Variable) and arg.name in bound else arg for arg in own.args)
+    args = tuple(
+        Constant(bound[arg.name]) if isinstance(arg, Variable) and arg.name in bound else arg for arg in own.args
+    )
     return RoleRef(own.role, args, own.service, own.instance)
 
 
@@ -205,7 +200,7 @@ def depends_on(fact: Fact) -> frozenset[Key]:
 def member_of(fact: Fact) -> tuple[str, str] | None:
     """The group and the member, if a fact is that someone is in a group."""
     match fact:
-        case When(_, _, Among(Given(str(who)), group)):
+        case When(_, _, InGroup(Constant(str(who)), group)):
             return group, who
         case _:
             return None
@@ -213,52 +208,33 @@ def member_of(fact: Fact) -> tuple[str, str] | None:
 
 def _keys(fact: When) -> Iterator[Key]:
     match fact.leaf:
-        case Compares(_, left, right) | Tests(_, left, right):
-            parts: tuple[Expression, ...] = (left, right)
-        case Among(of, _):
+        case InGroup():
             yield GROUPS
-            parts = (of,)
-        case OneOf(of, _):
-            parts = (of,)
-        case Between(of, low, high):
-            parts = (of, low, high)
-        case Holds(name, args):
+        case Related(name, args):
             yield from _name_keys(name, args)
             yield _narrowed(role_key((fact.service, fact.instance), name), args)
-            parts = args
-    for part in parts:
-        yield from _expression_keys(part, fact)
+    for operand in looked_at(fact.leaf):
+        match operand:
+            case Meta("time"):
+                yield CLOCK
+            case Apply(function, args):
+                yield from _name_keys(function, args)
+            case Count(of):
+                instance = of.instance.value if isinstance(of.instance, Constant) else fact.instance
+                yield _narrowed(role_key((of.service or fact.service, str(instance)), of.role), of.args)
 
 
-def _expression_keys(expression: Expression, fact: When) -> Iterator[Key]:
-    match expression:
-        case Asked("time"):
-            yield CLOCK
-        case Apply(function, args):
-            yield from _name_keys(function, args)
-            for arg in args:
-                yield from _expression_keys(arg, fact)
-        case Count(of):
-            instance = of.instance.value if isinstance(of.instance, Given) else fact.instance
-            yield _narrowed(role_key((of.service or fact.service, str(instance)), of.role), of.args)
-        case Combine(_, left, right):
-            yield from _expression_keys(left, fact)
-            yield from _expression_keys(right, fact)
-        case ClockOf(_, of):
-            yield from _expression_keys(of, fact)
-
-
-def _name_keys(name: str, args: tuple[Expression, ...]) -> Iterator[Key]:
+def _name_keys(name: str, args: tuple[Operand, ...]) -> Iterator[Key]:
     yield name_key(name)
     yield _narrowed(("rows", name), args)
     if name in FUNCTIONS:
         yield GROUPS
 
 
-def _narrowed(key: Key, args: tuple[Expression, ...]) -> Key:
+def _narrowed(key: Key, args: tuple[Operand, ...]) -> Key:
     """Of rows or members, only those with the first constant in its place."""
     for place, arg in enumerate(args):
-        if isinstance(arg, Given):
+        if isinstance(arg, Constant):
             return (*key, place, same(arg.value))
     return key
 

@@ -8,22 +8,16 @@ unknown at entry counts against the membership.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from headgate.decide.constraints import Bindings, Scene, truth
-from headgate.model.rolefiles import (
-    Among,
-    Between,
-    Both,
-    Compares,
-    Constraint,
-    Either,
-    Holds,
-    Leaf,
-    Negated,
-    OneOf,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
+    Atom,
+    Condition,
+    Not,
     Starred,
-    Tests,
 )
 from headgate.model.roles import Link, Op
 from headgate.roles.records.facts import When, ground
@@ -33,26 +27,24 @@ Rule: TypeAlias = Link | bool
 FactRecord: TypeAlias = Callable[[When], Link]
 
 
-def membership_rule(constraint: Constraint, bound: Bindings, scene: Scene, table: Records, fact: FactRecord) -> Rule:
+def membership_rule(constraint: Condition, bound: Bindings, scene: Scene, table: Records, fact: FactRecord) -> Rule:
     """What must stay true of a constraint; `fact` finds or makes the record of a fact."""
 
-    def follow(part: Constraint, starred: bool, positive: bool) -> Rule:
+    def follow(part: Condition, starred: bool, positive: bool) -> Rule:
         match part:
             case Starred(arg):
                 return follow(arg, True, positive)
-            case Negated(arg):
+            case Not(arg):
                 inner = follow(arg, starred, not positive)
                 return not inner if isinstance(inner, bool) else Link(inner.parent, not inner.negated)
-            case Both(args):
+            case AllOf(args):
                 return _joined(table, Op.AND, [follow(arg, starred, positive) for arg in args])
-            case Either(args):
+            case AnyOf(args):
                 return _joined(table, Op.OR, [follow(arg, starred, positive) for arg in args])
-            case Compares() | Among() | Between() | OneOf() | Tests() | Holds():
-                return settle(part, starred, positive)
-            case _:
-                assert_never(part)
+            case atom:
+                return settle(atom, starred, positive)
 
-    def settle(leaf: Leaf, starred: bool, positive: bool) -> Rule:
+    def settle(leaf: Atom, starred: bool, positive: bool) -> Rule:
         known = ground(leaf, bound, scene)
         if starred and known is not None:
             return fact(When(scene.service, scene.instance, known))

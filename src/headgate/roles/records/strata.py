@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from headgate.model.rolefiles import Holds, Rolefile, Statement
+from headgate.model.conditions import Related
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.roles.rolefiles.names import counted, leaves
 from headgate.roles.rolefiles.reach import needed
 
@@ -31,7 +32,7 @@ def _looked_at(statement: Statement, service: str) -> Iterator[Role]:
     for ref in (*needed(statement), *counted(statement.constraint)):
         yield ref.service or service, ref.role
     for leaf, _ in leaves(statement.constraint):
-        if isinstance(leaf, Holds):
+        if isinstance(leaf, Related):
             yield service, leaf.name
 
 

@@ -20,9 +20,10 @@ from headgate.decide.constraints import Bindings, Scene, solutions
 from headgate.decide.reading import read
 from headgate.decide.rolebook import alike, fit, same, unify
 from headgate.lang.clock import Reading
+from headgate.model.conditions import Argument, Constant, RoleRef, Variable
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS
-from headgate.model.rolefiles import Argument, Elector, Given, Rolefile, RoleRef, Statement, Variable
+from headgate.model.rolefiles import Elector, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership
 from headgate.roles.requests.revocation import RevokedInstances, office_of, on_entry, variables_in
 from headgate.roles.rolefiles.types import credential_readings
@@ -318,7 +319,7 @@ class Derivation:
             if isinstance(settled, Variable):
                 found = bound.get(settled.name)
             else:
-                found = settled.value if isinstance(settled, Given) else None
+                found = settled.value if isinstance(settled, Constant) else None
             if found is None:
                 return None
             args.append(found)
@@ -369,9 +370,9 @@ def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None
     """What variables mean if the holder of an office is meant by a reference to a role."""
     if (ref.role, ref.service) != (office.role, office.service) or len(ref.args) > len(office.args):
         return None
-    held = [(term, arg.value) for term, arg in zip(ref.args, office.args, strict=False) if isinstance(arg, Given)]
-    instance = office.instance.value if isinstance(office.instance, Given) else ""
-    return unify([(Given("") if ref.instance is None else ref.instance, instance), *held], bound)
+    held = [(term, arg.value) for term, arg in zip(ref.args, office.args, strict=False) if isinstance(arg, Constant)]
+    instance = office.instance.value if isinstance(office.instance, Constant) else ""
+    return unify([(Constant("") if ref.instance is None else ref.instance, instance), *held], bound)
 
 
 def _only_in(elector: Elector, statement: Statement) -> frozenset[str]:

@@ -19,8 +19,9 @@ from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Bindings, Budget, Scene, solutions, truth
 from headgate.lang.render_roles import render_constraint, render_membership, render_role
 from headgate.model.changes import EnterRole
+from headgate.model.conditions import TRUE, AllOf, Condition, RoleRef
 from headgate.model.errors import BadDefinition, RoleDenied
-from headgate.model.rolefiles import ALWAYS, Both, Constraint, Rolefile, RoleRef, Statement
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
 from headgate.roles.requests.entry import Derivation, EntryRequest, derive
@@ -44,7 +45,7 @@ class Nearest:
     number: int
     """Which credential, elector or condition of the statement, from 1."""
     truth: bool | None
-    what: RoleRef | Constraint | None = None
+    what: RoleRef | Condition | None = None
     left: int = 0
     """Parts of the statement that are not true, as far as that is known."""
 
@@ -75,7 +76,7 @@ class Nearest:
         return found if self.what is None else {**found, "what": _shown(self.what, scene, full=full)}
 
 
-def _shown(what: RoleRef | Constraint | None, scene: Scene, *, full: bool) -> str:
+def _shown(what: RoleRef | Condition | None, scene: Scene, *, full: bool) -> str:
     if what is None:
         return ""
     try:
@@ -150,7 +151,7 @@ def _missed(tried: Derivation, statement: Statement) -> Nearest:
 
 
 def _beyond(
-    tried: Derivation, statement: Statement, bound: Bindings, conditions: tuple[Constraint, ...]
+    tried: Derivation, statement: Statement, bound: Bindings, conditions: tuple[Condition, ...]
 ) -> Iterator[Nearest]:
     """What is missing once the credentials are there."""
     elected, choices = tried.elected(statement, bound, MAX_CHOICES)
@@ -164,7 +165,7 @@ def _beyond(
             yield replace(found, line=statement.line)
 
 
-def _failing(conditions: tuple[Constraint, ...], bound: Bindings, scene: Scene) -> Nearest | None:
+def _failing(conditions: tuple[Condition, ...], bound: Bindings, scene: Scene) -> Nearest | None:
     """The condition without which all others hold; else the first that is false, or is not true."""
     for at, one in enumerate(conditions):
         others = conditions[:at] + conditions[at + 1 :]
@@ -179,16 +180,16 @@ def _failing(conditions: tuple[Constraint, ...], bound: Bindings, scene: Scene) 
     return None
 
 
-def _truth(condition: Constraint, bound: Bindings, scene: Scene) -> bool | None:
+def _truth(condition: Condition, bound: Bindings, scene: Scene) -> bool | None:
     """False or unknown; what would give a variable a value and does not is false."""
     return truth(condition, bound, scene) if variables(condition) <= bound.keys() else False
 
 
-def _conjuncts(constraint: Constraint) -> tuple[Constraint, ...]:
-    if constraint == ALWAYS:
+def _conjuncts(constraint: Condition) -> tuple[Condition, ...]:
+    if constraint == TRUE:
         return ()
-    return constraint.args if isinstance(constraint, Both) else (constraint,)
+    return constraint.args if isinstance(constraint, AllOf) else (constraint,)
 
 
-def _all_of(conditions: tuple[Constraint, ...]) -> Constraint:
-    return conditions[0] if len(conditions) == 1 else Both(conditions)
+def _all_of(conditions: tuple[Condition, ...]) -> Condition:
+    return conditions[0] if len(conditions) == 1 else AllOf(conditions)

@@ -19,26 +19,26 @@ from headgate.decide.rolebook import alike, fit, same, unify
 from headgate.lang.render_roles import render_membership, render_role, render_statement
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import ReinstateRole, RevokeRole
+from headgate.model.conditions import (
+    AllOf,
+    Argument,
+    Compare,
+    Condition,
+    Constant,
+    InRange,
+    InSet,
+    Meta,
+    RoleRef,
+    Term,
+    TextMatch,
+    Variable,
+    atoms,
+    has_star,
+    operands,
+)
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_STEPS
-from headgate.model.rolefiles import (
-    Argument,
-    Asked,
-    Between,
-    Both,
-    Compares,
-    Constraint,
-    Either,
-    Given,
-    Negated,
-    OneOf,
-    Rolefile,
-    RoleRef,
-    Statement,
-    Term,
-    Tests,
-    Variable,
-)
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.roles.rolefiles.reach import needed
@@ -58,33 +58,33 @@ def office_name(ref: RoleRef) -> str:
 
 def office_of(one: Membership) -> RoleRef:
     """What the holder of a membership is, as a reference."""
-    return RoleRef(one.role, tuple(Given(arg) for arg in one.args), one.service, Given(one.instance))
+    return RoleRef(one.role, tuple(Constant(arg) for arg in one.args), one.service, Constant(one.instance))
 
 
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def on_entry(statement: Statement) -> Constraint:
+def on_entry(statement: Statement) -> Condition:
     """The part of a constraint that is looked at when a role is entered."""
     return statement.constraint if len(statement.revokers) < 2 else _parts(statement)[0]
 
 
-def of_revokers(statement: Statement) -> Constraint:
+def of_revokers(statement: Statement) -> Condition:
     """The part of a constraint that is about those who revoke together: it names what only they bind."""
-    return Both() if len(statement.revokers) < 2 else _parts(statement)[1]
+    return AllOf() if len(statement.revokers) < 2 else _parts(statement)[1]
 
 
 @lru_cache(maxsize=4_096)
-def _parts(statement: Statement) -> tuple[Constraint, Constraint]:
+def _parts(statement: Statement) -> tuple[Condition, Condition]:
     own = revoker_variables(statement)
     said = statement.constraint
-    every = said.args if isinstance(said, Both) else (said,)
+    every = said.args if isinstance(said, AllOf) else (said,)
     about = [one for one in every if (variables(one) | counted_variables(one)) & own]
     return _joined([one for one in every if one not in about]), _joined(about)
 
 
-def _joined(parts: list[Constraint]) -> Constraint:
-    return parts[0] if len(parts) == 1 else Both(tuple(parts))
+def _joined(parts: list[Condition]) -> Condition:
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
 
 def revoker_variables(statement: Statement) -> frozenset[str]:
@@ -99,21 +99,13 @@ def variables_in(refs: Iterable[RoleRef]) -> frozenset[str]:
     return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
 
 
-def only_compares(constraint: Constraint) -> bool:
+def only_compares(constraint: Condition) -> bool:
     """Does a constraint compare values that it names, and look at nothing else?"""
-    match constraint:
-        case Negated(arg):
-            return only_compares(arg)
-        case Both(args) | Either(args):
-            return all(map(only_compares, args))
-        case Compares(_, left, right) | Tests(_, left, right):
-            return all(isinstance(one, Variable | Given) for one in (left, right))
-        case Between(of, low, high):
-            return all(isinstance(one, Variable | Given) for one in (of, low, high))
-        case OneOf(of):
-            return isinstance(of, Variable | Given)
-        case _:
-            return False
+    return not has_star(constraint) and all(
+        isinstance(atom, Compare | TextMatch | InRange | InSet)
+        and all(isinstance(operand, Variable | Constant) for operand in operands(atom))
+        for atom in atoms(constraint)
+    )
 
 
 # -- who revokes what ---------------------------------------------------------------------------------------------
@@ -202,7 +194,7 @@ def _revocations(
 
 def settled_by(term: Term, bound: Bindings) -> Argument | None:
     """What a term of a head is, as far as that is settled."""
-    if isinstance(term, Given):
+    if isinstance(term, Constant):
         return term.value
     return bound.get(term.name) if isinstance(term, Variable) else None
 
@@ -269,8 +261,11 @@ def _in_office(ref: RoleRef, one: Ban, place: Service, bound: Bindings) -> Bindi
     assert office is not None
     if (meant.role, meant.service) != (office.role, office.service) or len(meant.args) > len(office.args):
         return None
-    terms = [(meant.instance or Given(""), office.instance or Given("")), *zip(meant.args, office.args, strict=False)]
-    return unify([(term, known.value) for term, known in terms if isinstance(known, Given)], bound)
+    terms = [
+        (meant.instance or Constant(""), office.instance or Constant("")),
+        *zip(meant.args, office.args, strict=False),
+    ]
+    return unify([(term, known.value) for term, known in terms if isinstance(known, Constant)], bound)
 
 
 def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict[str, Argument] | None:
@@ -278,7 +273,7 @@ def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict
     if len(statement.head.args) != len(args):
         return None
     pairs = zip(statement.head.args, args, strict=True)
-    return unify([(term, arg) for term, arg in pairs if arg is not None and not isinstance(term, Asked)], {})
+    return unify([(term, arg) for term, arg in pairs if arg is not None and not isinstance(term, Meta)], {})
 
 
 class RevokedInstances:

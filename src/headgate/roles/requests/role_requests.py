@@ -31,8 +31,9 @@ from headgate.model.changes import (
     SetRolefile,
     WatchRecords,
 )
+from headgate.model.conditions import Constant, RoleRef
 from headgate.model.errors import BadDefinition, NotFound, RoleDenied, UnknownName
-from headgate.model.rolefiles import Given, Rolefile, RoleRef
+from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
 from headgate.model.values import brief
@@ -380,7 +381,7 @@ def _is_kept(one: Membership, statements: Collection[str]) -> bool:
 
 def _is_main(ref: RoleRef) -> bool:
     """Is it of the instance that needs no name?"""
-    return ref.instance in (None, Given(""))
+    return ref.instance in (None, Constant(""))
 
 
 def _place(ban: Ban) -> Service:

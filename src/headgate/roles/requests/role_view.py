@@ -10,8 +10,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
+from headgate.model.conditions import Argument
 from headgate.model.limits import MAX_ENTRY_STEPS
-from headgate.model.rolefiles import Argument, Rolefile
+from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Ban, Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.roles.records.book import RoleIndex, role_names

@@ -18,9 +18,10 @@ from headgate.decide.constraints import Budget, RoleFunction, Scene
 from headgate.decide.rolebook import fit, same, unify
 from headgate.lang.render_roles import render_membership
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ELECTIONS, MAX_SHOWN
-from headgate.model.rolefiles import Argument, Rolefile, Statement
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief

@@ -9,22 +9,10 @@ from dataclasses import replace
 from headgate.decide.constraint_names import in_relations
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.model.changes import ReinstateRole, RevokeRole
+from headgate.model.conditions import AllOf, Argument, Condition, Constant, Related, RoleRef, Starred
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
-from headgate.model.rolefiles import (
-    Argument,
-    Both,
-    ClockType,
-    Constraint,
-    Credential,
-    Given,
-    Holds,
-    Rolefile,
-    RoleRef,
-    Starred,
-    Statement,
-    TimestampType,
-)
+from headgate.model.rolefiles import ClockType, Credential, Rolefile, Statement, TimestampType
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
@@ -50,13 +38,13 @@ def conform_arguments(
 
 def with_times(ref: RoleRef, rolefile: Rolefile | None) -> RoleRef:
     """A role that someone names, whose arguments in text are times where its rolefile says so."""
-    if rolefile is None or not any(isinstance(term, Given) for term in ref.args):
+    if rolefile is None or not any(isinstance(term, Constant) for term in ref.args):
         return ref
     types = infer(rolefile, lambda _service, _role: None).get(ref.role, ())
     args = list(ref.args)
     for place, (term, type) in enumerate(zip(ref.args, types, strict=False)):
-        if isinstance(term, Given) and isinstance(type, TimestampType | ClockType):
-            args[place] = Given(conform_argument(type, term.value))
+        if isinstance(term, Constant) and isinstance(type, TimestampType | ClockType):
+            args[place] = Constant(conform_argument(type, term.value))
     return replace(ref, args=tuple(args))
 
 
@@ -113,17 +101,17 @@ def settle_rolefile(
 
 
 def _settled(statement: Statement, relations: AbstractSet[str]) -> Statement:
-    facts: list[Constraint] = []
+    facts: list[Condition] = []
     kept: list[Credential] = []
     for one in statement.credentials:
         if one.ref.service is None and one.ref.instance is None and one.ref.role in relations:
-            fact = Holds(one.ref.role, one.ref.args)
+            fact = Related(one.ref.role, one.ref.args)
             facts.append(Starred(fact) if one.starred else fact)
         else:
             kept.append(one)
     if not facts:
         return statement
     said = statement.constraint
-    parts = (*facts, *(said.args if isinstance(said, Both) else (said,)))
-    constraint = parts[0] if len(parts) == 1 else Both(parts)
+    parts = (*facts, *(said.args if isinstance(said, AllOf) else (said,)))
+    constraint = parts[0] if len(parts) == 1 else AllOf(parts)
     return replace(statement, credentials=tuple(kept), constraint=constraint)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 
 from headgate.decide.constraint_names import variables
-from headgate.model.rolefiles import Rolefile, RoleRef, Statement, Variable
+from headgate.model.conditions import RoleRef, Variable
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.roles.requests.revocation import of_revokers, on_entry, only_compares, revoker_variables
 from headgate.roles.rolefiles.event_checking import check_event_policy
 from headgate.roles.rolefiles.findings import Finding, error, ordered, warning

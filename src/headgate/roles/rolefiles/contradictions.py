@@ -13,19 +13,19 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from headgate.decide.constraints import compared
-from headgate.model.rolefiles import (
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Argument,
-    Between,
-    Both,
-    Comparator,
-    Compares,
-    Constraint,
-    Either,
-    Expression,
-    Given,
-    Leaf,
-    Negated,
-    OneOf,
+    Atom,
+    Compare,
+    CompareOp,
+    Condition,
+    Constant,
+    InRange,
+    InSet,
+    Not,
+    Operand,
     Starred,
 )
 from headgate.roles.rolefiles.inference import said
@@ -36,17 +36,17 @@ MAX_CLAUSES: Final = 64
 MAX_LITERALS: Final = 200
 """Atoms of one alternative that are compared with one another."""
 
-Literal: TypeAlias = tuple[Leaf, bool]
+Literal: TypeAlias = tuple[Atom, bool]
 """An atom, and whether it must be true."""
 
 _OPPOSITE: Final[Mapping[str, str]] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_TURNED: Final[Mapping[Comparator, Comparator]] = {
+_TURNED: Final[Mapping[CompareOp, CompareOp]] = {
     "=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<=",
     "subset": "superset", "superset": "subset", "subseteq": "superseteq", "superseteq": "subseteq",
 }  # fmt: skip
 
 
-def contradiction(constraint: Constraint) -> str | None:
+def contradiction(constraint: Condition) -> str | None:
     """Why a constraint is never true, if that can be seen."""
     clauses = _clauses(constraint, True)
     if clauses is None:
@@ -57,19 +57,19 @@ def contradiction(constraint: Constraint) -> str | None:
     return reasons[0] if reasons else "it is `false`"
 
 
-def _clauses(c: Constraint, positive: bool) -> list[tuple[Literal, ...]] | None:
+def _clauses(c: Condition, positive: bool) -> list[tuple[Literal, ...]] | None:
     """The alternatives of a constraint; None if they are too many."""
     match c:
         case Starred(arg):
             return _clauses(arg, positive)
-        case Negated(arg):
+        case Not(arg):
             return _clauses(arg, not positive)
-        case Both(args) | Either(args):
+        case AllOf(args) | AnyOf(args):
             parts = [_clauses(arg, positive) for arg in args]
             known = [part for part in parts if part is not None]
             if len(known) != len(parts):
                 return None
-            return _all_of(known) if isinstance(c, Both) is positive else _any_of(known)
+            return _all_of(known) if isinstance(c, AllOf) is positive else _any_of(known)
         case leaf:
             return [((leaf, positive),)]
 
@@ -99,8 +99,8 @@ class _Asked:
 def _reason(clause: tuple[Literal, ...]) -> str | None:
     if len(clause) > MAX_LITERALS:
         return None
-    seen: dict[Leaf, bool] = {}
-    asked: dict[Expression, _Asked] = {}
+    seen: dict[Atom, bool] = {}
+    asked: dict[Operand, _Asked] = {}
     for leaf, positive in clause:
         text = said(leaf) if positive else f"not {said(leaf)}"
         if seen.setdefault(leaf, positive) is not positive:
@@ -109,45 +109,45 @@ def _reason(clause: tuple[Literal, ...]) -> str | None:
             return f"`{text}` is never true"
         for of, op, value in _tests(leaf, positive):
             asked.setdefault(of, _Asked()).tests.append((op, value, text))
-        if isinstance(leaf, OneOf) and positive:
-            asked.setdefault(leaf.of, _Asked()).choices.append((leaf.values, text))
+        if isinstance(leaf, InSet) and positive:
+            asked.setdefault(leaf.operand, _Asked()).choices.append((leaf.values, text))
     return next(filter(None, map(_unmet, asked.values())), None)
 
 
-def _never(leaf: Leaf, positive: bool) -> bool:
+def _never(leaf: Atom, positive: bool) -> bool:
     """Is an atom never true on its own?"""
     match leaf:
-        case Compares(op, Given(a), Given(b)):
+        case Compare(op, Constant(a), Constant(b)):
             return compared(op, a, b) is not positive
-        case Compares(op, left, right) if left == right:
+        case Compare(op, left, right) if left == right:
             return (op in ("!=", "<", ">", "subset", "superset")) is positive
-        case Compares("subset", _, Given(value)) | Compares("superset", Given(value), _):
+        case Compare("subset", _, Constant(value)) | Compare("superset", Constant(value), _):
             return positive and value == frozenset()
-        case Between(_, Given(low), Given(high)):
+        case InRange(_, Constant(low), Constant(high)):
             return positive and compared("<=", low, high) is not True
-        case OneOf(Given(value), values):
+        case InSet(Constant(value), values):
             return positive is not any(compared("=", value, one) is True for one in values)
         case _:
             return False
 
 
-def _tests(leaf: Leaf, positive: bool) -> Iterator[tuple[Expression, str, Argument]]:
+def _tests(leaf: Atom, positive: bool) -> Iterator[tuple[Operand, str, Argument]]:
     """What an atom asks of an expression beside a literal."""
     match leaf:
-        case Compares(op, Given(value), of) if not isinstance(of, Given):
-            yield from _tests(Compares(_turned(op), of, Given(value)), positive)
-        case Compares(op, of, Given(value)):
+        case Compare(op, Constant(value), of) if not isinstance(of, Constant):
+            yield from _tests(Compare(_turned(op), of, Constant(value)), positive)
+        case Compare(op, of, Constant(value)):
             if positive:
                 yield of, op, value
             elif op in _OPPOSITE:
                 yield of, _OPPOSITE[op], value
-        case Between(of, low, high) if positive:
+        case InRange(of, low, high) if positive:
             for op, end in ((">=", low), ("<=", high)):
-                if isinstance(end, Given):
+                if isinstance(end, Constant):
                     yield of, op, end.value
 
 
-def _turned(op: Comparator) -> Comparator:
+def _turned(op: CompareOp) -> CompareOp:
     return _TURNED[op]
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from headgate.decide.constraint_names import variables
 from headgate.decide.event_policy import inlined
-from headgate.model.rolefiles import ALWAYS, EventEntry, EventPolicy, Given, Rolefile, RoleRef, Variable
+from headgate.model.conditions import TRUE, Constant, RoleRef, Variable
+from headgate.model.rolefiles import EventEntry, EventPolicy, Rolefile
 from headgate.roles.rolefiles.contradictions import contradiction
 from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, error, ordered, warning
 from headgate.roles.rolefiles.inference import said
@@ -161,7 +162,7 @@ def _hidden(policy: EventPolicy, types: Mapping[str, tuple[str, ...]]) -> Iterat
                 message = f"line {earlier.line} {does} everyone whatever this entry speaks of, and comes first"
                 yield warning("hidden", entry.line, message, "put this entry before it, or leave it out")
                 break
-        if not entry.credentials and entry.constraint == ALWAYS:
+        if not entry.credentials and entry.constraint == TRUE:
             unconditional.setdefault(event, []).append(entry)
 
 
@@ -172,7 +173,7 @@ def _takes_in(earlier: EventEntry, later: EventEntry) -> bool:
         return False
     given = later.event.args
     return all(
-        not isinstance(arg, Given) or (place < len(given) and given[place] == arg)
+        not isinstance(arg, Constant) or (place < len(given) and given[place] == arg)
         for place, arg in enumerate(earlier.event.args)
     )
 

@@ -10,43 +10,50 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from headgate.lang.clock import Reading, read_text
 from headgate.lang.render_roles import render_constraint, render_expression, render_role, render_type
-from headgate.model.errors import BadDefinition, BadExpression
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
     Argument,
-    ArgumentType,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
-    ClockType,
+    Attribute,
+    ClockPart,
     Combine,
-    Compares,
-    Constraint,
+    Compare,
+    Condition,
+    Constant,
     Count,
-    Declaration,
-    Either,
-    Expression,
-    Given,
-    Holds,
-    IntegerType,
-    Negated,
-    ObjectType,
-    OneOf,
-    Rolefile,
+    InGroup,
+    InRange,
+    InSet,
+    IsNull,
+    Meta,
+    Not,
+    Operand,
+    Predicate,
+    Related,
     RoleRef,
-    SetType,
     Starred,
+    Subject,
+    TextMatch,
+    Variable,
+    foreign,
+)
+from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.rolefiles import (
+    ArgumentType,
+    ClockType,
+    Declaration,
+    IntegerType,
+    ObjectType,
+    Rolefile,
+    SetType,
     Statement,
     StringType,
-    Tests,
     TimestampType,
-    Variable,
 )
 from headgate.model.values import brief
 
@@ -341,34 +348,34 @@ class Inference:
             self._role(revoker.ref)
         self._constraint(statement.constraint)
 
-    def _constraint(self, c: Constraint) -> None:
+    def _constraint(self, c: Condition) -> None:
         match c:
-            case Starred(arg) | Negated(arg):
+            case Starred(arg) | Not(arg):
                 self._constraint(arg)
-            case Both(args) | Either(args):
+            case AllOf(args) | AnyOf(args):
                 for arg in args:
                     self._constraint(arg)
-            case Compares(op, left, right):
+            case Compare(op, left, right):
                 self._alike(c, (left, right), LetterSet() if op in SETS else None)
                 if op in ORDERS:
                     self._ordered.append((self._typed(left), self._line, said(c)))
-            case Among(of, _):
+            case InGroup(of, _):
                 self._is(self._typed(of), Textual(), said(c))
-            case Between(of, low, high):
+            case InRange(of, low, high):
                 self._alike(c, (of, low, high), None)
                 self._ordered.append((self._typed(of), self._line, said(c)))
-            case OneOf(of, values):
-                self._alike(c, (of, *map(Given, values)), None)
-            case Tests(_, left, right):
+            case InSet(of, values):
+                self._alike(c, (of, *map(Constant, values)), None)
+            case TextMatch(_, left, right):
                 self._alike(c, (left, right), StringType())
-            case Holds(name, args) if name in self._own and args:
+            case Related(name, args) if name in self._own and args:
                 cells = self._arguments(None, name, len(args))
                 for cell, term in zip(cells, args, strict=False):
                     self._join(cell, self._typed(term), f"{said(term)}` of `{said(c)}")
-            case Holds(name, args):
+            case Related(name, args):
                 self._calls(name, args, said(c))
 
-    def _alike(self, c: Constraint | Expression, sides: Iterable[Expression], known: Known | None) -> int:
+    def _alike(self, c: Condition | Operand, sides: Iterable[Operand], known: Known | None) -> int:
         """Join what a comparison or an operation joins."""
         cells = [self._typed(side) for side in sides]
         for cell in cells:
@@ -377,7 +384,7 @@ class Inference:
             self._join(cells[0], cell, said(c))
         return cells[0]
 
-    def _typed(self, e: Expression) -> int:
+    def _typed(self, e: Operand) -> int:
         """The cell of an expression."""
         match e:
             case Variable("_"):
@@ -386,9 +393,9 @@ class Inference:
                 if name not in self._scope:
                     self._scope[name] = self._cell()
                 return self._scope[name]
-            case Given(value):
+            case Constant(value):
                 return self._cell(known_of(value), self._place(said(e)))
-            case Asked(name):
+            case Meta(name):
                 return self._cell(TimestampType() if name == "time" else Textual(), self._place(said(e)))
             case Apply(function, args):
                 self._calls(function, args, said(e))
@@ -400,18 +407,22 @@ class Inference:
                 return self._cell(IntegerType(), self._place(said(e)))
             case Combine(op, left, right) if op in ("+", "-"):
                 for side in (left, right):
-                    if isinstance(side, Given) and isinstance(side.value, float):
+                    if isinstance(side, Constant) and isinstance(side.value, float):
                         self._clash("sums", f"`{said(e)}` adds `{said(side)}`, which is no whole number")
                 made = self._cell()
                 self._sums.append((e, self._typed(left), self._typed(right), made, self._line))
                 return made
             case Combine(_, left, right):
                 return self._alike(e, (left, right), LetterSet())
-            case ClockOf(part, of, _):
+            case ClockPart(part, of, _):
                 self._is(self._typed(of), TimestampType(), said(e))
                 return self._cell(ClockType(part), self._place(said(e)))
+            case Attribute() | Subject():
+                raise foreign(e)
+            case _:
+                assert_never(e)
 
-    def _calls(self, name: str, args: Iterable[Expression], what: str) -> None:
+    def _calls(self, name: str, args: Iterable[Operand], what: str) -> None:
         """What is given to a function, or compared with the columns of a relation."""
         for place, arg in enumerate(args):
             self._columns.setdefault((name, place), []).append((self._typed(arg), self._line, what))
@@ -515,15 +526,17 @@ def known_of(value: Argument) -> Known | None:
             return None
 
 
-def said(node: RoleRef | Expression | Constraint) -> str:
+def said(node: RoleRef | Operand | Condition) -> str:
     """A part of a statement as text, short enough for a message."""
     try:
         match node:
             case RoleRef():
                 return brief(render_role(node))
-            case Variable() | Given() | Asked() | Apply() | Count() | Combine() | ClockOf():
-                return brief(render_expression(node))
-            case _:
+            case AllOf() | AnyOf() | Not() | Starred() | Compare() | InRange() | InSet() | TextMatch() | InGroup():
                 return brief(render_constraint(node))
+            case Related() | IsNull() | Predicate():
+                return brief(render_constraint(node))
+            case _:
+                return brief(render_expression(node))
     except BadDefinition:
         return "..."

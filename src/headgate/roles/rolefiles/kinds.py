@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, assert_never
 
 from headgate.decide.event_policy import parameters
 from headgate.decide.views import governs
@@ -26,51 +26,33 @@ from headgate.model.changes import (
     SetRolefile,
 )
 from headgate.model.conditions import (
+    Apply,
+    Argument,
     Atom,
     Attribute,
+    ClockPart,
+    Combine,
     Compare,
+    Condition,
+    Constant,
+    Count,
     InGroup,
     InRange,
     InSet,
+    Meta,
     Operand,
+    RoleRef,
     Subject,
     TextMatch,
+    Variable,
     atoms,
     declared_kind,
+    foreign,
     operands,
 )
 from headgate.model.errors import BadDefinition
 from headgate.model.rights import Rule
-from headgate.model.rolefiles import (
-    Among,
-    Apply,
-    Argument,
-    ArgumentType,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
-    ClockType,
-    Combine,
-    Compares,
-    Constraint,
-    Count,
-    Either,
-    EventEntry,
-    Expression,
-    Given,
-    Holds,
-    IntegerType,
-    Negated,
-    OneOf,
-    Rolefile,
-    RoleRef,
-    SetType,
-    Starred,
-    Tests,
-    TimestampType,
-    Variable,
-)
+from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, IntegerType, Rolefile, SetType, TimestampType
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches
 from headgate.model.values import Kind, brief, comparable, kind_of
@@ -226,22 +208,22 @@ def _of_type(type: ArgumentType | None, by: str) -> KnownKind | None:
 
 
 def _of_constant(value: Argument) -> KnownKind | None:
-    shown = f"`{said(Given(value))}`"
+    shown = f"`{said(Constant(value))}`"
     if isinstance(value, frozenset):
         return KnownKind("set", shown)
     kind = kind_of(value)
     return None if kind is None else KnownKind(kind, shown)
 
 
-def _known(expression: Expression, bound: Mapping[str, KnownKind]) -> KnownKind | None:
+def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | None:
     """What an expression is; None where nothing tells."""
     shown = f"`{said(expression)}`"
     match expression:
         case Variable(name):
             return bound.get(name)
-        case Given(value):
+        case Constant(value):
             return _of_constant(value)
-        case Asked(name):
+        case Meta(name):
             return KnownKind(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
         case Apply(function):
             return KnownKind("set", shown) if function in SET_FUNCTIONS else None
@@ -253,8 +235,12 @@ def _known(expression: Expression, bound: Mapping[str, KnownKind]) -> KnownKind 
             return KnownKind(Kind.TIMESTAMP if first != second and not (op == "-" and second) else Kind.INT, shown)
         case Combine():
             return KnownKind("set", shown)
-        case Count() | ClockOf():
+        case Count() | ClockPart():
             return KnownKind(Kind.INT, shown)
+        case Attribute() | Subject():
+            raise foreign(expression)
+        case _:
+            assert_never(expression)
 
 
 # -- event policy ---------------------------------------------------------------------------------------------
@@ -270,7 +256,7 @@ def entry_clashes(entry: EventEntry, given: tuple[KnownKind | None, ...], roles:
 
 
 def _joined(
-    terms: tuple[Variable | Given | Asked, ...], kinds: tuple[KnownKind | None, ...], bound: dict[str, KnownKind]
+    terms: tuple[Variable | Constant | Meta, ...], kinds: tuple[KnownKind | None, ...], bound: dict[str, KnownKind]
 ) -> Iterator[KindClash]:
     """Join terms with what stands in their places; a variable is what its first place says."""
     for term, kind in zip(terms, kinds, strict=False):
@@ -283,55 +269,41 @@ def _joined(
             bound.setdefault(term.name, kind)
 
 
-def _constraint_clashes(c: Constraint, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
-    sides: tuple[Expression, ...]
-    match c:
-        case Starred(arg) | Negated(arg):
-            yield from _constraint_clashes(arg, bound)
-            return
-        case Both(args) | Either(args):
-            for arg in args:
-                yield from _constraint_clashes(arg, bound)
-            return
-        case Compares(_, left, right) | Tests(_, left, right):
-            sides = (left, right)
-        case Among(of, _):
-            sides = (of,)
-        case Between(of, low, high):
-            sides = (of, low, high)
-        case OneOf(of, values):
-            sides = (of, *map(Given, values))
-        case Holds(_, args):
-            sides = args
-    for side in sides:
-        yield from _expression_clashes(side, bound)
-    known = [_known(side, bound) for side in sides]
-    shown = f"`{said(c)}`"
-    match c:
-        case Compares(op) if op in SETS:
+def _constraint_clashes(c: Condition, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
+    for atom in atoms(c):
+        yield from _clashes_of_atom(atom, bound)
+
+
+def _clashes_of_atom(atom: Atom, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
+    for operand in operands(atom):
+        yield from _expression_clashes(operand, bound)
+    known = [_known(operand, bound) for operand in operands(atom)]
+    if isinstance(atom, InSet):
+        known += map(_of_constant, atom.values)
+    shown = f"`{said(atom)}`"
+    match atom:
+        case Compare(op) if op in SETS:
             yield from _needs(shown, "set", known)
-        case Compares() | Between() | OneOf():
+        case Compare() | InRange() | InSet():
             yield from _alike(f"{shown} compares", known)
-            if isinstance(c, Between) or (isinstance(c, Compares) and c.op in ORDERS):
+            if isinstance(atom, InRange) or (isinstance(atom, Compare) and atom.op in ORDERS):
                 yield from _no_sets(shown, known)
-        case Tests() | Among():
+        case TextMatch() | InGroup():
             yield from _needs(shown, Kind.STRING, known)
 
 
-def _expression_clashes(e: Expression, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
+def _expression_clashes(expression: Operand, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
     """What does not go together within an expression."""
-    match e:
-        case Apply(_, args):
-            for arg in args:
-                yield from _expression_clashes(arg, bound)
-        case Combine(op, left, right):
-            for arg in (left, right):
-                yield from _expression_clashes(arg, bound)
-            sides = [_known(left, bound), _known(right, bound)]
-            yield from _sum_clashes(e, sides) if op in ("+", "-") else _needs(f"`{said(e)}`", "set", sides)
-        case ClockOf(_, of):
-            yield from _expression_clashes(of, bound)
-            yield from _needs(f"`{said(e)}`", Kind.TIMESTAMP, [_known(of, bound)])
+    for part in operands(expression):
+        yield from _expression_clashes(part, bound)
+    known = [_known(part, bound) for part in operands(expression)]
+    match expression:
+        case Combine("+" | "-"):
+            yield from _sum_clashes(expression, known)
+        case Combine():
+            yield from _needs(f"`{said(expression)}`", "set", known)
+        case ClockPart():
+            yield from _needs(f"`{said(expression)}`", Kind.TIMESTAMP, known)
 
 
 def _sum_clashes(e: Combine, sides: list[KnownKind | None]) -> Iterator[KindClash]:

@@ -14,27 +14,21 @@ from typing import TypeAlias, cast
 
 from headgate.decide.constraints import RoleFunction
 from headgate.lang.clock import Reading
-from headgate.model.errors import BadDefinition, HeadgateError
-from headgate.model.rolefiles import (
+from headgate.model.conditions import (
     Argument,
-    Between,
-    Both,
-    ClockType,
-    Compares,
-    Constraint,
-    Either,
-    Expression,
-    Given,
-    Negated,
-    ObjectType,
-    OneOf,
-    Rolefile,
+    Atom,
+    Compare,
+    Condition,
+    Constant,
+    InRange,
+    InSet,
+    Operand,
     RoleRef,
-    Starred,
-    Statement,
-    TimestampType,
     Variable,
+    rewrite,
 )
+from headgate.model.errors import BadDefinition, HeadgateError
+from headgate.model.rolefiles import ClockType, ObjectType, Rolefile, Statement, TimestampType
 from headgate.model.values import Value
 from headgate.roles.rolefiles.inference import CredentialReadings, Inference, Known
 from headgate.roles.rolefiles.types import Signature, conform_argument, infer, signatures
@@ -100,7 +94,7 @@ class _Reading:
                 credentials=tuple(replace(one, ref=self._role(one.ref)) for one in statement.credentials),
                 electors=tuple(replace(one, ref=self._role(one.ref)) for one in statement.electors),
                 revokers=tuple(replace(one, ref=self._role(one.ref)) for one in statement.revokers),
-                constraint=self._constraint(statement.constraint),
+                constraint=rewrite(statement.constraint, self._atom),
             )
         except HeadgateError as error:
             raise BadDefinition(error.message, place=f"line {statement.line}", remedy=error.remedy) from None
@@ -109,7 +103,7 @@ class _Reading:
         args = list(ref.args)
         for place, (term, type) in enumerate(zip(ref.args, self._types(ref), strict=False)):
             if isinstance(type, ObjectType | TimestampType | ClockType):
-                args[place] = Given(self._literal(type, term.value)) if isinstance(term, Given) else term
+                args[place] = Constant(self._literal(type, term.value)) if isinstance(term, Constant) else term
                 if isinstance(term, Variable):
                     self._of.setdefault(term.name, type)
         return replace(ref, args=tuple(args))
@@ -127,25 +121,21 @@ class _Reading:
             return value
         return conform_argument(type, value, parsers=self._functions)
 
-    def _constraint(self, constraint: Constraint) -> Constraint:
-        match constraint:
-            case Starred(arg) | Negated(arg):
-                return replace(constraint, arg=self._constraint(arg))
-            case Both(args) | Either(args):
-                return replace(constraint, args=tuple(map(self._constraint, args)))
-            case Compares(_, left, right):
-                return replace(constraint, left=self._beside(left, right), right=self._beside(right, left))
-            case OneOf(Variable(name), values) if name in self._of:
+    def _atom(self, atom: Atom) -> Condition:
+        match atom:
+            case Compare(op, left, right):
+                return Compare(op, self._beside(left, right), self._beside(right, left))
+            case InSet(Variable(name), values) if name in self._of:
                 made = (self._literal(self._of[name], one) for one in values)
-                return replace(constraint, values=tuple(cast(Value, one) for one in made))
-            case Between(of, low, high):
-                ends = {"low": self._beside(low, of), "high": self._beside(high, of)}
-                return replace(constraint, of=self._beside(self._beside(of, low), high), **ends)
+                return replace(atom, values=tuple(cast(Value, one) for one in made))
+            case InRange(of, low, high):
+                whole = self._beside(self._beside(of, low), high)
+                return InRange(whole, self._beside(low, of), self._beside(high, of))
             case _:
-                return constraint
+                return atom
 
-    def _beside(self, one: Expression, other: Expression) -> Expression:
+    def _beside(self, one: Operand, other: Operand) -> Operand:
         """A literal that is compared with a variable of an object type, or of a time."""
-        if isinstance(one, Given) and isinstance(other, Variable) and other.name in self._of:
-            return Given(self._literal(self._of[other.name], one.value))
+        if isinstance(one, Constant) and isinstance(other, Variable) and other.name in self._of:
+            return Constant(self._literal(self._of[other.name], one.value))
         return one

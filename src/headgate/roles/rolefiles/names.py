@@ -13,26 +13,22 @@ from dataclasses import dataclass
 
 from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import variables, variables_of
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
-    Between,
-    Both,
-    ClockOf,
-    Combine,
-    Compares,
-    Constraint,
+    Atom,
+    Compare,
+    Condition,
     Count,
-    Either,
-    Expression,
-    Holds,
-    Leaf,
-    Negated,
-    OneOf,
+    InGroup,
+    Not,
+    Related,
     RoleRef,
     Starred,
-    Tests,
     Variable,
+    atoms,
+    looked_at,
 )
 from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, error
 from headgate.roles.rolefiles.inference import said
@@ -56,76 +52,45 @@ class Names:
         return self.relations is None and name not in self.functions and name not in FUNCTIONS
 
 
-def leaves(c: Constraint, starred: bool = False) -> Iterator[tuple[Leaf, bool]]:
+def leaves(c: Condition, starred: bool = False) -> Iterator[tuple[Atom, bool]]:
     """Every atom, and whether a star takes it in."""
     match c:
         case Starred(arg):
             yield from leaves(arg, True)
-        case Negated(arg):
+        case Not(arg):
             yield from leaves(arg, starred)
-        case Both(args) | Either(args):
+        case AllOf(args) | AnyOf(args):
             for arg in args:
                 yield from leaves(arg, starred)
         case leaf:
             yield leaf, starred
 
 
-def operands(leaf: Leaf) -> tuple[Expression, ...]:
-    """The values that an atom looks at."""
-    match leaf:
-        case Compares(_, left, right) | Tests(_, left, right):
-            return (left, right)
-        case Among(of, _) | OneOf(of, _):
-            return (of,)
-        case Between(of, low, high):
-            return (of, low, high)
-        case Holds(_, args):
-            return args
-
-
-def within(e: Expression) -> Iterator[Expression]:
-    """An expression and all that it is made of."""
-    yield e
-    match e:
-        case Apply(_, args):
-            for arg in args:
-                yield from within(arg)
-        case Combine(_, left, right):
-            yield from within(left)
-            yield from within(right)
-        case ClockOf(_, of):
-            yield from within(of)
-
-
-def counted(c: Constraint) -> Iterator[RoleRef]:
+def counted(c: Condition) -> Iterator[RoleRef]:
     """The roles whose members a constraint counts."""
-    for leaf, _ in leaves(c):
-        for operand in operands(leaf):
-            yield from (one.of for one in within(operand) if isinstance(one, Count))
+    return (operand.of for operand in looked_at(c) if isinstance(operand, Count))
 
 
-def called(leaf: Leaf) -> Iterator[str]:
+def called(leaf: Atom) -> Iterator[str]:
     """The functions, relations and roles that an atom names."""
-    if isinstance(leaf, Holds):
+    if isinstance(leaf, Related):
         yield leaf.name
-    for operand in operands(leaf):
-        yield from (one.function for one in within(operand) if isinstance(one, Apply))
+    yield from (operand.function for operand in looked_at(leaf) if isinstance(operand, Apply))
 
 
 # -- do they exist? -------------------------------------------------------------------------------------------
 
 
-def check_names(c: Constraint, line: int, names: Names) -> Iterator[Finding]:
+def check_names(c: Condition, line: int, names: Names) -> Iterator[Finding]:
     """What a constraint names that is not there, or is not used as it is."""
-    for leaf, _ in leaves(c):
-        if isinstance(leaf, Among) and names.groups is not None and leaf.group not in names.groups:
+    for leaf in atoms(c):
+        if isinstance(leaf, InGroup) and names.groups is not None and leaf.group not in names.groups:
             yield error("unknown-group", line, f"there is no group `{leaf.group}`", "declare it first")
-        if isinstance(leaf, Holds):
+        if isinstance(leaf, Related):
             yield from _check_called(leaf.name, len(leaf.args), line, names, as_value=False)
-        for operand in operands(leaf):
-            for one in within(operand):
-                if isinstance(one, Apply):
-                    yield from _check_called(one.function, len(one.args), line, names, as_value=True)
+        for operand in looked_at(leaf):
+            if isinstance(operand, Apply):
+                yield from _check_called(operand.function, len(operand.args), line, names, as_value=True)
 
 
 def _check_called(name: str, count: int, line: int, names: Names, *, as_value: bool) -> Iterator[Finding]:
@@ -148,7 +113,7 @@ def _check_called(name: str, count: int, line: int, names: Names, *, as_value: b
 # -- have they values? ----------------------------------------------------------------------------------------
 
 
-def check_bound(c: Constraint, bound: frozenset[str], line: int, gives: Callable[[str], bool]) -> Iterator[Finding]:
+def check_bound(c: Condition, bound: frozenset[str], line: int, gives: Callable[[str], bool]) -> Iterator[Finding]:
     """The variables of a constraint that nothing gives a value."""
     told: set[str] = set()
     for part, name in _Values(gives).unbound(c, bound):
@@ -161,7 +126,7 @@ def check_bound(c: Constraint, bound: frozenset[str], line: int, gives: Callable
             yield error("unbound", line, message, remedy)
 
 
-def values_after(c: Constraint, bound: frozenset[str], gives: Callable[[str], bool]) -> frozenset[str]:
+def values_after(c: Condition, bound: frozenset[str], gives: Callable[[str], bool]) -> frozenset[str]:
     """The variables that have a value once a constraint is true, of those that have one before and those it gives."""
     return _Values(gives).after(c, bound)
 
@@ -173,27 +138,27 @@ class _Values:
         self._gives = gives
         self._left = MAX_PAIRS
 
-    def unbound(self, c: Constraint, bound: frozenset[str]) -> Iterator[tuple[Constraint, str]]:
+    def unbound(self, c: Condition, bound: frozenset[str]) -> Iterator[tuple[Condition, str]]:
         """The variables without a value, each with the part that looks at it."""
         match c:
             case Starred(arg):
                 yield from self.unbound(arg, bound)
-            case Negated(arg):
+            case Not(arg):
                 # Negation gives nothing a value, so what is inside must have all of its own.
                 yield from ((c, name) for name in sorted(variables(arg) - bound))
-            case Both(args):
+            case AllOf(args):
                 after = self.after(c, bound)
                 for arg in args:
                     yield from self.unbound(arg, after)
-            case Either(args):
+            case AnyOf(args):
                 for arg in args:
                     yield from self.unbound(arg, self.after(arg, bound))
             case leaf:
                 yield from ((c, name) for name in sorted(variables(leaf) - self.after(leaf, bound)))
-                if not isinstance(leaf, Holds) and Variable("_") in [e for o in operands(leaf) for e in within(o)]:
+                if not isinstance(leaf, Related) and Variable("_") in looked_at(leaf):
                     yield c, "_"
 
-    def after(self, c: Constraint, bound: frozenset[str]) -> frozenset[str]:
+    def after(self, c: Condition, bound: frozenset[str]) -> frozenset[str]:
         """The variables that have a value once a constraint is true."""
         self._left -= 1
         if self._left < 0:
@@ -201,23 +166,23 @@ class _Values:
         match c:
             case Starred(arg):
                 return self.after(arg, bound)
-            case Both(args):
+            case AllOf(args):
                 return self._after_all(args, bound)
-            case Either(args) if args:
+            case AnyOf(args) if args:
                 return frozenset.intersection(*(self.after(arg, bound) for arg in args))
-            case Compares("=", left, right):
+            case Compare("=", left, right):
                 for side, other in ((left, right), (right, left)):
                     if isinstance(side, Variable) and side.name != "_" and variables_of(other) <= bound:
                         return bound | {side.name}
                 return bound
-            case Holds(name, args) if self._gives(name):
+            case Related(name, args) if self._gives(name):
                 plain = {arg.name for arg in args if isinstance(arg, Variable)} - {"_"}
                 rest = [arg for arg in args if not isinstance(arg, Variable)]
                 return bound | plain if all(variables_of(arg) <= bound for arg in rest) else bound
             case _:
                 return bound
 
-    def _after_all(self, args: tuple[Constraint, ...], bound: frozenset[str]) -> frozenset[str]:
+    def _after_all(self, args: tuple[Condition, ...], bound: frozenset[str]) -> frozenset[str]:
         """Each round gives some variable a value, or is the last."""
         before: frozenset[str] | None = None
         while bound != before:

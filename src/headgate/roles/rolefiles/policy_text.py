@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from headgate.analysis.stages import Acceptance, Said, Shows, StageClause, StageLiteral, Stages
 from headgate.lang.render_roles import render_constraint, render_entry, render_role
+from headgate.model.conditions import AnyOf
 from headgate.model.limits import MAX_POLICY_CLAUSES
-from headgate.model.rolefiles import Either
 
 
 def render_stages(found: Stages) -> str:
@@ -72,7 +72,7 @@ def _ored(parts: list[str], notes: list[str] | None = None) -> Iterator[str]:
 
 
 def _joined(terms: Iterable[Said]) -> str:
-    return " and ".join(f"({_text(one)})" if isinstance(one, Either) else _text(one) for one in terms) or "true"
+    return " and ".join(f"({_text(one)})" if isinstance(one, AnyOf) else _text(one) for one in terms) or "true"
 
 
 def _text(said: Said) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.lang.render_roles import render_role
-from headgate.model.rolefiles import Both, Constraint, Rolefile, RoleRef, Starred, Statement, Term, Variable
+from headgate.model.conditions import AllOf, Condition, RoleRef, Starred, Term, Variable
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, warning
 from headgate.roles.rolefiles.renaming import by, in_constraint, in_role, in_statement, in_term, numbered, unified
 
@@ -33,7 +34,7 @@ class _Way:
     head: RoleRef
     shown: tuple[tuple[str, RoleRef], ...]
     """What is needed: `held` roles and `elector` roles."""
-    constraints: frozenset[Constraint]
+    constraints: frozenset[Condition]
     turn: tuple[int, int]
     """The pass over the statements, and the statement's place in it."""
     through: tuple[int, ...] = ()
@@ -133,12 +134,12 @@ def _joined(way: _Way, inner: _Way, found: Mapping[str, Term]) -> _Way:
     )
 
 
-def _parts(constraint: Constraint) -> Iterator[Constraint]:
+def _parts(constraint: Condition) -> Iterator[Condition]:
     """What must all be true; stars say nothing of entry."""
     match constraint:
         case Starred(arg):
             yield from _parts(arg)
-        case Both(args):
+        case AllOf(args):
             for arg in args:
                 yield from _parts(arg)
         case other:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headgate.model.rolefiles import Rolefile, RoleRef, Statement
+from headgate.model.conditions import RoleRef
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.roles.rolefiles.contradictions import contradiction
 from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, warning
 from headgate.roles.rolefiles.inference import said

@@ -10,31 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from headgate.model.rolefiles import (
-    Among,
-    Apply,
-    Asked,
-    Between,
-    Both,
-    ClockOf,
-    Combine,
-    Compares,
-    Constraint,
+from headgate.model.conditions import (
+    Condition,
+    Constant,
     Count,
-    Either,
-    EventEntry,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
+    Operand,
     RoleRef,
-    Starred,
-    Statement,
     Term,
-    Tests,
     Variable,
+    rewrite_operand,
+    rewrite_operands,
 )
+from headgate.model.rolefiles import EventEntry, Statement
 
 Renamed: TypeAlias = Callable[[Variable], Term]
 
@@ -50,46 +37,19 @@ def in_role(ref: RoleRef, to: Renamed) -> RoleRef:
     return replace(ref, args=tuple(in_term(arg, to) for arg in ref.args), instance=instance)
 
 
-def in_expression(e: Expression, to: Renamed) -> Expression:
-    """An expression with other variables."""
-    match e:
-        case Variable():
-            return to(e)
-        case Given() | Asked():
-            return e
-        case Apply(function, args):
-            return Apply(function, tuple(in_expression(arg, to) for arg in args))
-        case Count(of):
-            return Count(in_role(of, to))
-        case Combine(op, left, right):
-            return Combine(op, in_expression(left, to), in_expression(right, to))
-        case ClockOf(part, of, zone):
-            return ClockOf(part, in_expression(of, to), zone)
-
-
-def in_constraint(c: Constraint, to: Renamed) -> Constraint:
+def in_constraint(c: Condition, to: Renamed) -> Condition:
     """A constraint with other variables."""
-    match c:
-        case Starred(arg):
-            return Starred(in_constraint(arg, to))
-        case Negated(arg):
-            return Negated(in_constraint(arg, to))
-        case Both(args):
-            return Both(tuple(in_constraint(arg, to) for arg in args))
-        case Either(args):
-            return Either(tuple(in_constraint(arg, to) for arg in args))
-        case Compares(op, left, right):
-            return Compares(op, in_expression(left, to), in_expression(right, to))
-        case Tests(test, left, right):
-            return Tests(test, in_expression(left, to), in_expression(right, to))
-        case Among(of, group):
-            return Among(in_expression(of, to), group)
-        case Between(of, low, high):
-            return Between(in_expression(of, to), in_expression(low, to), in_expression(high, to))
-        case OneOf(of, values):
-            return OneOf(in_expression(of, to), values)
-        case Holds(name, args):
-            return Holds(name, tuple(in_expression(arg, to) for arg in args))
+
+    def renamed(operand: Operand) -> Operand:
+        match operand:
+            case Variable():
+                return to(operand)
+            case Count(of):
+                return Count(in_role(of, to))
+            case _:
+                return operand
+
+    return rewrite_operands(c, lambda operand: rewrite_operand(operand, renamed))
 
 
 def in_statement(statement: Statement, to: Renamed) -> Statement:
@@ -165,7 +125,7 @@ def unified(a: tuple[Term, ...], b: tuple[Term, ...], found: Mapping[str, Term])
             made[one.name] = other
         elif isinstance(other, Variable):
             made[other.name] = one
-        elif isinstance(one, Given) and isinstance(other, Given):
+        elif isinstance(one, Constant) and isinstance(other, Constant):
             return None  # what is asked of the request, on the other hand, may be anything
     return made
 
@@ -182,4 +142,4 @@ def may_give(head: RoleRef, ref: RoleRef) -> bool:
 
 
 def _may_be(a: Term, b: Term) -> bool:
-    return a == b or not (isinstance(a, Given) and isinstance(b, Given))
+    return a == b or not (isinstance(a, Constant) and isinstance(b, Constant))

@@ -19,19 +19,17 @@ from headgate.lang.clock import read_text
 from headgate.lang.render_roles import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model.arguments import letters_of
+from headgate.model.conditions import Argument, Constant, Variable
 from headgate.model.errors import BadDefinition, BadExpression, TypeMismatch
 from headgate.model.rolefiles import (
-    Argument,
     ArgumentType,
     ClockType,
-    Given,
     IntegerType,
     ObjectType,
     Rolefile,
     SetType,
     StringType,
     TimestampType,
-    Variable,
 )
 from headgate.model.values import Kind, brief, conform
 from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, LetterSet, Textual, words
@@ -106,7 +104,7 @@ def _closed_sets(rolefile: Rolefile) -> set[tuple[str, int]]:
     given: dict[tuple[str, int], bool] = {}
     for statement in rolefile.statements:
         for place, term in enumerate(statement.head.args):
-            written = isinstance(term, Given) and isinstance(term.value, frozenset)
+            written = isinstance(term, Constant) and isinstance(term.value, frozenset)
             given[statement.head.role, place] = given.get((statement.head.role, place), True) and written
     return {key for key, written in given.items() if written}
 

@@ -25,8 +25,9 @@ from headgate.model.changes import (
     ReinstateRole,
     RevokeRole,
 )
+from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import HeadgateError
-from headgate.model.rolefiles import Argument, Asked, Given, Rolefile, RoleRef, Term, Variable
+from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
@@ -232,7 +233,7 @@ class RoleSteps:
         ref = parsed(role, parse_role)
         if ref.service is None:
             role.refuse(f"`{brief(role.data)}` has no service", "write it like `Login.LoggedOn('jmb', h)`")
-        if any(isinstance(term, Asked) for term in (*ref.args, ref.instance)):
+        if any(isinstance(term, Meta) for term in (*ref.args, ref.instance)):
             role.refuse("`@names` have no meaning here", "write a constant in quotes, or a variable")
         self._meant.append((role, ref))
         try:
@@ -249,7 +250,7 @@ class RoleSteps:
 
         def settled(term: Term) -> Term:
             known = isinstance(term, Variable) and (term.name in self.state.principals or term.name in self._said)
-            return Given(term.name) if isinstance(term, Variable) and known else term
+            return Constant(term.name) if isinstance(term, Variable) and known else term
 
         return replace(ref, args=tuple(map(settled, ref.args)))
 

@@ -28,11 +28,10 @@ from headgate.model.changes import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.model.conditions import TRUE, Condition
+from headgate.model.conditions import TRUE, Condition, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Effect, Rule, Subscription
-from headgate.model.rolefiles import RoleRef
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH

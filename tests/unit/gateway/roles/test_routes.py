@@ -12,10 +12,10 @@ import pytest
 
 from headgate.commands.rate_limits import STEPS_PACED, Paces, cost_of
 from headgate.model.changes import AddMember, AddRule, DeclarePrincipal, RemoveMember
+from headgate.model.conditions import RoleRef
 from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_ENTERED, MAX_SHOWN
 from headgate.model.rights import Action, Rule
-from headgate.model.rolefiles import RoleRef
 from headgate.model.state import ADMINISTRATOR
 from headgate.trust.role_keys import verify_role_keys
 from headgate.trust.role_statements import verify_appointment, verify_delegation, verify_role

@@ -36,10 +36,10 @@ from headgate.model.changes import (
     SetRepresentative,
     Subscribe,
 )
+from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule, Subscription
-from headgate.model.rolefiles import Argument
 from headgate.model.state import State
 from headgate.model.values import Value, micros
 from headgate.pipeline.admission.admission import Admission

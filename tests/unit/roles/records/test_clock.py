@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Scene, truth
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.rolefiles import Leaf, RoleRef
+from headgate.model.conditions import Atom, RoleRef
 from headgate.model.roles import Election, Membership, Peer, Record, RoleBook
 from headgate.model.state import State
 from headgate.roles.records.clock import next_moment
@@ -30,7 +30,7 @@ def state_of(*constraints: str) -> State:
     records = {}
     for n, text in enumerate(constraints):
         leaf = parse_constraint(text)
-        assert isinstance(leaf, Leaf)
+        assert isinstance(leaf, Atom)
         records[n] = Record(n, fact=text_of(When("S", "", leaf)))
     return State(relations=RELATIONS, roles=RoleBook(records=records))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Scene
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.rolefiles import Argument, Leaf, Starred
+from headgate.model.conditions import Argument, Atom, Starred
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.roles.records.facts import (
@@ -61,7 +61,7 @@ def test_an_atom_with_values_is_read_as_it_was(a: Argument, b: Argument, op: str
     bound = {"x": a, "y": b}
     for text in (f"x {op} y", "P(x, y, _)", "x in staff", "f(x) = y", "count(Member(x, _)) < 3"):
         leaf = parse_constraint(text)
-        assert isinstance(leaf, Leaf)
+        assert isinstance(leaf, Atom)
         known = ground(leaf, bound, Scene(State(), "S", "i"))
         assert known is not None
         when = When("S", "i", known)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.decide.constraints import Scene
 from headgate.decide.constraints import truth as reference_truth
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.rolefiles import Both, Constraint, Either, Holds, Negated, Starred
+from headgate.model.conditions import AllOf, AnyOf, Condition, Not, Related, Starred
 from headgate.model.roles import Link
 from headgate.model.state import State
 from headgate.roles.records.facts import When
@@ -36,13 +36,13 @@ class Facts:
         return Scene(State(version=1), functions={name: lambda name=name: self.entry[name] for name in NAMES})
 
     def record(self, fact: When) -> Link:
-        assert isinstance(fact.leaf, Holds)
+        assert isinstance(fact.leaf, Related)
         name = fact.leaf.name
         if name not in self.made:
             self.made[name] = self.records.leaf(self.entry[name], fact=name)
         return Link(self.made[name])
 
-    def rule(self, constraint: Constraint) -> Link | bool:
+    def rule(self, constraint: Condition) -> Link | bool:
         return membership_rule(constraint, {}, self.scene(), self.records, self.record)
 
     def worth(self, rule: Link | bool) -> Truth:
@@ -52,34 +52,34 @@ class Facts:
         return inverse(found) if rule.negated else found
 
 
-def expected(c: Constraint, entry: dict[str, Truth], now: dict[str, Truth], star: bool, positive: bool) -> Truth:
+def expected(c: Condition, entry: dict[str, Truth], now: dict[str, Truth], star: bool, positive: bool) -> Truth:
     """The constraint with the value of every part that has no star as it was, unknown counting against it."""
     match c:
         case Starred(arg):
             return expected(arg, entry, now, True, positive)
-        case Negated(arg):
+        case Not(arg):
             return inverse(expected(arg, entry, now, star, not positive))
-        case Both(args):
+        case AllOf(args):
             return conjunction([expected(arg, entry, now, star, positive) for arg in args])
-        case Either(args):
+        case AnyOf(args):
             return inverse(conjunction([inverse(expected(arg, entry, now, star, positive)) for arg in args]))
-        case Holds(name):
+        case Related(name):
             was = entry[name]
             return now[name] if star else (not positive) if was is None else was
     raise NotImplementedError(c)
 
 
 @st.composite
-def formulas(draw: st.DrawFn, depth: int = 3) -> Constraint:
+def formulas(draw: st.DrawFn, depth: int = 3) -> Condition:
     kind = draw(st.integers(0, 5)) if depth else 0
     if kind < 2:
-        return Holds(draw(st.sampled_from(NAMES)))
+        return Related(draw(st.sampled_from(NAMES)))
     if kind == 2:
-        return Negated(draw(formulas(depth - 1)))
+        return Not(draw(formulas(depth - 1)))
     if kind == 3:
         return Starred(draw(formulas(depth - 1)))
     some = draw(st.lists(formulas(depth - 1), min_size=2, max_size=3))
-    return (Both if kind == 4 else Either)(tuple(some))
+    return (AllOf if kind == 4 else AnyOf)(tuple(some))
 
 
 truths = st.fixed_dictionaries({name: st.sampled_from([True, False, None]) for name in NAMES})
@@ -88,7 +88,7 @@ truths = st.fixed_dictionaries({name: st.sampled_from([True, False, None]) for n
 @given(formulas(), truths, st.lists(truths, max_size=3))
 @examples(300)
 def test_a_rule_is_the_constraint_with_the_rest_as_it_was(
-    constraint: Constraint, entry: dict[str, Truth], then: list[dict[str, Truth]]
+    constraint: Condition, entry: dict[str, Truth], then: list[dict[str, Truth]]
 ) -> None:
     facts = Facts(entry)
     rule = facts.rule(constraint)
@@ -101,7 +101,7 @@ def test_a_rule_is_the_constraint_with_the_rest_as_it_was(
 
 @given(formulas(), truths)
 @examples(150)
-def test_a_rule_is_true_at_entry_only_where_the_constraint_is(constraint: Constraint, entry: dict[str, Truth]) -> None:
+def test_a_rule_is_true_at_entry_only_where_the_constraint_is(constraint: Condition, entry: dict[str, Truth]) -> None:
     facts = Facts(entry)
     if facts.worth(facts.rule(constraint)) is True:
         assert reference_truth(constraint, {}, facts.scene()) is True

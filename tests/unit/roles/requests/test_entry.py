@@ -13,35 +13,31 @@ from hypothesis import strategies as st
 from headgate.decide.constraints import Budget, Scene
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import DeclarePrincipal
-from headgate.model.errors import RoleDenied
-from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS, MAX_ENTRY_STEPS
-from headgate.model.rolefiles import (
-    Among,
+from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
-    Asked,
-    Between,
-    Both,
     Combine,
-    Compares,
-    Constraint,
+    Compare,
+    Condition,
+    Constant,
     Count,
-    Credential,
-    Either,
-    Elector,
-    Expression,
-    Given,
-    Holds,
-    Negated,
-    OneOf,
-    Revoker,
-    Rolefile,
+    InGroup,
+    InRange,
+    InSet,
+    Meta,
+    Not,
+    Operand,
+    Related,
     RoleRef,
     Starred,
-    Statement,
     Term,
+    TextMatch,
     Variable,
 )
-from headgate.model.rolefiles import Tests as TextTests
+from headgate.model.errors import RoleDenied
+from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS, MAX_ENTRY_STEPS
+from headgate.model.rolefiles import Credential, Elector, Revoker, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership
 from headgate.model.state import State
 from headgate.roles.requests.entry import Candidate, Derived, EntryRequest, derive
@@ -89,7 +85,7 @@ def key(one: Candidate) -> Key:
 def means(ref: RoleRef, of: Key, env: dict[str, Any]) -> bool:
     """Is a role meant by a reference under an assignment?"""
     service, instance, role, args = of
-    terms = [Given("") if ref.instance is None else ref.instance, *ref.args]
+    terms = [Constant("") if ref.instance is None else ref.instance, *ref.args]
     if (ref.service or "S", ref.role) != (service, role) or len(ref.args) > len(args):
         return False
     return all(t == Variable("_") or equal(worth(t, env), v) for t, v in zip(terms, (instance, *args), strict=False))
@@ -99,9 +95,9 @@ def worth(term: Term, env: dict[str, Any]) -> Any:
     match term:
         case Variable(name):
             return env[name]
-        case Asked(name):
+        case Meta(name):
             return world().asked[name]
-        case Given(known):
+        case Constant(known):
             return known
 
 
@@ -222,13 +218,13 @@ def names_in(statement: Statement) -> set[str]:
 def bound_in(statement: Statement) -> set[str]:
     """The variables that credentials, electors and constraints give values."""
     known = names_of(tuple(one.ref for one in (*statement.credentials, *statement.electors)))
-    parts = statement.constraint.args if isinstance(statement.constraint, Both) else (statement.constraint,)
+    parts = statement.constraint.args if isinstance(statement.constraint, AllOf) else (statement.constraint,)
     for _ in parts:
         for part in parts:
             plain = part.arg if isinstance(part, Starred) else part
-            if isinstance(plain, Compares) and plain.op == "=" and names_of(plain.right) <= known:
+            if isinstance(plain, Compare) and plain.op == "=" and names_of(plain.right) <= known:
                 known |= names_of(plain.left)
-            if isinstance(plain, Holds) and plain.name in ("P", "M"):
+            if isinstance(plain, Related) and plain.name in ("P", "M"):
                 known |= names_of(plain)
     return known
 
@@ -241,7 +237,7 @@ def terms(draw: st.DrawFn, names: str = "xyz") -> Term:
     kind = draw(st.integers(0, 15))
     if kind < 13:
         return Variable(draw(st.sampled_from(names)))
-    return Variable("_") if kind == 13 else Given(draw(values)) if kind == 14 else Asked("client")
+    return Variable("_") if kind == 13 else Constant(draw(values)) if kind == 14 else Meta("client")
 
 
 @st.composite
@@ -254,58 +250,58 @@ def role_refs(draw: st.DrawFn) -> RoleRef:
 
 
 @st.composite
-def expressions(draw: st.DrawFn, known: tuple[str, ...]) -> Expression:
-    one: st.SearchStrategy[Expression] = values.map(Given)
+def expressions(draw: st.DrawFn, known: tuple[str, ...]) -> Operand:
+    one: st.SearchStrategy[Operand] = values.map(Constant)
     if known:
         one = st.sampled_from(known).map(Variable) | one
     match draw(st.integers(0, 8)):
         case 0:
-            return Combine(draw(st.sampled_from(["+", "-"])), draw(one), Given(1))
+            return Combine(draw(st.sampled_from(["+", "-"])), draw(one), Constant(1))
         case 1:
-            return Combine(draw(st.sampled_from(["union", "intersect", "minus"])), draw(one), Given(RW))
+            return Combine(draw(st.sampled_from(["union", "intersect", "minus"])), draw(one), Constant(RW))
         case 2:
             return Apply(draw(st.sampled_from(["F", "P", "size"])), (draw(one),))
         case 3:
             return Count(RoleRef("M", (draw(one), Variable("_"))))  # type: ignore[arg-type]
         case 4:
-            return Asked(draw(st.sampled_from(["client", "instance", "origin"])))
+            return Meta(draw(st.sampled_from(["client", "instance", "origin"])))
         case _:
             return draw(one)
 
 
 @st.composite
-def atoms(draw: st.DrawFn, known: tuple[str, ...]) -> Constraint:
+def atoms(draw: st.DrawFn, known: tuple[str, ...]) -> Condition:
     one, other = draw(expressions(known)), draw(expressions(known))
     ops = ["=", "!=", "<", "<=", ">", ">=", "subset", "subseteq", "superset", "superseteq"]
     match draw(st.integers(0, 8)):
         case 0:
-            return Among(one, draw(st.sampled_from(["g", "h"])))
+            return InGroup(one, draw(st.sampled_from(["g", "h"])))
         case 1:
-            return Between(one, Given(0), other)
+            return InRange(one, Constant(0), other)
         case 2:
-            return OneOf(one, ("a", 1))
+            return InSet(one, ("a", 1))
         case 3:
-            return TextTests(draw(st.sampled_from(["starts with", "contains", "has token"])), one, Given("a"))
+            return TextMatch(draw(st.sampled_from(["starts with", "contains", "has token"])), one, Constant("a"))
         case 4:
-            return Holds("P", (one, draw(st.sampled_from([other, Variable("_")]))))
+            return Related("P", (one, draw(st.sampled_from([other, Variable("_")]))))
         case 5:
-            return Holds("M", (one,))
+            return Related("M", (one,))
         case 6:
-            return Holds("early", (one,))
+            return Related("early", (one,))
         case _:
-            return Compares(draw(st.sampled_from(ops)), one, other)
+            return Compare(draw(st.sampled_from(ops)), one, other)
 
 
 @st.composite
-def judged(draw: st.DrawFn, known: tuple[str, ...], depth: int = 2) -> Constraint:
+def judged(draw: st.DrawFn, known: tuple[str, ...], depth: int = 2) -> Condition:
     kind = draw(st.integers(0, 5)) if depth else 0
     if kind < 3:
         return draw(atoms(known))
     if kind == 3:
-        return Negated(draw(judged(known, depth - 1)))
+        return Not(draw(judged(known, depth - 1)))
     if kind == 4:
         return Starred(draw(judged(known, depth - 1)))
-    return draw(st.sampled_from([Both, Either]))(tuple(draw(judged(known, depth - 1)) for _ in range(2)))
+    return draw(st.sampled_from([AllOf, AnyOf]))(tuple(draw(judged(known, depth - 1)) for _ in range(2)))
 
 
 @st.composite
@@ -318,12 +314,12 @@ def statements(draw: st.DrawFn) -> Statement:
             Elector(draw(office), draw(st.booleans()), draw(st.booleans())) for _ in range(draw(st.integers(1, 2)))
         )
     known = sorted(names_of(tuple(one.ref for one in (*credentials, *electors))))
-    parts: list[Constraint] = []
+    parts: list[Condition] = []
     for name in draw(st.lists(st.sampled_from("vw"), max_size=2, unique=True)):
         if draw(st.booleans()):
-            parts.append(Compares("=", Variable(name), draw(expressions(tuple(known)))))
+            parts.append(Compare("=", Variable(name), draw(expressions(tuple(known)))))
         else:
-            parts.append(Holds("P", (draw(terms("".join(known) or "v")), Variable(name))))
+            parts.append(Related("P", (draw(terms("".join(known) or "v")), Variable(name))))
         known = sorted(names_of(parts[-1]) | {*known})
     parts += [draw(judged(tuple(known))) for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2])))]
     draw(st.randoms(use_true_random=False)).shuffle(parts)
@@ -334,12 +330,12 @@ def statements(draw: st.DrawFn) -> Statement:
         for _ in range(size)
     )
     revokers = (Revoker(RoleRef("Boss", (), "L")),) if draw(st.integers(0, 3)) == 0 else ()
-    constraint = parts[0] if len(parts) == 1 else Both(tuple(parts))
+    constraint = parts[0] if len(parts) == 1 else AllOf(tuple(parts))
     return Statement(RoleRef(role, head), credentials, electors, revokers, constraint)
 
 
 def _open(free: bool) -> st.SearchStrategy[Term]:
-    return st.just(Variable("q")) if free else values.map(Given)
+    return st.just(Variable("q")) if free else values.map(Constant)
 
 
 BASE = parse_rolefile(
@@ -369,9 +365,9 @@ def requests(draw: st.DrawFn, rolefile: Rolefile) -> EntryRequest:
     for n in range(draw(st.integers(0, 2))):
         role, size = draw(st.sampled_from(electing))
         args = draw(st.sampled_from([(), (), (None,) * size, tuple(draw(st.none() | values) for _ in range(size))]))
-        office = RoleRef("Boss", (Given(draw(values)),), "L", Given(""))
+        office = RoleRef("Boss", (Constant(draw(values)),), "L", Constant(""))
         required = (RoleRef("On", (draw(terms()),), "L"),) if draw(st.integers(0, 2)) == 0 else ()
-        required = tuple(one for one in required if not isinstance(one.args[0], Asked))
+        required = tuple(one for one in required if not isinstance(one.args[0], Meta))
         elections.append(
             Election(f"e{n}", "S", role, args, draw(st.sampled_from("pqr")), "m", office, 0, 0, "", required)
         )

@@ -12,20 +12,9 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Scene, truth
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
+from headgate.model.conditions import AllOf, AnyOf, Compare, Condition, Constant, InRange, InSet, Not, Variable
 from headgate.model.limits import MAX_STATEMENTS
-from headgate.model.rolefiles import (
-    Between,
-    Both,
-    Compares,
-    Constraint,
-    Either,
-    EventPolicy,
-    Given,
-    Negated,
-    OneOf,
-    Rolefile,
-    Variable,
-)
+from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import State
 from headgate.roles.rolefiles.checking import Finding, check_event_policy, check_rolefile
 from headgate.roles.rolefiles.contradictions import contradiction
@@ -191,17 +180,17 @@ def test_what_can_be_true_is_not_called_a_contradiction(text: str) -> None:
 
 X = Variable("x")
 COMPARISONS = st.one_of(
-    st.builds(Compares, st.sampled_from(("=", "!=", "<", "<=", ">", ">=")), st.just(X), st.integers(0, 3).map(Given)),
-    st.builds(Compares, st.sampled_from(("=", "!=", "<", "<=", ">", ">=")), st.integers(0, 3).map(Given), st.just(X)),
-    st.builds(Between, st.just(X), st.integers(0, 3).map(Given), st.integers(0, 3).map(Given)),
-    st.builds(OneOf, st.just(X), st.lists(st.integers(0, 3), min_size=1, max_size=2).map(tuple)),
+    st.builds(Compare, st.sampled_from(("=", "!=", "<", "<=", ">", ">=")), st.just(X), st.integers(0, 3).map(Constant)),
+    st.builds(Compare, st.sampled_from(("=", "!=", "<", "<=", ">", ">=")), st.integers(0, 3).map(Constant), st.just(X)),
+    st.builds(InRange, st.just(X), st.integers(0, 3).map(Constant), st.integers(0, 3).map(Constant)),
+    st.builds(InSet, st.just(X), st.lists(st.integers(0, 3), min_size=1, max_size=2).map(tuple)),
 )
-FORMULAS: st.SearchStrategy[Constraint] = st.recursive(
+FORMULAS: st.SearchStrategy[Condition] = st.recursive(
     COMPARISONS,
     lambda inner: st.one_of(
-        inner.map(Negated),
-        st.lists(inner, min_size=2, max_size=3).map(lambda args: Both(tuple(args))),
-        st.lists(inner, min_size=2, max_size=3).map(lambda args: Either(tuple(args))),
+        inner.map(Not),
+        st.lists(inner, min_size=2, max_size=3).map(lambda args: AllOf(tuple(args))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda args: AnyOf(tuple(args))),
     ),
     max_leaves=6,
 )
@@ -209,7 +198,7 @@ FORMULAS: st.SearchStrategy[Constraint] = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(FORMULAS)
-def test_a_contradiction_is_true_for_no_value(formula: Constraint) -> None:
+def test_a_contradiction_is_true_for_no_value(formula: Condition) -> None:
     if contradiction(formula) is not None:
         scene = Scene(State())
         assert not [n for n in (-1, 0, 0.5, 1, 1.5, 2, 2.5, 3, 4) if truth(formula, {"x": n}, scene)]

@@ -21,9 +21,10 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
+from headgate.model.conditions import Apply, ClockPart, RoleRef, Variable
 from headgate.model.errors import BadDefinition
 from headgate.model.rights import Action, Rule
-from headgate.model.rolefiles import Apply, ClockOf, Representative, RoleRef, Variable
+from headgate.model.rolefiles import Representative
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
@@ -205,7 +206,7 @@ def test_a_representative_gives_kinds_or_takes_them_away() -> None:
     with pytest.raises(BadDefinition, match="line 1"):
         made(start, RemoveRepresentative("t.E"))
     with pytest.raises(BadDefinition, match=r"`day` of the representative of `t\.E`: .* needs a timestamp"):
-        made(world(), SetRepresentative(Representative("t.E", (("day", ClockOf("weekday", Variable("x"))),))))
+        made(world(), SetRepresentative(Representative("t.E", (("day", ClockPart("weekday", Variable("x"))),))))
 
 
 def test_the_checker_finds_the_same() -> None:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from headgate.lang.rolefile import parse_rolefile
+from headgate.model.conditions import Argument, Constant
 from headgate.model.errors import BadDefinition, TypeMismatch
 from headgate.model.rolefiles import (
-    Argument,
     ArgumentType,
     ClockType,
-    Given,
     IntegerType,
     ObjectType,
     Rolefile,
@@ -202,8 +201,8 @@ TAKEN: list[tuple[ArgumentType | None, object, Argument]] = [
 
 @pytest.mark.parametrize(("type", "raw", "argument"), TAKEN, ids=str)
 def test_a_raw_value_becomes_an_argument(type: ArgumentType | None, raw: object, argument: Argument) -> None:
-    assert Given(conform_argument(type, raw)) == Given(argument)
-    assert Given(conform_argument(type, argument)) == Given(argument)
+    assert Constant(conform_argument(type, raw)) == Constant(argument)
+    assert Constant(conform_argument(type, argument)) == Constant(argument)
 
 
 @pytest.mark.parametrize(
