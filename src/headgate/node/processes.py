@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Self
@@ -33,7 +34,11 @@ EXIT_REFUSED: Final = 2
 EXIT_FINAL: Final = 3
 """Data is damaged, or of another format: trying again cannot help."""
 
+KILL_SECONDS: Final = 5.0
+"""How long the end of killed processes is waited for."""
+
 _PR_SET_PDEATHSIG: Final = 1
+_KILL_POLL: Final = 0.005
 _PROC: Final = Path("/proc")
 _ANNOUNCED: Final = b'{"event": '
 _TRIES: Final = 5
@@ -163,14 +168,21 @@ def of_session(session: int) -> list[int]:
 
 
 def kill_session(session: int) -> int:
-    """End every process of a session at once; returns how many there were."""
-    pids = of_session(session)
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    return len(pids)
+    """End every process of a session, and those that they begin meanwhile; returns how many there were at first.
+
+    On a busy machine a process lives on for a moment after it was killed: it is waited for, for KILL_SECONDS.
+    """
+    first = pids = of_session(session)
+    until = time.monotonic() + KILL_SECONDS
+    while pids:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            break
+        time.sleep(_KILL_POLL)
+        pids = of_session(session)
+    return len(first)
 
 
 def announce(event: str, **facts: str | int) -> None:
