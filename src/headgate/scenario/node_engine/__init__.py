@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.scenario.crashing_pipeline import CrashingPipeline
 from headgate.scenario.node_engine.world import NodeWorld
 from headgate.scenario.play import ScenarioOutcome, play_on
-from headgate.scenario.spark_engine import choice_of, story_directory
+from headgate.scenario.spark_engine import CrashingPipeline, choice_of, story_directory
 from headgate.scenario.story import Scenario
 
 
