@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from headgate.model.conditions import (
     Apply,
@@ -36,6 +36,7 @@ from headgate.model.conditions import (
     Variable,
     atoms,
     foreign,
+    has_star,
     operands,
     plain,
 )
@@ -111,7 +112,9 @@ def is_private(name: str) -> BadExpression:
 
 
 def check(condition: Condition, scope: Scope) -> None:
-    """Refuse an expression that does not type-check in a scope."""
+    """Refuse an expression that does not type-check in a scope, or is of the language of rolefiles."""
+    if has_star(condition):
+        raise _of_roles("`*`")
     for atom in atoms(condition):
         _check_atom(atom, scope)
 
@@ -134,6 +137,8 @@ def _check_atom(atom: Atom, scope: Scope) -> None:
         case InGroup(operand, group):
             _is_text(operand, kinds[0], "in group")
             _declared("group", group, scope.state.groups, scope)
+        case Related(relation, ()):
+            raise BadExpression(f"`{brief(relation)}` has no arguments", remedy="name at least one")
         case Related(relation, args):
             _declared("relation", relation, scope.state.relations, scope)
             arity = next((len(row) for row in scope.state.relations[relation]), len(args))
@@ -163,6 +168,8 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
             )
         case Meta(("rate" | "origin") as name) if scope.filter:
             raise BadExpression(f"a filter cannot use `@{name}`", remedy="it is for the conditions of rights")
+        case Meta(("instance" | "client") as name):
+            raise _of_roles(f"`@{name}`")
         case Meta("time"):
             return Kind.TIMESTAMP
         case Meta("rate"):
@@ -182,9 +189,19 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
                 raise BadExpression(f"`{part}` needs a timestamp, and {_show(of)} is none")
             return Kind.INT
         case Variable() | Apply() | Count() | Combine():
-            raise BadExpression("variables, functions and sums stand in rolefiles and event policy alone")
+            raise _of_roles(_NAMES[type(operand)])
         case _:
             assert_never(operand)
+
+
+_NAMES: Final = {Variable: "a variable", Apply: "a function", Count: "`count`", Combine: "a sum"}
+
+
+def _of_roles(what: str) -> BadExpression:
+    """The refusal of what is no part of a condition."""
+    return BadExpression(
+        f"{what} stands in rolefiles and event policy alone", remedy="a condition has attributes and values"
+    )
 
 
 def _comparable(a: Kind | None, b: Kind | None, shown: str) -> None:
