@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from headgate.gateway.http.change_requests import ANY
+from headgate.lang import render_condition
 from headgate.model.changes import (
     AddMember,
     AddRow,
@@ -20,6 +21,7 @@ from headgate.model.changes import (
     RemoveRow,
     RetireType,
     SetAttribute,
+    SetPolicyRule,
 )
 from headgate.model.state import State
 from headgate.model.types import EventType
@@ -43,7 +45,7 @@ def encoded(ops: Iterable[wire.ChangeOp]) -> list[dict[str, Any]]:
 
 
 def facts(changes: Iterable[Change]) -> Iterator[wire.ChangeOp]:
-    """Changes of members, rows, attributes and types."""
+    """Changes of members, rows, attributes, policy rules and types."""
     for change in changes:
         match change:
             case AddMember(group, member, value):
@@ -56,6 +58,8 @@ def facts(changes: Iterable[Change]) -> Iterator[wire.ChangeOp]:
                 yield wire.RemoveRowOp(relation, _scalars(row))
             case SetAttribute(principal, name, value):
                 yield wire.SetAttributeOp(principal, name, _scalar(value))
+            case SetPolicyRule(principal, rule):
+                yield wire.SetPolicyRuleOp(principal, None if rule is None else render_condition(rule))
             case DeclareType(declared):
                 yield wire.DeclareTypeOp(declared.name, _type(declared))
             case RetireType(name):
