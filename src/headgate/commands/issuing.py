@@ -83,11 +83,11 @@ class Service:
         self, state: State, principal: str, did: str, rule: str | None, seconds: int | None, audience: Sequence[str]
     ) -> list[RecordedStatement]:
         """A certificate by each rule that is for the principal, or by the one that it names."""
-        found = [one for one in self._rules(state, principal) if rule is None or one.id == rule]
-        if not found:
+        rules = [one for one in self._rules(state, principal) if rule is None or one.id == rule]
+        if not rules:
             raise NotFound("no issuing rule is for you" if rule is None else f"no issuing rule `{brief(rule)}`")
         now = self._clock()
-        made = [self._certificate(one, principal, did, now, seconds, audience) for one in found]
+        made = [self._certificate(one, principal, did, now, seconds, audience) for one in rules]
         self._record([one.record for one in made], now)
         return made
 
@@ -139,22 +139,25 @@ class Service:
     def home(self, state: State, did: str, statement: str) -> Provider:
         """The provider that vouches for a key at home, if its members are guests here."""
         now, stands = self._clock(), StatementState(state)
-        said = verify_identity(statement, audience=self._authority.audience, now=now, verifier=self._authority.verifier)
-        if said.subject != did:
-            raise ChainInvalid(f"the statement `{brief(said.id)}` is about another than `{did}`")
-        found = state.providers.get(said.issuer)
-        if found is None or found.mapping is None:
+        identity = verify_identity(
+            statement, audience=self._authority.audience, now=now, verifier=self._authority.verifier
+        )
+        if identity.subject != did:
+            raise ChainInvalid(f"the statement `{brief(identity.id)}` is about another than `{did}`")
+        provider = state.providers.get(identity.issuer)
+        if provider is None or provider.mapping is None:
             raise ChainInvalid(
-                f"`{brief(said.issuer)}` is no provider of guests here", remedy="ask the administrator of the domain"
+                f"`{brief(identity.issuer)}` is no provider of guests here",
+                remedy="ask the administrator of the domain",
             )
-        if not stands.counts(said.issuer, now):
+        if not stands.counts(identity.issuer, now):
             raise ChainInvalid(
-                f"the statement `{brief(said.id)}` is signed with a key of its provider that has ended",
+                f"the statement `{brief(identity.id)}` is signed with a key of its provider that has ended",
                 remedy="ask for one that the new key signs",
             )
-        if stands.is_revoked(said):
-            raise Revoked(f"the identity statement `{brief(said.id)}` was revoked")
-        return found
+        if stands.is_revoked(identity):
+            raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
+        return provider
 
     def guest(self, state: State, did: str, statement: str) -> RecordedStatement:
         """A statement about a member of another community, by the mapping that was agreed on (Guard IV.C)."""
@@ -181,10 +184,10 @@ class Service:
         own = self._key.public.did
 
         def make(state: State, now: datetime) -> Sequence[Change]:  # noqa: ARG001
-            found = state.providers.get(own)
+            provider = state.providers.get(own)
             return (
                 ()
-                if found is not None and found.mapping is None
+                if provider is not None and provider.mapping is None
                 else (SetProvider(Provider(own, self._name, own=True)),)
             )
 
@@ -201,13 +204,13 @@ class Service:
     def revoke(self, state: State, principal: str, id: str) -> int:
         """Take a statement back: the administrator any, a subject its own; returns the number of the list."""
         governs = principal == state.administrator
-        found = self._register.one(id)
-        if not governs and (found is None or found.principal != principal):
+        record = self._register.one(id)
+        if not governs and (record is None or record.principal != principal):
             raise NotFound(f"no statement `{brief(id)}`")
         if not _ID.match(id):
             raise BadRequest(f"`{brief(id)}` is no identifier of a statement")
         if self._register.revoke(id, self._clock()):
-            log.info("revoked", statement=id, kind="" if found is None else found.kind)
+            log.info("revoked", statement=id, kind="" if record is None else record.kind)
         self._put_in_force()
         return self._register.number()
 

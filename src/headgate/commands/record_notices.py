@@ -48,11 +48,15 @@ def declaring(state: State) -> tuple[Change, ...]:
     """What is not there yet: the types, and the administrator's right to publish them."""
     who = state.administrator
     made: list[Change] = []
-    for one in types(who):
-        if one.name not in state.types:
-            made.append(DeclareType(one))
-        elif state.types[one.name].owner != who or not set(one.attributes) <= set(state.types.attributes(one.name)):
-            raise BadDefinition(f"`{one.name}` is another type here", remedy="retire it: the name is Headgate's own")
+    for event_type in types(who):
+        if event_type.name not in state.types:
+            made.append(DeclareType(event_type))
+        elif state.types[event_type.name].owner != who or not set(event_type.attributes) <= set(
+            state.types.attributes(event_type.name)
+        ):
+            raise BadDefinition(
+                f"`{event_type.name}` is another type here", remedy="retire it: the name is Headgate's own"
+            )
     if not any(rule.id == ANNOUNCES for rule in state.rules):
         made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), ALL)))
     if (who, NOTICE) not in state.advertisements:
@@ -104,16 +108,18 @@ def check_may_follow(
 def of_messages(author: str, made: Iterable[tuple[Pair, Modified]]) -> list[Draft]:
     """Changes of records as events; the same message has the same id, however often it is published."""
     drafts = []
-    for (watcher, service), one in made:
+    for (watcher, service), message in made:
         values = {
             "watcher": watcher,
             "service": service,
-            "epoch": one.epoch,
-            "number": one.number,
-            "record": reference_text(one.record),
-            "state": word_of(one.state),
+            "epoch": message.epoch,
+            "number": message.number,
+            "record": reference_text(message.record),
+            "state": word_of(message.state),
         }
-        drafts.append(Draft(f"{one.epoch}.{one.number} {watcher}", author, MODIFIED, values, f"{SOURCE} {service}"))
+        drafts.append(
+            Draft(f"{message.epoch}.{message.number} {watcher}", author, MODIFIED, values, f"{SOURCE} {service}")
+        )
     return drafts
 
 

@@ -118,10 +118,10 @@ class RecordWatching:
             self._submit(WatchRecords(asker.principal, fresh), f"{asker.principal} follows records of {service}")
         now_known = records_of(self._follower.state)
         current = {ref: False if truth is False else now_known(ref) for ref, truth in states.items()}
-        told = self._watchers.watch((asker.principal, service), current, self._clock())
+        snapshot = self._watchers.watch((asker.principal, service), current, self._clock())
         # What was announced of a record is of no use to whoever takes it for another.
-        announced = {ref: False if states[ref] is False else truth for ref, truth in told.states.items()}
-        return replace(told, states=announced)
+        announced = {ref: False if states[ref] is False else truth for ref, truth in snapshot.states.items()}
+        return replace(snapshot, states=announced)
 
     def _followed_by(self, asker: Asker) -> set[Reference]:
         return {one.record for one in self._follower.state.roles.watches if one.watcher == asker.principal}
@@ -135,10 +135,10 @@ class RecordWatching:
         check_may_follow(state, pair, predicates, self._clock(), asker.origin)
 
 
-def _is_that(one: Membership, claim: ClaimedRecord, state: State) -> bool:
+def _is_that(membership: Membership, claim: ClaimedRecord, state: State) -> bool:
     """Is it the membership that a record was said to be of? After a restore a reference may mean another."""
     return (
-        (one.role, one.instance) == (claim.role, claim.instance)
-        and fits(one.args, claim.args)
-        and key_of(state, one.holder) == claim.subject
+        (membership.role, membership.instance) == (claim.role, claim.instance)
+        and fits(membership.args, claim.args)
+        and key_of(state, membership.holder) == claim.subject
     )

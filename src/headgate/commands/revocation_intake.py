@@ -53,25 +53,30 @@ def _is_one_of(state: State, issuer: str, keys: Collection[str]) -> bool:
     return stands.newest(issuer) in {stands.newest(key) for key in keys}
 
 
-def is_news(state: State, found: RevocationList, now: datetime, shown: Iterable[Certificate] = ()) -> bool:
+def is_news(state: State, revocations: RevocationList, now: datetime, shown: Iterable[Certificate] = ()) -> bool:
     """Does a list say more than the one that is known, or is it a sign of life that something needs?"""
-    known = state.lists.get(found.issuer)
+    known = state.lists.get(revocations.issuer)
     if known is None:
         return True
-    if found.number < known.number or (found.number == known.number and found.revoked != known.revoked):
+    if revocations.number < known.number or (
+        revocations.number == known.number and revocations.revoked != known.revoked
+    ):
         raise StaleList(
-            f"list {found.number} of `{found.issuer}` is not newer than list {known.number}, which is known",
+            f"list {revocations.number} of `{revocations.issuer}` is not newer than "
+            f"list {known.number}, which is known",
             remedy="send the newest list",
         )
-    return found.number > known.number or (found.issued > known.issued and _runs_out(state, known, now, shown))
+    return revocations.number > known.number or (
+        revocations.issued > known.issued and _runs_out(state, known, now, shown)
+    )
 
 
-def takes_away(state: State, found: RevocationList) -> bool:
+def takes_away(state: State, revocations: RevocationList) -> bool:
     """Is anything that stands on the list?"""
     same = StatementState(state).same
     every: list[Certificate | Identity] = [*state.certificates.values()]
     every += [one.identity for one in state.identities.values()]
-    return any(one.id in found.revoked and same(one.issuer, found.issuer) for one in every)
+    return any(one.id in revocations.revoked and same(one.issuer, revocations.issuer) for one in every)
 
 
 def _runs_out(state: State, known: RevocationList, now: datetime, shown: Iterable[Certificate]) -> bool:

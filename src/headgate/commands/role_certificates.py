@@ -99,17 +99,17 @@ class RoleCertificates:
     def of_memberships(self, held: Sequence[Membership], did: str, now: datetime) -> SignedCertificate:
         """One certificate for memberships of one holder at one place, all of them appointments or none."""
         first = held[0]
-        place = ServiceInstance(self.own, first.service, first.instance)
+        instance = ServiceInstance(self.own, first.service, first.instance)
         roles = tuple(dict.fromkeys(HeldRole(one.role, one.args, one.record) for one in held))[:MAX_CERTIFICATE_ROLES]
         ends = [one.until for one in held if one.until is not None]
         lasting = _LONGEST if first.appointment else self._lasting
         issued, until = _times(now, lasting, ends, first.id)
         if first.appointment:
-            appointment = AppointmentCertificate(new_id(), place, did, roles, issued, until)
+            appointment = AppointmentCertificate(new_id(), instance, did, roles, issued, until)
             return SignedCertificate(
                 statements.issue_appointment(self._signer("long", now), appointment), issued, until
             )
-        certificate = RoleCertificate(new_id(), place, did, roles, issued, until)
+        certificate = RoleCertificate(new_id(), instance, did, roles, issued, until)
         return SignedCertificate(statements.issue_role(self._signer("short", now), certificate), issued, until)
 
     def of_election(self, election: Election, elector: str, now: datetime) -> SignedCertificate:
@@ -167,13 +167,13 @@ class RoleCertificates:
     # -- judging ----------------------------------------------------------------------------------------------
 
     def shown(
-        self, text: str, asker: Asker, place: ServiceInstance, roles: Collection[str], state: State, now: datetime
+        self, text: str, asker: Asker, instance: ServiceInstance, roles: Collection[str], state: State, now: datetime
     ) -> tuple[str, ...]:
         """The memberships or the election that a certificate stands for, shown to enter some roles at a place."""
         kind = _kind(text)
         if kind == statements.DELEGATION.typ:
             said = _said(text, statements.DELEGATION).get("role")
-            wanted = WantedRole(place, said if isinstance(said, str) and said in roles else min(roles, default=""))
+            wanted = WantedRole(instance, said if isinstance(said, str) and said in roles else min(roles, default=""))
             found = self._judge(now).validate_delegation(text, asker.did, wanted, records_of(state), now)
             return (found.election,)
         if kind == statements.REVOCATION.typ:
@@ -188,12 +188,12 @@ class RoleCertificates:
         return _said_place(_said(text, form)).service
 
     def memberships(
-        self, text: str, asker: Asker, place: ServiceInstance | None, state: State, now: datetime
+        self, text: str, asker: Asker, instance: ServiceInstance | None, state: State, now: datetime
     ) -> list[Membership]:
         """The memberships in force that a certificate embodies: of any place of this domain, or of this one."""
         form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
         said = _said(text, form)
-        where = _said_place(said) if place is None else place
+        where = _said_place(said) if instance is None else instance
         listed, records = _said_roles(said), records_of(state)
         standing = [one for one in listed if records(one.ref) is True] or listed[:1] or [HeldRole("", (), 0)]
         judge, appointed = self._judge(now), form is statements.APPOINTMENT
@@ -201,27 +201,27 @@ class RoleCertificates:
             judge.validate_role(text, asker.did, WantedRole(where, one.role, one.args, appointed), records, now).held
             for one in standing
         ]
-        found = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
-        if not found:
+        memberships = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
+        if not memberships:
             raise RoleDenied(
                 "the certificate embodies nothing that you hold here", failure="revocation", remedy="enter it again"
             )
-        return found
+        return memberships
 
     def election_of(self, text: str, asker: Asker, state: State, now: datetime) -> str:
         """The election that a revocation certificate lets its subject take back."""
         said = _said(text, statements.REVOCATION)
         named = said.get("election")
-        place = _said_place(said)
-        found = self._judge(now).validate_revocation(
+        claimed = _said_place(said)
+        revocation = self._judge(now).validate_revocation(
             text,
             asker.did,
-            place if place.issuer == self.own else ServiceInstance(self.own, place.service, place.instance),
+            claimed if claimed.issuer == self.own else ServiceInstance(self.own, claimed.service, claimed.instance),
             named if isinstance(named, str) else "",
             records_of(state),
             now,
         )
-        return found.election
+        return revocation.election
 
     def _judge(self, now: datetime) -> Validator:
         """The validator, by keys that are known now: another gateway may have rolled them."""
@@ -283,10 +283,10 @@ def _kind(text: str) -> str:
 
 def _said(text: str, form: Form) -> dict[str, Any]:
     try:
-        said = json.loads(said_payload(text, form))
+        claims = json.loads(said_payload(text, form))
     except (ValueError, HeadgateError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _said_place(said: dict[str, Any]) -> ServiceInstance:
@@ -294,8 +294,8 @@ def _said_place(said: dict[str, Any]) -> ServiceInstance:
     return ServiceInstance(*(one if isinstance(one, str) else "" for one in named))
 
 
-def _said_roles(said: dict[str, Any]) -> list[HeldRole]:
-    listed = said.get("roles")
+def _said_roles(claims: dict[str, Any]) -> list[HeldRole]:
+    listed = claims.get("roles")
     try:
         return [
             HeldRole(str(one["role"]), role_claims.arguments(one["args"]), role_claims.ref(one["ref"], "ref"))

@@ -77,13 +77,13 @@ def graph(state: State, asker: str, root: str | None, functions: Mapping[str, Ro
     if root is None:
         chosen = [one for one in _every(state) if full or _is_known(one, asker)]
     else:
-        found = state.roles.memberships.get(root) or state.roles.elections.get(root)
-        if found is None or not (full or _is_known(found, asker)):
+        credential = state.roles.memberships.get(root) or state.roles.elections.get(root)
+        if credential is None or not (full or _is_known(credential, asker)):
             raise NotFound(f"you have no credential `{brief(root)}`")
         falls = tuple(falling(state, root, functions))
         if not full:  # why something falls may be policy, or another's
             falls = tuple(Ending(one.id, _RESTS) for one in falls if _is_known_by_id(state, one.id, asker))
-        chosen = [found, *_by_id(state, (one.id for one in falls))]
+        chosen = [credential, *_by_id(state, (one.id for one in falls))]
     return (_Drawing(state) if full else _OwnDrawing(state, asker)).draw(chosen, falls)
 
 
@@ -117,14 +117,14 @@ def _is_known_by_id(state: State, id: str, asker: str) -> bool:
     return any(_is_known(one, asker) for one in _by_id(state, (id,)))
 
 
-def said(one: Credential) -> str:
+def said(credential: Credential) -> str:
     """A credential's role as in a rolefile, `_` for what is open."""
-    args = tuple(Variable("_") if arg is None else Constant(arg) for arg in one.args)
-    instance = Constant(one.instance) if one.instance else None
+    args = tuple(Variable("_") if arg is None else Constant(arg) for arg in credential.args)
+    instance = Constant(credential.instance) if credential.instance else None
     try:
-        return render_role(RoleRef(one.role, args, one.service, instance))
+        return render_role(RoleRef(credential.role, args, credential.service, instance))
     except BadDefinition:  # a service that has no rolefile may have any name
-        return f"{one.service}.{one.role}"
+        return f"{credential.service}.{credential.role}"
 
 
 class _Drawing:
@@ -139,12 +139,12 @@ class _Drawing:
         """The picture of some credentials."""
         ahead: list[Reference] = []
         whole = True
-        for one in chosen:
+        for credential in chosen:
             if len(self._nodes) >= MAX_NODES:
                 whole = False
                 break
-            self._add(one)
-            ahead.append(one.record)
+            self._add(credential)
+            ahead.append(credential.record)
         seen: set[Reference] = set()
         while ahead:
             ref = ahead.pop()
@@ -207,7 +207,7 @@ class _OwnDrawing(_Drawing):
 
     def _below(self, record: Record) -> Iterable[Reference]:
         """One's own credentials that a record rests on, seen through all that is no credential."""
-        found: dict[Reference, None] = {}
+        credentials: dict[Reference, None] = {}
         seen: set[Reference] = set()
         ahead = [link.parent for link in record.parents]
         while ahead:
@@ -217,7 +217,7 @@ class _OwnDrawing(_Drawing):
             seen.add(ref)
             known = self._state.roles.records.get(ref)
             if ref in self._own:
-                found[ref] = None
+                credentials[ref] = None
                 self._edges[Edge(_name(ref), _name(record.ref))] = None
             elif ref in self._others:
                 self._rests_on(ELSE, record)
@@ -225,7 +225,7 @@ class _OwnDrawing(_Drawing):
                 self._rests_on(CONDITIONS, record)
             else:
                 ahead += [link.parent for link in known.parents]
-        return found
+        return credentials
 
     def _rests_on(self, name: str, record: Record) -> None:
         self._nodes[name] = GraphNode(name, "record", None, _UNTOLD[name])

@@ -127,39 +127,41 @@ class RoleService:
     # -- entering ---------------------------------------------------------------------------------------------
 
     def enter(
-        self, asker: Asker, place: Service, wishes: Sequence[Wish], shown: Sequence[str] | None, request: str | None
+        self, asker: Asker, service: Service, wishes: Sequence[Wish], shown: Sequence[str] | None, request: str | None
     ) -> HeldMemberships:
         """Enter roles of a service, all of them or none; one certificate embodies them."""
         state, now = self._begin(asker, len(wishes))
         ids = [self._id(asker, role, request, at) for at, (role, _) in enumerate(wishes)]
         if not all(id in state.roles.memberships for id in ids):
             self._check_news(ids, request)
-            using = self._using(asker, place, {role for role, _ in wishes}, shown, state, now)
+            using = self._using(asker, service, {role for role, _ in wishes}, shown, state, now)
             asked = [
-                EnterRole(id, place[0], role, args, asker.principal, using, now, place[1], asker.origin)
+                EnterRole(id, service[0], role, args, asker.principal, using, now, service[1], asker.origin)
                 for id, (role, args) in zip(ids, wishes, strict=True)
             ]
             found = self._search(asker, asked, state)
             named = ", ".join(role for role, _ in wishes)
-            state = self._commit(found, f"{asker.principal} enters {brief(named)} at {_named(place)}", ids)
+            state = self._commit(found, f"{asker.principal} enters {brief(named)} at {_named(service)}", ids)
         held = [_membership(state, id, asker.principal) for id in ids]
-        if [(one.place, one.role) for one in held] != [(place, role) for role, _ in wishes]:
+        if [(one.place, one.role) for one in held] != [(service, role) for role, _ in wishes]:
             raise _other_request()
         return self._held(held, asker.did, state)
 
     def leave(self, asker: Asker, id: str) -> int:
         """Give a membership up; what rests on it falls in the same batch."""
         state, _ = self._begin(asker)
-        found = state.roles.memberships.get(id)
-        if found is None or found.holder != asker.principal:
+        membership = state.roles.memberships.get(id)
+        if membership is None or membership.holder != asker.principal:
             raise NotFound(f"you hold no membership `{brief(id)}`")
         asked = EndCredential(id, asker.principal, exits=True)
-        return self._commit([asked], f"{asker.principal} leaves {found.role} at {_named(found.place)}").version
+        return self._commit(
+            [asked], f"{asker.principal} leaves {membership.role} at {_named(membership.place)}"
+        ).version
 
     def grant(
         self,
         asker: Asker,
-        place: Service,
+        service: Service,
         wish: tuple[str, tuple[Argument | None, ...]],
         to: str,
         *,
@@ -177,13 +179,13 @@ class RoleService:
         id = self._id(asker, role, request, 0)
         if id not in state.roles.memberships:
             self._check_news([id], request)
-            asked = GrantRole(id, place[0], role, args, to, place[1], appointment, until)
-            state = self._commit([asked], f"{asker.principal} grants {role} at {_named(place)} to {to}", [id])
-        found = _membership(state, id, to)
-        if (found.place, found.role, found.holder) != (place, role, to):
+            asked = GrantRole(id, service[0], role, args, to, service[1], appointment, until)
+            state = self._commit([asked], f"{asker.principal} grants {role} at {_named(service)} to {to}", [id])
+        membership = _membership(state, id, to)
+        if (membership.place, membership.role, membership.holder) != (service, role, to):
             raise _other_request()
         key = key_of(state, to)
-        return HeldMemberships((found,), state.version) if key is None else self._held([found], key, state)
+        return HeldMemberships((membership,), state.version) if key is None else self._held([membership], key, state)
 
     def renew(
         self, asker: Asker, service: str, *, certificate: str | None = None, id: str | None = None
@@ -220,7 +222,7 @@ class RoleService:
     def elect(
         self,
         asker: Asker,
-        place: Service,
+        service: Service,
         wish: Wish,
         shown: Sequence[str] | None,
         required: Sequence[RoleRef],
@@ -236,23 +238,33 @@ class RoleService:
         id = self._id(asker, role, request, 0)
         if id not in state.roles.elections:
             self._check_news([id], request)
-            using = self._using(asker, place, (), shown, state, now)
+            using = self._using(asker, service, (), shown, state, now)
             asked = ElectRole(
-                id, place[0], role, args, asker.principal, using, now, tuple(required), until, revoke_on_exit, place[1]
+                id,
+                service[0],
+                role,
+                args,
+                asker.principal,
+                using,
+                now,
+                tuple(required),
+                until,
+                revoke_on_exit,
+                service[1],
             )
             self._search(asker, [asked], state)
-            state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(place)}", [id])
-        found = state.roles.elections.get(id)
-        if found is None:
+            state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(service)}", [id])
+        election = state.roles.elections.get(id)
+        if election is None:
             raise RoleDenied(f"`{id}` was revoked at once", failure="revocation")
-        if (found.service, found.instance, found.role, found.elector) != (*place, role, asker.principal):
+        if (election.service, election.instance, election.role, election.elector) != (*service, role, asker.principal):
             raise _other_request()
         now, issue = self._clock(), self.certificates
         return ElectedRole(
-            found,
+            election,
             state.version,
-            _signed(lambda: issue.of_election(found, asker.did, now)),
-            _signed(lambda: issue.of_revocation(found, found.office_record, asker.did, state, now)),
+            _signed(lambda: issue.of_election(election, asker.did, now)),
+            _signed(lambda: issue.of_revocation(election, election.office_record, asker.did, state, now)),
         )
 
     def revoke(self, asker: Asker, *, certificate: str | None = None, id: str | None = None) -> int:
@@ -261,40 +273,41 @@ class RoleService:
         governs = asker.principal == state.administrator
         if certificate is not None:
             id = self.certificates.election_of(certificate, asker, state, now)
-            found = state.roles.elections.get(id)
+            election = state.roles.elections.get(id)
         else:
             assert id is not None
-            found = self._own_election(state, asker, id)
-            if governs and found is None and id in state.roles.memberships:
+            election = self._own_election(state, asker, id)
+            if governs and election is None and id in state.roles.memberships:
                 note = f"{asker.principal} revokes {brief(id)}"
                 return self._commit([EndCredential(id)], note).version
-        if found is None:
+        if election is None:
             raise NotFound(f"no election `{brief(id)}` is in force", remedy="it may have been taken back already")
         by = None if governs and certificate is None else asker.principal
-        note = f"{asker.principal} takes back the election to {found.role} at {_named((found.service, found.instance))}"
+        where = _named((election.service, election.instance))
+        note = f"{asker.principal} takes back the election to {election.role} at {where}"
         return self._commit([EndCredential(id, by)], note).version
 
     def pass_on(self, asker: Asker, id: str, to: str) -> Passed:
         """Let another holder of the elector's role take an election back, too."""
         state, _ = self._begin(asker)
-        found = self._own_election(state, asker, id)
-        if found is None:
+        election = self._own_election(state, asker, id)
+        if election is None:
             raise NotFound(f"no election `{brief(id)}` is in force")
-        note = f"{asker.principal} lets {brief(to)} take back the election to {found.role}"
+        note = f"{asker.principal} lets {brief(to)} take back the election to {election.role}"
         state = self._commit([PassRevocation(id, asker.principal, to)], note)
-        key, office, now = key_of(state, to), _office(state, to, found), self._clock()
+        key, office, now = key_of(state, to), _office(state, to, election), self._clock()
         if key is None or office is None:
             return Passed(state.version)
-        made = _signed(lambda: self.certificates.of_revocation(found, office, key, state, now))
+        made = _signed(lambda: self.certificates.of_revocation(election, office, key, state, now))
         return Passed(state.version, made)
 
     def _own_election(self, state: State, asker: Asker, id: str) -> Election | None:
         """An election that the asker may know of: its own, one whose revocation was passed to it, or any."""
-        found = state.roles.elections.get(id)
-        known = found is not None and (
-            asker.principal in (found.elector, state.administrator) or asker.principal in found.revokers
+        election = state.roles.elections.get(id)
+        known = election is not None and (
+            asker.principal in (election.elector, state.administrator) or asker.principal in election.revokers
         )
-        return found if known else None
+        return election if known else None
 
     # -- revocation by role -----------------------------------------------------------------------------------
 
@@ -315,15 +328,15 @@ class RoleService:
         kind: type[RevokeRole] | type[ReinstateRole],
         does: str,
         asker: Asker,
-        place: Service,
+        service: Service,
         wish: tuple[str, tuple[Argument | None, ...]],
         shown: Sequence[str] | None,
     ) -> int:
         state, now = self._begin(asker)
-        using = self._using(asker, place, (), shown, state, now)
-        asked = kind(place[0], *wish, asker.principal, using, now, place[1])
+        using = self._using(asker, service, (), shown, state, now)
+        asked = kind(service[0], *wish, asker.principal, using, now, service[1])
         self._search(asker, [asked], state)
-        return self._commit([asked], f"{asker.principal} {does} {wish[0]} at {_named(place)}").version
+        return self._commit([asked], f"{asker.principal} {does} {wish[0]} at {_named(service)}").version
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -382,7 +395,7 @@ class RoleService:
     def _using(
         self,
         asker: Asker,
-        place: Service,
+        service: Service,
         roles: Iterable[str],
         shown: Sequence[str] | None,
         state: State,
@@ -391,21 +404,21 @@ class RoleService:
         """The memberships and elections that are shown, by id; None for all that one holds."""
         if shown is None or list(shown) == [ALL]:
             return None
-        found: dict[str, None] = {}
+        ids: dict[str, None] = {}
         wanted = frozenset(roles)
-        for at, one in enumerate(shown):
+        for at, credential in enumerate(shown):
             try:
-                if one == ALL:
-                    found |= dict.fromkeys(each.id for each in state.roles.held_by(asker.principal))
-                elif is_certificate(one):
-                    there = ServiceInstance(self.certificates.own, *place)
-                    found |= dict.fromkeys(self.certificates.shown(one, asker, there, wanted, state, now))
+                if credential == ALL:
+                    ids |= dict.fromkeys(each.id for each in state.roles.held_by(asker.principal))
+                elif is_certificate(credential):
+                    there = ServiceInstance(self.certificates.own, *service)
+                    ids |= dict.fromkeys(self.certificates.shown(credential, asker, there, wanted, state, now))
                 else:
-                    found[one] = None
+                    ids[credential] = None
             except RoleDenied as denied:
                 denied.at(f"credential {at + 1}")
                 raise
-        return tuple(found)
+        return tuple(ids)
 
     def _id(self, asker: Asker, role: str, request: str | None, at: int) -> str:
         """A name that nobody guesses, with the role's for people to read; the same for the same request."""
@@ -467,17 +480,17 @@ def _signed(issue: Callable[[], SignedCertificate]) -> SignedCertificate | None:
 
 def _membership(state: State, id: str, holder: str) -> Membership:
     """A membership in force of this holder."""
-    found = state.roles.memberships.get(id)
-    if found is None or found.holder != holder:
+    membership = state.roles.memberships.get(id)
+    if membership is None or membership.holder != holder:
         raise RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="enter the role again")
-    if found.state is not True:
+    if membership.state is not True:
         raise RoleDenied(
             f"`{id}` may have been revoked",
             failure="revocation",
             details={"reason": "unknown"},
             remedy="try again later",
         )
-    return found
+    return membership
 
 
 def _office(state: State, principal: str, election: Election) -> Reference | None:

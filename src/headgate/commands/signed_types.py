@@ -59,21 +59,21 @@ class SignedTypes:
         if text is None:
             return None
         try:
-            said = read_through(self._authority.verifier, text, read_type).value
+            signed = read_through(self._authority.verifier, text, read_type).value
         except HeadgateError:
             return None
-        found = state.types[name]
-        parent = None if said.parent is None else said.parent.value.name
-        owner = StatementState(state).principal_of(said.owner)
-        alike = (found.owner, dict(found.attributes), found.parent, found.key)
-        return text if alike == (owner, dict(said.attributes), parent, said.key) else None
+        declared = state.types[name]
+        parent = None if signed.parent is None else signed.parent.value.name
+        owner = StatementState(state).principal_of(signed.owner)
+        alike = (declared.owner, dict(declared.attributes), declared.parent, declared.key)
+        return text if alike == (owner, dict(signed.attributes), parent, signed.key) else None
 
     def _verified(self, state: State, name: str, text: str, now: datetime) -> SignedType:
         root = coordinator_of(state)
         if root is None:
             raise NotFound("nobody coordinates the network of this domain", remedy="give the administrator a key")
         stands = StatementState(state)
-        found = verify_type(
+        definition = verify_type(
             text,
             coordinator=root,
             now=now,
@@ -83,36 +83,36 @@ class SignedTypes:
             counts=lambda key: stands.counts(key, now),
             verifier=self._authority.verifier,
         )
-        if found.name != name:
-            raise BadStatement(f"the definition is of `{brief(found.name)}`", reason="wrong-name")
-        for one in found.certificates:
+        if definition.name != name:
+            raise BadStatement(f"the definition is of `{brief(definition.name)}`", reason="wrong-name")
+        for one in definition.certificates:
             _check_stands(stands, one, now)
-        return found
+        return definition
 
     def _changes(
-        self, state: State, found: SignedType, signed: Mapping[str, datetime], by: str | None
+        self, state: State, leaf: SignedType, signed: Mapping[str, datetime], by: str | None
     ) -> Iterator[Change]:
         declared: set[str] = set()
-        for one in _from_the_root(found):
-            owner = StatementState(state).principal_of(one.owner)
+        for definition in _from_the_root(leaf):
+            owner = StatementState(state).principal_of(definition.owner)
             if owner not in state.principals and owner != state.administrator and owner not in declared:
                 declared.add(owner)
                 self._authority.check_room(state, len(declared))
                 yield DeclarePrincipal(owner)
                 yield SetKey(owner, owner)
-            new = _event_type(one, owner)
-            old = state.types.every.get(one.name)
-            if old is None or _is_news(old, new, ancestor=one is not found):
+            new = _event_type(definition, owner)
+            old = state.types.every.get(definition.name)
+            if old is None or _is_news(old, new, ancestor=definition is not leaf):
                 if old is not None and old.retired and by not in (old.owner, state.administrator):
-                    self._check_since(one, signed[one.digest])
+                    self._check_since(definition, signed[definition.digest])
                 yield DeclareType(new)
 
-    def _check_since(self, one: SignedType, signed: datetime) -> None:
+    def _check_since(self, definition: SignedType, signed: datetime) -> None:
         """Refuse a definition from before its type was retired: whoever has kept it may show it."""
-        retired = self._authority.type_since(one.name)
+        retired = self._authority.type_since(definition.name)
         if retired is None or signed <= retired:
             raise BadStatement(
-                f"the type `{brief(one.name)}` was retired after this definition was signed",
+                f"the type `{brief(definition.name)}` was retired after this definition was signed",
                 reason="retired",
                 remedy="let its owner declare it again, or sign it anew",
             )
@@ -126,13 +126,17 @@ def _signed(read: Read[Definition]) -> Iterator[tuple[str, datetime]]:
         line = line.value.parent
 
 
-def _check_stands(stands: StatementState, one: Certificate, now: datetime) -> None:
+def _check_stands(stands: StatementState, certificate: Certificate, now: datetime) -> None:
     """Refuse a certificate that was revoked, or whose issuer has been silent for longer than it said."""
-    if stands.is_revoked(one):
-        raise Revoked(f"the certificate `{brief(one.id)}` was revoked", remedy=f"ask `{brief(one.issuer)}` for another")
-    if stands.is_known(one, now) is not True:
+    if stands.is_revoked(certificate):
+        raise Revoked(
+            f"the certificate `{brief(certificate.id)}` was revoked",
+            remedy=f"ask `{brief(certificate.issuer)}` for another",
+        )
+    if stands.is_known(certificate, now) is not True:
         raise ChainInvalid(
-            f"the certificate `{brief(one.id)}` is unknown while nothing is heard from `{brief(one.issuer)}`",
+            f"the certificate `{brief(certificate.id)}` is unknown while nothing is heard from "
+            f"`{brief(certificate.issuer)}`",
             remedy="bring its revocation list",
         )
 

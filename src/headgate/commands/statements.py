@@ -116,12 +116,12 @@ class Authority:
         """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
         if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
             return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
-        found: Future[Bag] = Future()
+        future: Future[Bag] = Future()
         try:
-            found.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
+            future.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
         except HeadgateError as error:
-            found.set_exception(error)
-        return found
+            future.set_exception(error)
+        return future
 
     def opened(self, texts: Sequence[str], whose: str = "") -> Bag:
         """The same, once it is there."""
@@ -192,20 +192,20 @@ class Authority:
         concerned = _keys(state, bag)
         for _ in range(len(bag.successions)):  # one may follow from another
             concerned |= {one.new for one in bag.successions if one.old in concerned}
-        for one in sorted(bag.successions, key=lambda each: each.number):
-            known = state.successions.get(one.old)
-            if one != known and (one.old in concerned or one.new in concerned):
-                yield Succeed(one, now)
+        for succession in sorted(bag.successions, key=lambda each: each.number):
+            known = state.successions.get(succession.old)
+            if succession != known and (succession.old in concerned or succession.new in concerned):
+                yield Succeed(succession, now)
 
     def _lists(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
         """The lists that the bag needs or brings, where they are news or the bag needs them as a sign of life."""
         shown = bag.certificates
-        found = {one.issuer: one for one in bag.lists if rests_on(state, one.issuer, self._followed, shown)}
+        lists = {one.issuer: one for one in bag.lists if rests_on(state, one.issuer, self._followed, shown)}
         for issuer in {one.issuer for one in shown if one.freshness is not None}:
-            last, known = self.last_list(issuer, now), found.get(issuer) or state.lists.get(issuer)
+            last, known = self.last_list(issuer, now), lists.get(issuer) or state.lists.get(issuer)
             if last is not None and (known is None or _rank(known) < _rank(last)):
-                found[issuer] = last
-        yield from (Revoke(one, now) for one in found.values() if is_news(state, one, now, shown))
+                lists[issuer] = last
+        yield from (Revoke(one, now) for one in lists.values() if is_news(state, one, now, shown))
 
     # -- lists ------------------------------------------------------------------------------------------------
 
@@ -341,11 +341,11 @@ def _last_words(state: State, principal: str, shown: Sequence[Identity]) -> list
 
     Whoever fetched one on each of two machines shows the older on one of them, and that is no fault.
     """
-    said = [one.identity for one in state.identities.values() if one.principal == principal]
+    identities = [one.identity for one in state.identities.values() if one.principal == principal]
     last: dict[str, Identity] = {}
-    for one in sorted((*said, *shown), key=began):
+    for one in sorted((*identities, *shown), key=began):
         last[one.issuer] = one
-    known = {one.key for one in said}  # of this principal: what is said of another is refused, known or not
+    known = {one.key for one in identities}  # of this principal: what is said of another is refused, known or not
     return [one for one in last.values() if one.key not in known]
 
 
@@ -356,12 +356,12 @@ def _all(state: State, bag: Bag) -> Iterable[Certificate]:
 
 def _keys(state: State, bag: Bag) -> set[str]:
     """The keys that something rests on: of principals, providers and issuers, here or in the bag."""
-    found = {*state.keys.values(), *state.providers, *state.successions}
-    found |= {one.new for one in state.successions.values()}
-    found |= {key for one in _all(state, bag) for key in (one.issuer, one.subject)}
+    keys = {*state.keys.values(), *state.providers, *state.successions}
+    keys |= {one.new for one in state.successions.values()}
+    keys |= {key for one in _all(state, bag) for key in (one.issuer, one.subject)}
     if state.coordinator is not None:
-        found.add(state.coordinator)
-    return found
+        keys.add(state.coordinator)
+    return keys
 
 
 def _rank(one: RevocationList) -> tuple[int, datetime]:

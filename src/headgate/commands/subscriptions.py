@@ -71,13 +71,13 @@ def own_subscription(ledger: LedgerAccess, principal: str, id: str) -> Subscript
 
 
 def _own(ledger: LedgerAccess, principal: str, name: str) -> Subscription:
-    found = ledger.follower.subscription(name)
-    if found is None:  # it may have been made a moment ago, at another gateway that the caller has just lost
+    subscription = ledger.follower.subscription(name)
+    if subscription is None:  # it may have been made a moment ago, at another gateway that the caller has just lost
         ledger.follower.refresh()
-        found = ledger.follower.subscription(name)
-    if found is None or found.principal != principal:
+        subscription = ledger.follower.subscription(name)
+    if subscription is None or subscription.principal != principal:
         raise NotFound(f"no subscription `{brief(local_id(principal, name) or name)}`")
-    return found
+    return subscription
 
 
 # -- where it was made ----------------------------------------------------------------------------------------

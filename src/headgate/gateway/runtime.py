@@ -382,11 +382,17 @@ class Gateway:
         self.opened.close()
 
     async def audit_refusal(
-        self, asker: Asker, place: Place, wishes: Sequence[tuple[str, tuple[Argument, ...] | None]], denied: RoleDenied
+        self,
+        asker: Asker,
+        service: Place,
+        wishes: Sequence[tuple[str, tuple[Argument, ...] | None]],
+        denied: RoleDenied,
     ) -> None:
         """Have a refusal of audited roles in the log before it is answered; if that cannot be, it is answered so."""
         state, now = self.follower.state, self.clock()
-        asked = [EnterRole(role, place[0], role, args, asker.principal, None, now, place[1]) for role, args in wishes]
+        asked = [
+            EnterRole(role, service[0], role, args, asker.principal, None, now, service[1]) for role, args in wishes
+        ]
         drafts = refusals(state, asked, denied.failure)
         if drafts:
             outcome = await self.writer.publish(of_drafts(state.administrator, drafts))
@@ -442,10 +448,10 @@ class Gateway:
     def health(self) -> wire.HealthAnswer:
         """How the node is."""
         try:
-            found = health(self._facts())
+            report = health(self._facts())
         except HeadgateError as error:
             return wire.HealthAnswer("failing", [f"the files cannot be read: {error.code}"])
-        return wire.HealthAnswer(found.status.value, list(found.reasons))
+        return wire.HealthAnswer(report.status.value, list(report.reasons))
 
     def _facts(self) -> NodeFacts:
         now = self.clock()

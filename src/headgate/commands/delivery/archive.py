@@ -66,7 +66,7 @@ class Archive:
         """One slice, of bounded work."""
         store = self._borrow()
         try:
-            found = store.for_subscription(ask.number, ask.stream, ask.after, ask.through, MAX_BLOBS, resume=ask.resume)
+            page = store.for_subscription(ask.number, ask.stream, ask.after, ask.through, MAX_BLOBS, resume=ask.resume)
             # Asked last: what was there when it was looked for may be gone by now, never the other way round.
             trimmed = store.trimmed().get(ask.stream, 0)
         finally:
@@ -74,15 +74,15 @@ class Archive:
         looked = max(ask.after, ask.resume[0] - 1) if ask.resume is not None else ask.after
         if trimmed > looked:
             return Slice(at=trimmed, gap=True)
-        portion = portion_of(found.blobs, self._known, self._positions, ask.number)
+        portion = portion_of(page.blobs, self._known, self._positions, ask.number)
         deliveries, whole = portion.read(
             ask.number, {ask.stream: ask.after}, not_before=ask.not_before, limit=limit, room=room
         )
         if not whole:
             return Slice(deliveries, deliveries[-1].seq)
-        if found.resume is None:
+        if page.resume is None:
             return Slice(deliveries, ask.through)
-        return Slice(deliveries, deliveries[-1].seq if deliveries else ask.after, found.resume)
+        return Slice(deliveries, deliveries[-1].seq if deliveries else ask.after, page.resume)
 
     def trimmed(self) -> dict[str, int]:
         """The event of each stream through which deliveries are gone."""

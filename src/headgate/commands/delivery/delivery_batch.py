@@ -140,10 +140,10 @@ class Portion:
         if len(missing) and self._table is not None:
             self._encode(missing)
         streams = self._stream_numbers[self._streams[at]]
-        for place, text in zip(
+        for index, text in zip(
             at.tolist(), self._positions.seal(self._owners[at], streams, self._seqs[at]), strict=True
         ):
-            self._texts[place] = text
+            self._texts[index] = text
 
     def read(
         self, number: int, after: Mapping[str, int], *, not_before: int = 0, limit: int, room: int
@@ -156,13 +156,13 @@ class Portion:
             return [], True
         begin, end = self.slices[number]
         floors = [after.get(name, 0) for name in self.names]
-        found: list[OutgoingDelivery] = []
+        deliveries: list[OutgoingDelivery] = []
         for at in range(begin, end):
             row, seq, stream = self.rows[at], self.seqs[at], self.streams[at]
             if seq <= floors[stream] or self._row_versions[row] < not_before:
                 continue
-            if len(found) == limit or room <= 0:
-                return found, False
+            if len(deliveries) == limit or room <= 0:
+                return deliveries, False
             if self._texts[at] is None:
                 self._make(np.arange(at, min(end, at + limit)))
             fragment, text = self._fragments[row], self._texts[at]
@@ -170,8 +170,8 @@ class Portion:
             assert text is not None
             event = b"".join((fragment, _OPEN, text.encode(), _SHUT))
             room -= len(event)
-            found.append(OutgoingDelivery(event, text, self.names[stream], seq, self._row_versions[row]))
-        return found, True
+            deliveries.append(OutgoingDelivery(event, text, self.names[stream], seq, self._row_versions[row]))
+        return deliveries, True
 
     # -- encoding ---------------------------------------------------------------------------------------------
 
@@ -189,18 +189,18 @@ class Portion:
                 at = mine[which]
                 columns = [_column(table, place, at) for place in layout.values()]
                 data: Iterator[tuple[Any, ...]] = zip(*columns, strict=True) if columns else iter([()] * len(at))
-                for one, values in zip(at.tolist(), data, strict=True):
-                    id, source, _, publisher = (head[one] for head in heads)
+                for index, values in zip(at.tolist(), data, strict=True):
+                    id, source, _, publisher = (head[index] for head in heads)
                     event = {
                         "specversion": "1.0",
                         "id": id,
                         "source": source or publisher,
                         "type": type_name,
-                        "time": times[one],
+                        "time": times[index],
                         "data": dict(zip(layout, values, strict=True)),
                         "hgpublisher": publisher,
                     }
-                    self._fragments[int(rows[one])] = _JSON.encode(event)[:-1]
+                    self._fragments[int(rows[index])] = _JSON.encode(event)[:-1]
 
 
 def _by_version(
@@ -214,12 +214,12 @@ def _by_version(
         yield np.flatnonzero(era == number), {name: p for name, p in layout.items() if p.since <= since}
 
 
-def _column(table: pa.Table, place: AttributeSlot, at: Ints) -> list[Any]:
+def _column(table: pa.Table, attribute: AttributeSlot, at: Ints) -> list[Any]:
     """One attribute of some rows, as JSON has it."""
-    if place.slot.column not in table.column_names:
+    if attribute.slot.column not in table.column_names:
         return [None] * len(at)
-    column = _whole(table.column(place.slot.column).take(pa.array(at)))
-    match place.kind:
+    column = _whole(table.column(attribute.slot.column).take(pa.array(at)))
+    match attribute.kind:
         case Kind.TIMESTAMP:
             return [None if text is None else text.replace(".000000Z", "Z") for text in _times(column)]
         case Kind.BOOL:

@@ -173,23 +173,23 @@ class Feed:
         return self._from_memory(limit, room)
 
     def _from_memory(self, limit: int, room: int) -> Step | None:
-        found: list[OutgoingDelivery] = []
+        deliveries: list[OutgoingDelivery] = []
         at = dict(self._at)
         for kept in self._tail.since(self._from):
             more, whole = kept.portion.read(
-                self.number, at, not_before=self._not_before, limit=limit - len(found), room=room
+                self.number, at, not_before=self._not_before, limit=limit - len(deliveries), room=room
             )
             for one in more:
                 at[one.stream] = self._given[one.stream] = one.seq
                 room -= len(one.event)
-            found += more
+            deliveries += more
             if not whole:
                 self._from, self._at = kept.serial, at
-                return found
+                return deliveries
         reached = self._tail.reached.streams
         self._ahead = {stream: seq for stream, seq in at.items() if seq > reached.get(stream, 0)}
         self._current = True
-        return found or self._finish()
+        return deliveries or self._finish()
 
     async def load(self, limit: int, room: int = MAX_SLICE_BYTES) -> Step:
         """Look for deliveries in the store: one slice, which may hold none though there are more."""
@@ -206,16 +206,16 @@ class Feed:
             if stream is None:
                 return []
             ask = Ask(self.number, stream, self._at[stream], reached.streams[stream], self._not_before)
-        found: Slice = await self._run(self._archive.read, ask, limit, room)
-        self._at = {**self._at, ask.stream: max(found.at, self._at[ask.stream])}
+        part: Slice = await self._run(self._archive.read, ask, limit, room)
+        self._at = {**self._at, ask.stream: max(part.at, self._at[ask.stream])}
         self._search = None
-        if found.gap:
-            return DeliveryGap({ask.stream: found.at})
-        if found.resume is not None:
-            self._search = Ask(ask.number, ask.stream, ask.after, ask.through, self._not_before, found.resume)
-        for one in found.found:
+        if part.gap:
+            return DeliveryGap({ask.stream: part.at})
+        if part.resume is not None:
+            self._search = Ask(ask.number, ask.stream, ask.after, ask.through, self._not_before, part.resume)
+        for one in part.found:
             self._given[one.stream] = one.seq
-        return found.found
+        return part.found
 
     # -- places -----------------------------------------------------------------------------------------------
 

@@ -114,10 +114,10 @@ class Attempt:
         """Tell which of the denied events were stored before: those are no refusals."""
         stored = _StoredEvents(log)
         for candidate in candidates:
-            place = places[candidate.index]
-            seq = stored.find(candidate, self.submission.publisher, *self.submission.named(place))
+            index = places[candidate.index]
+            seq = stored.find(candidate, self.submission.publisher, *self.submission.named(index))
             if seq is not None:
-                self._sent_before[place] = candidate.stream, seq
+                self._sent_before[index] = candidate.stream, seq
         self.refusals = {at: why for at, why in self.refusals.items() if at not in self._sent_before}
 
     def compare(self, candidates: Sequence[Repeat], log: LogFile) -> None:

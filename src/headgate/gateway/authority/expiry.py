@@ -76,12 +76,12 @@ class StandingClock:
         if not _has_statements(state) and not _has_roles(state):
             return None
         if self._ahead[0] is not state:
-            found: list[datetime | None] = [*_ends(state)]  # what is over and still there is due, whenever that was
+            moments: list[datetime | None] = [*_ends(state)]  # what is over and still there is due, whenever that was
             if _has_statements(state):
-                found.append(next_moment(state, self._since(state)))
+                moments.append(next_moment(state, self._since(state)))
             if _has_roles(state):
-                found.append(self._next_of_roles(state))
-            self._ahead = state, min((at for at in found if at is not None), default=None)
+                moments.append(self._next_of_roles(state))
+            self._ahead = state, min((at for at in moments if at is not None), default=None)
         return self._ahead[1]
 
     def _next_of_roles(self, state: State) -> datetime | None:

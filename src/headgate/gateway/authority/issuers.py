@@ -156,12 +156,12 @@ class Issuers:
             log.info("list-heard", issuer=issuer.name)
 
     def _take(self, issuer: IssuerSettings, text: str) -> bool:
-        found = verify_revocations(text, now=self._clock())
-        if not StatementState(self._follower.state).same(found.issuer, issuer.key):
-            raise BadStatement(f"the list is of `{found.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
-        self._check_later(found)
-        self._register.hear(found, text, self._clock())
-        return self._authority.hear(found, followed=True)
+        revocations = verify_revocations(text, now=self._clock())
+        if not StatementState(self._follower.state).same(revocations.issuer, issuer.key):
+            raise BadStatement(f"the list is of `{revocations.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
+        self._check_later(revocations)
+        self._register.hear(revocations, text, self._clock())
+        return self._authority.hear(revocations, followed=True)
 
     def _check_later(self, found: RevocationList) -> None:
         last = self._register.heard(found.issuer)
@@ -174,11 +174,11 @@ def silences(
 ) -> list[Silence]:
     """How long each issuer that is followed has been silent; `same` tells which keys are one issuer's."""
     heard = register.heard_at() if issuers else {}
-    found = []
+    durations = []
     for one in issuers:
         last = max((at for key, at in heard.items() if same(key, one.key)), default=None)
-        found.append(Silence(one.name, None if last is None else max(0.0, (now - last).total_seconds())))
-    return found
+        durations.append(Silence(one.name, None if last is None else max(0.0, (now - last).total_seconds())))
+    return durations
 
 
 def ask(issuer: IssuerSettings, directory: Path, now: datetime) -> RevocationList:

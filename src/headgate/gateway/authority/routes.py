@@ -72,12 +72,12 @@ async def issued(request: Request, caller: Caller, body: None) -> Response:  # n
     gateway = gateway_of(request)
     all_of_them = caller.principal == gateway.follower.state.administrator
     after = request.query_params.get("after", "")[:100]
-    found = await gateway.run_blocking(
+    statements = await gateway.run_blocking(
         gateway.register.issued, None if all_of_them else caller.principal, after, MAX_LISTED
     )
     _, revoked = await gateway.run_blocking(gateway.register.revocations)
     return answer(
-        wire.IssuedListAnswer([_issued(one, None, all_of_them, one.id in revoked) for one in found]),
+        wire.IssuedListAnswer([_issued(one, None, all_of_them, one.id in revoked) for one in statements]),
     )
 
 
@@ -118,10 +118,10 @@ async def hear(request: Request, body: wire.ListRequest) -> Response:
     if gateway.brought.locked():
         raise TooBusy("other lists are being looked at", remedy="send it again in a moment")
     async with gateway.brought:
-        found, news = await gateway.run_blocking(_heard, gateway, body.list)
+        heard, news = await gateway.run_blocking(_heard, gateway, body.list)
     if news:
         gateway.metrics.list_heard()
-    return answer(wire.HeardAnswer(found.issuer, found.number, news))
+    return answer(wire.HeardAnswer(heard.issuer, heard.number, news))
 
 
 def _heard(gateway: Gateway, text: str) -> tuple[RevocationList, bool]:

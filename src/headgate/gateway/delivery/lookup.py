@@ -68,16 +68,16 @@ async def look_up(request: Request, caller: Caller, body: wire.LookupRequest) ->
     key = _key(gateway.follower.state, body.type)
     wanted = wire.SubscriptionRequest(body.type, body.where, "start")
     origin = origin_of(request, gateway.config.gateway.proxies)
-    found, new = await make_subscription(gateway, caller, id, wanted, origin)
+    subscription, new = await make_subscription(gateway, caller, id, wanted, origin)
     try:
-        starts = await _history(gateway, found)
+        starts = await _history(gateway, subscription)
         reached = gateway.readers.tail.reached.streams
         through = {s: min(last, starts[s] - 1) if new and s in starts else last for s, last in reached.items()}
-        entries = await _entries(gateway, found, key, through)
-        await gateway.readers.set_places(found, {stream: start - 1 for stream, start in starts.items()})
+        entries = await _entries(gateway, subscription, key, through)
+        await gateway.readers.set_places(subscription, {stream: start - 1 for stream, start in starts.items()})
     except BaseException:
         if new:
-            undone = Batch(caller.principal, (Unsubscribe(found.id),))
+            undone = Batch(caller.principal, (Unsubscribe(subscription.id),))
             await asyncio.shield(gateway.run_blocking(submit, gateway.domain, gateway.follower, undone))
         raise
     gone = {**gateway.trimmed()}
@@ -96,9 +96,9 @@ def _key(state: State, type_name: str) -> tuple[str, ...]:
     raise BadDefinition(f"the type `{type_name}` has no key", remedy="subscribe to it instead")
 
 
-async def _history(gateway: Gateway, found: Subscription) -> dict[str, int]:
+async def _history(gateway: Gateway, subscription: Subscription) -> dict[str, int]:
     """Wait until the pipeline has decided everything before a subscription; returns its starting points."""
-    starts: dict[str, int] = await gateway.run_blocking(gateway.follower.starts, found.first)
+    starts: dict[str, int] = await gateway.run_blocking(gateway.follower.starts, subscription.first)
     waiting = _Waiting()
     tail = gateway.readers.tail
     tail.watch(waiting, True)
@@ -106,7 +106,7 @@ async def _history(gateway: Gateway, found: Subscription) -> dict[str, int]:
         async with asyncio.timeout(MAX_LOOKUP_SECONDS):
             while True:
                 reached = tail.reached
-                if reached.version >= found.first and all(
+                if reached.version >= subscription.first and all(
                     reached.streams.get(stream, 0) >= start - 1 for stream, start in starts.items()
                 ):
                     return starts
@@ -132,11 +132,13 @@ class _Waiting:
         """It has nothing to lose."""
 
 
-async def _entries(gateway: Gateway, found: Subscription, key: tuple[str, ...], through: Mapping[str, int]) -> Entries:
+async def _entries(
+    gateway: Gateway, subscription: Subscription, key: tuple[str, ...], through: Mapping[str, int]
+) -> Entries:
     """The newest delivery of each key, read in bounded slices."""
     entries: Entries = {}
-    number = gateway.follower.number(found.id)
-    not_before = gateway.follower.state.withdrawals.get(found.principal, 0)
+    number = gateway.follower.number(subscription.id)
+    not_before = gateway.follower.state.withdrawals.get(subscription.principal, 0)
     trimmed: Mapping[str, int] = await gateway.run_blocking(gateway.readers.archive.trimmed)
     for stream, last in sorted(through.items()):
         ask = Ask(number, stream, trimmed.get(stream, 0), last, not_before)
@@ -151,16 +153,16 @@ async def _entries(gateway: Gateway, found: Subscription, key: tuple[str, ...], 
 
 
 def _take_in(entries: Entries, deliveries: list[OutgoingDelivery], key: tuple[str, ...], last: int) -> None:
-    for one in deliveries:
-        if one.seq > last:
+    for delivery in deliveries:
+        if delivery.seq > last:
             continue
-        entry = _ENTRIES.decode(one.event)
+        entry = _ENTRIES.decode(delivery.event)
         values = tuple(entry.data.get(name) for name in key)
         hidden = any(value is None for value in values)
-        at: object = (one.stream, one.seq) if hidden else tuple((type(value), value) for value in values)
-        rank = entry.time, one.stream, one.seq
+        at: object = (delivery.stream, delivery.seq) if hidden else tuple((type(value), value) for value in values)
+        rank = entry.time, delivery.stream, delivery.seq
         if at not in entries or entries[at][0] < rank:
-            entries[at] = rank, one
+            entries[at] = rank, delivery
         if len(entries) > MAX_LOOKUP_ENTRIES:
             raise LookupTooLarge(
                 f"there are more than MAX_LOOKUP_ENTRIES ({MAX_LOOKUP_ENTRIES}) entries",

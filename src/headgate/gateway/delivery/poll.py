@@ -48,8 +48,8 @@ T = TypeVar("T")
 async def events(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """The deliveries of a subscription, in the form that the client accepts."""
     gateway = gateway_of(request)
-    found = await own_subscription(gateway, caller, request.path_params["id"])
-    check_place(gateway, found, request)
+    subscription = await own_subscription(gateway, caller, request.path_params["id"])
+    check_place(gateway, subscription, request)
     after = request.query_params.getlist("after")
     if len(after) > MAX_AFTER:
         raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
@@ -57,11 +57,11 @@ async def events(request: Request, caller: Caller, body: None) -> Response:  # n
     try:
         if wire.EVENT_STREAM in request.headers.get("accept", ""):
             last = request.headers.get("last-event-id")
-            feed = await gateway.readers.open(found, [*after, *([last] if last else [])])
+            feed = await gateway.readers.open(subscription, [*after, *([last] if last else [])])
             return _stream(gateway, reader, feed)
         limit = int(_number(request, "limit", gateway.config.subscribe.credit, 1, MAX_POLL))
         wait = min(_number(request, "wait", 0.0, 0.0, 86_400.0), gateway.config.subscribe.wait)
-        feed = await gateway.readers.open(found, after)
+        feed = await gateway.readers.open(subscription, after)
         try:
             given, gap, closed = await _until_gone(request, reader, lambda: _gather(gateway, feed, limit, wait))
         finally:
@@ -215,12 +215,12 @@ def _number(request: Request, name: str, otherwise: float, least: float, most: f
     if text is None:
         return min(max(otherwise, least), most)
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = float("nan")
-    if not least <= found <= most:
+        value = float("nan")
+    if not least <= value <= most:
         raise BadRequest(f"`{name}` cannot be `{brief(text)}`", remedy=f"it goes from {least:g} to {most:g}")
-    return found
+    return value
 
 
 _POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER}

@@ -42,19 +42,19 @@ class Quench:
 
     async def watch(self, principal: str, types: Iterable[str]) -> AsyncIterator[tuple[str, bool]]:
         """What is wanted now of each type that the principal advertises and may know of, then every change of it."""
-        told: dict[str, bool] = {}
+        reported: dict[str, bool] = {}
         names = list(dict.fromkeys(types))
         while True:
             version = self._follower.state.version
             for name in names:
                 if not any((principal, above) in self._follower.state.advertisements for above in self._line(name)):
-                    told.pop(name, None)
+                    reported.pop(name, None)
                     continue
                 now = await self.wanted(principal, name)
                 if now is None:
-                    told.pop(name, None)
-                elif told.get(name) is not now:
-                    told[name] = now
+                    reported.pop(name, None)
+                elif reported.get(name) is not now:
+                    reported[name] = now
                     yield name, now
             await self._follower.wait_for_change(None, version)
             await asyncio.sleep(EVERY if len(self._follower.state.subscriptions) > 1_000 else 0)

@@ -184,13 +184,13 @@ class Readers:
             await follower.wait_for_change(CHECK_SECONDS, version)
 
     def _over(self, connections: Iterable[ReaderConnection]) -> list[tuple[ReaderConnection, HeadgateError]]:
-        found: list[tuple[ReaderConnection, HeadgateError]] = []
-        for one in connections:
+        ended: list[tuple[ReaderConnection, HeadgateError]] = []
+        for connection in connections:
             try:
-                self._gateway.sessions.check(one.caller)
+                self._gateway.sessions.check(connection.caller)
             except HeadgateError as error:
-                found.append((one, error))
-        return found
+                ended.append((connection, error))
+        return ended
 
     async def _note_readers(self) -> None:
         """Note now and then who is there, and move the places of those who have nothing left to acknowledge."""

@@ -259,8 +259,8 @@ class Announcer:
 
 def _unfollowed(state: State, left: set[tuple[str, Reference]]) -> dict[str, list[Reference]]:
     """What the ledger says is followed, and is not; records that are known to be so are left for the next time."""
-    found: dict[str, list[Reference]] = {}
+    records: dict[str, list[Reference]] = {}
     for watch in sorted(state.roles.watches, key=lambda one: (one.watcher, one.record)):
         if (watch.watcher, watch.record) not in left:
-            found.setdefault(watch.watcher, []).append(watch.record)
-    return found
+            records.setdefault(watch.watcher, []).append(watch.record)
+    return records

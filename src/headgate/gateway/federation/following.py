@@ -152,20 +152,20 @@ class Following:
             await self.read(abroad)
         while True:
             try:
-                found = await subscription.take(MAX_MESSAGES, timeout=self.peer.bound)
+                deliveries = await subscription.take(MAX_MESSAGES, timeout=self.peer.bound)
             except Gap:
                 async with self._one:
                     await self.read(abroad)
                 continue
-            if not found:
+            if not deliveries:
                 raise Unreachable(f"nothing was heard of `{self.peer.name}` for {self.peer.bound} seconds", [])
             async with self._one:
-                await self.take(found, abroad)
+                await self.take(deliveries, abroad)
 
-    async def take(self, found: Sequence[Delivery], abroad: Abroad) -> None:
+    async def take(self, deliveries: Sequence[Delivery], abroad: Abroad) -> None:
         """Take up what was delivered; one at a time."""
         try:
-            messages = [message_of(one.data) for one in found]
+            messages = [message_of(one.data) for one in deliveries]
         except BadDefinition as error:
             log.warning("bad-notice", issuer=self.peer.name, detail=error.message)
             await self.read(abroad)
@@ -216,13 +216,15 @@ class Following:
     def _needed(self) -> dict[Reference, Remembered]:
         """The records that something here rests on, with what they were confirmed to be of."""
         state = self._home.state()
-        found: dict[Reference, Remembered] = {}
-        for one in state.roles.memberships.values():
-            if one.service != self.peer.name:
+        remembered: dict[Reference, Remembered] = {}
+        for membership in state.roles.memberships.values():
+            if membership.service != self.peer.name:
                 continue
-            for ref in mirrored(state.roles, self.peer.name, one):
-                found[ref] = Remembered(ref, one.role, one.args, one.instance, state.key_of(one.holder))
-        return found
+            for ref in mirrored(state.roles, self.peer.name, membership):
+                remembered[ref] = Remembered(
+                    ref, membership.role, membership.args, membership.instance, state.key_of(membership.holder)
+                )
+        return remembered
 
     # -- the ledger -------------------------------------------------------------------------------------------
 
@@ -244,20 +246,20 @@ class Following:
     def _differing(self, state: State, now: datetime) -> list[Change]:
         """What was told and is not known; what is too old to be believed only takes away."""
         peer = self._checked(state)
-        told: Mapping[Reference, bool | None] = self._told
+        states: Mapping[Reference, bool | None] = self._told
         if not is_fresh(peer, self._known.heard, now):
-            told = {ref: truth for ref, truth in told.items() if truth is False}
-        changed = news(state.roles, peer.name, told)
+            states = {ref: truth for ref, truth in states.items() if truth is False}
+        changed = news(state.roles, peer.name, states)
         if not changed:
             return []
         heard = self._known.heard or now
         return [HearPeer(peer.name, max(peer.number, self._known.number), changed, heard)]
 
     def _checked(self, state: State) -> Peer:
-        found = state.roles.peers.get(self.peer.name)
-        if found is None or (identity(found), found.url) != (identity(self.peer), self.peer.url):
+        peer = state.roles.peers.get(self.peer.name)
+        if peer is None or (identity(peer), peer.url) != (identity(self.peer), self.peer.url):
             raise Gone
-        return found
+        return peer
 
     # -- what is needed here ----------------------------------------------------------------------------------
 
@@ -322,9 +324,9 @@ class Following:
             self._validator.trust(self._keys)
         self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
 
-    async def _mirror(self, question: PeerQuestion, told: Validated, abroad: Abroad) -> tuple[int, list[str]]:
+    async def _mirror(self, question: PeerQuestion, validated: Validated, abroad: Abroad) -> tuple[int, list[str]]:
         """Let confirmed roles count here, in one batch."""
-        now, read, known = self._home.clock(), told.read, self._known
+        now, read, known = self._home.clock(), validated.read, self._known
         if read.epoch == known.epoch and read.number <= known.number:
             at = min(read.at, now)
             self._known = known = replace(known, heard=at if known.heard is None else max(known.heard, at))
@@ -335,31 +337,31 @@ class Following:
             changes: list[Change] = []
             if heard is not None and (peer.heard is None or peer.heard < heard):
                 changes.append(HearPeer(peer.name, peer.number, {}, heard))
-            for one in told.roles:
-                truth = read.states.get(one.record)
+            for role in validated.roles:
+                truth = read.states.get(role.record)
                 changes.append(
                     MirrorRole(
-                        self._id(one.role),
+                        self._id(role.role),
                         peer.name,
-                        one.role,
-                        one.args,
+                        role.role,
+                        role.args,
                         question.principal,
-                        one.record,
+                        role.record,
                         truth,
                         at,
-                        told.instance,
+                        validated.instance,
                     )
                 )
             return changes
 
         note = f"{question.principal} shows roles of {self.peer.name}"
         state = await self._home.run(self._home.commit, make, note)
-        for one in told.roles:
+        for one in validated.roles:
             self._told[one.record] = read.states.get(one.record)
         self._settled = None
         if read.epoch != known.epoch or read.number < known.number:
             await self.read(abroad)  # messages have overtaken the answer
-        records = {one.record for one in told.roles}
+        records = {one.record for one in validated.roles}
         held = (state.roles.memberships[id] for id in state.roles.held.get(question.principal, ()))
         ids = [one.id for one in held if records & mirrored(state.roles, self.peer.name, one).keys()]
         return state.version, ids
@@ -377,7 +379,7 @@ def _anything(_: Reference) -> bool | None:
 
 def _first(error: BaseException) -> BaseException:
     """What failed first, where several things were under way."""
-    found = error
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    cause = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return cause

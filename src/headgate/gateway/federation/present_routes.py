@@ -41,21 +41,21 @@ def said(text: str) -> WantedRole:
     """What a certificate says that it is for. Nobody has vouched for it yet."""
     try:
         appointed = said_kind(text) == statements.APPOINTMENT.typ
-        found = json.loads(said_payload(text, statements.APPOINTMENT if appointed else statements.ROLE))
-        named = [found.get(name) for name in ("iss", "service", "instance")]
+        claims = json.loads(said_payload(text, statements.APPOINTMENT if appointed else statements.ROLE))
+        named = [claims.get(name) for name in ("iss", "service", "instance")]
         place = ServiceInstance(*(one if isinstance(one, str) else "" for one in named))
-        return WantedRole(place, str(found["roles"][0]["role"]), None, appointed)
+        return WantedRole(place, str(claims["roles"][0]["role"]), None, appointed)
     except (ValueError, HeadgateError, RecursionError, LookupError, TypeError, AttributeError):
         return WantedRole(ServiceInstance("", ""), "")
 
 
-def peer_of(book: RoleBook, place: ServiceInstance) -> Peer:
+def peer_of(book: RoleBook, instance: ServiceInstance) -> Peer:
     """The peer that a certificate says it is from."""
     for peer in book.peers.values():
-        if (peer.key, peer.service) == (place.issuer, place.service):
+        if (peer.key, peer.service) == (instance.issuer, instance.service):
             return peer
     raise RoleDenied(
-        f"roles of `{brief(place.service)}` of `{brief(place.issuer)}` do not count here",
+        f"roles of `{brief(instance.service)}` of `{brief(instance.issuer)}` do not count here",
         failure="misuse",
         details={"reason": "no-peer"},
         remedy="show it to its own domain, or ask the administrator to name that service as a peer",
@@ -70,13 +70,13 @@ async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> 
     peer = peer_of(gateway.follower.state.roles, said(body.certificate).place)
     question = PeerQuestion(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)
     await gateway.run_blocking(gateway.peers.ask, question, gateway.clock())
-    told = await _answered(gateway, question)
+    reply = await _answered(gateway, question)
     await gateway.catch_up()
     held = gateway.follower.state.roles.memberships
-    found = [membership_told(held[id]) for id in told["memberships"] if id in held]
-    if not found:
+    memberships = [membership_told(held[id]) for id in reply["memberships"] if id in held]
+    if not memberships:
         raise RoleDenied("the issuer revoked it at once", failure="revocation", details={"reason": "revoked"})
-    return answer(pw.PresentedAnswer(int(told["version"]), found), 201)
+    return answer(pw.PresentedAnswer(int(reply["version"]), memberships), 201)
 
 
 async def _answered(gateway: Gateway, question: PeerQuestion) -> dict[str, Any]:
@@ -94,12 +94,12 @@ async def _answered(gateway: Gateway, question: PeerQuestion) -> dict[str, Any]:
 
 def _read(text: str) -> dict[str, Any]:
     answered: dict[str, Any] = json.loads(text)
-    if (told := answered.get("problem")) is None:
+    if (problem := answered.get("problem")) is None:
         return answered
-    if told["code"] == RoleDenied.code and told.get("failure") in get_args(RoleFailure):
-        details = {} if told.get("reason") is None else {"reason": told["reason"]}
-        raise RoleDenied(told["detail"], failure=told["failure"], details=details, remedy=told.get("remedy"))
-    raise TooBusy(f"the issuer does not answer: {told['detail']}", remedy=told.get("remedy"))
+    if problem["code"] == RoleDenied.code and problem.get("failure") in get_args(RoleFailure):
+        details = {} if problem.get("reason") is None else {"reason": problem["reason"]}
+        raise RoleDenied(problem["detail"], failure=problem["failure"], details=details, remedy=problem.get("remedy"))
+    raise TooBusy(f"the issuer does not answer: {problem['detail']}", remedy=problem.get("remedy"))
 
 
 async def peers(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -112,11 +112,11 @@ async def peers(request: Request, caller: Caller, body: None) -> Response:  # no
     return answer(pw.PeersAnswer([_peer(one) for one in found]))
 
 
-def _peer(one: PeerStatus) -> pw.PeerAnswer:
-    counts = one.counts
+def _peer(status: PeerStatus) -> pw.PeerAnswer:
+    counts = status.counts
     return pw.PeerAnswer(
-        *(one.name, one.service, one.key, one.bound, one.records, one.unknown),
-        *(counts.duplicated, counts.lost, counts.late, one.seconds, one.trouble),
+        *(status.name, status.service, status.key, status.bound, status.records, status.unknown),
+        *(counts.duplicated, counts.lost, counts.late, status.seconds, status.trouble),
     )
 
 

@@ -94,11 +94,11 @@ class Abroad:
     async def validate(self, certificate: str, subject: str) -> Validated:
         """Ask whether a certificate is good; its records are followed from then on."""
         body = {"certificate": certificate, "subject": subject}
-        told = await self._session.ask(pw.ValidatedAnswer, "POST", "/v1/roles/validate", body=body)
-        if told.service != self.service:
-            raise unexpected(self.service, f"an answer for `{told.service}`")
-        roles = tuple(Confirmed(one.role, rw.arguments_of(one.args), record_of(one.record)) for one in told.roles)
-        return Validated(told.instance, roles, self._snapshot(told))
+        reply = await self._session.ask(pw.ValidatedAnswer, "POST", "/v1/roles/validate", body=body)
+        if reply.service != self.service:
+            raise unexpected(self.service, f"an answer for `{reply.service}`")
+        roles = tuple(Confirmed(one.role, rw.arguments_of(one.args), record_of(one.record)) for one in reply.roles)
+        return Validated(reply.instance, roles, self._snapshot(reply))
 
     async def keys(self, domain: str, now: datetime, known: RoleKeys | None) -> RoleKeys:
         """The keys that sign its certificates, as its domain vouches for them."""

@@ -24,7 +24,7 @@ from headgate.roles.certificates.remote_records import Snapshot, record_of, word
 async def validate(request: Request, caller: Caller, body: pw.ValidateRequest) -> Response:
     """Is a certificate of ours good? If so, its records are followed from now on."""
     gateway = gateway_of(request)
-    held, told = await gateway.run_blocking(
+    held, snapshot = await gateway.run_blocking(
         gateway.record_watching.validate, asker_of(request, caller), body.certificate, body.subject
     )
     service, instance = held[0].place
@@ -33,11 +33,11 @@ async def validate(request: Request, caller: Caller, body: pw.ValidateRequest) -
             service,
             instance,
             [pw.ConfirmedRole(one.role, rw.arguments_told(one.args), reference_text(one.record)) for one in held],
-            told.epoch,
-            told.number,
-            told.at,
+            snapshot.epoch,
+            snapshot.number,
+            snapshot.at,
             gateway.config.roles.heartbeat,
-            _words(told),
+            _words(snapshot),
         )
     )
 

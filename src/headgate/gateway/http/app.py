@@ -152,18 +152,18 @@ def _problem(told: wire.Problem, **headers: str) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeadgateError)
-    told = problem(error)
+    refusal = problem(error)
     gateway: Gateway = request.app.state.gateway
-    gateway.metrics.denied(told.code)
+    gateway.metrics.denied(refusal.code)
     if isinstance(error, RoleDenied):
         roles.refused(gateway, request, error)
-    if told.status == 500:
+    if refusal.status == 500:
         log.error("failed", **fault(error))
     wait = str(math.ceil(getattr(error, "retry", None) or 1))
     headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": wait}, 413: {"connection": "close"}}
     if request.scope.get(UNREAD):
-        headers.setdefault(told.status, {})["connection"] = "close"
-    return _problem(told, **headers.get(told.status, {}))
+        headers.setdefault(refusal.status, {})["connection"] = "close"
+    return _problem(refusal, **headers.get(refusal.status, {}))
 
 
 _HTTP_DETAILS: Final = {

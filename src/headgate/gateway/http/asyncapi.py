@@ -86,54 +86,61 @@ def _may(name: str, sends: Mapping[str, Facts]) -> Facts | None:
     return facts if facts is not None and facts.get("reason") is None else None
 
 
-def _add(made: dict[str, Any], one: wire.TypeAnswer, reach: Facts | None, may: Facts | None) -> None:
-    key = _key(one.name)
+def _add(made: dict[str, Any], event_type: wire.TypeAnswer, reach: Facts | None, may: Facts | None) -> None:
+    key = _key(event_type.name)
     parts = made["components"]
-    channel: dict[str, Any] = {"address": one.name, "title": one.name, "messages": {}, "x-headgate-owner": one.owner}
-    if one.extends is not None:
-        channel["x-headgate-extends"] = one.extends
-    if one.key:
-        channel["x-headgate-key"] = list(one.key)
+    channel: dict[str, Any] = {
+        "address": event_type.name,
+        "title": event_type.name,
+        "messages": {},
+        "x-headgate-owner": event_type.owner,
+    }
+    if event_type.extends is not None:
+        channel["x-headgate-extends"] = event_type.extends
+    if event_type.key:
+        channel["x-headgate-key"] = list(event_type.key)
     made["channels"][key] = channel
     parts["schemas"][key] = {
-        "title": one.name,
+        "title": event_type.name,
         "type": "object",
-        "properties": {name: dict(_KINDS[kind]) for name, kind in one.attributes.items()},
+        "properties": {name: dict(_KINDS[kind]) for name, kind in event_type.attributes.items()},
         "additionalProperties": False,
     }
     if may is not None:
         entries = [entry for entry in may.get("entries", ()) if entry.get("effect") == "grant"]
-        _operation(made, key, one.name, "send", f"#/components/schemas/{key}", {"x-headgate-grants": _grants(entries)})
+        _operation(
+            made, key, event_type.name, "send", f"#/components/schemas/{key}", {"x-headgate-grants": _grants(entries)}
+        )
     if reach is not None:
         seen = set(reach.get("attributes", ()))
-        parts["schemas"][f"{key}.view"] = _view(one, seen)
+        parts["schemas"][f"{key}.view"] = _view(event_type, seen)
         condition = reach.get("condition")
-        marks = {VISIBLE: [name for name in one.attributes if name in seen]}
+        marks = {VISIBLE: [name for name in event_type.attributes if name in seen]}
         if condition is not None:
             marks[CONDITION] = condition
-        _operation(made, key, one.name, "receive", f"#/components/schemas/{key}.view", marks)
+        _operation(made, key, event_type.name, "receive", f"#/components/schemas/{key}.view", marks)
 
 
-def _view(one: wire.TypeAnswer, seen: set[str]) -> dict[str, Any]:
+def _view(event_type: wire.TypeAnswer, seen: set[str]) -> dict[str, Any]:
     """What is delivered of a type: hidden attributes are null."""
     shown = {
         name: {**(_KINDS[kind] if name in seen else {"type": "null"}), VISIBLE: name in seen}
-        for name, kind in one.attributes.items()
+        for name, kind in event_type.attributes.items()
     }
-    return {"title": f"{one.name} as it is seen", "type": "object", "properties": shown}
+    return {"title": f"{event_type.name} as it is seen", "type": "object", "properties": shown}
 
 
 def _grants(entries: Sequence[Facts]) -> list[dict[str, Any]]:
     """What each grant makes of an event, the first that is true being used; conditions where they are disclosed."""
-    found = []
+    grants = []
     for entry in (one for one in entries if not one.get("passed_over")):
         grant: dict[str, Any] = {"keeps": list(entry.get("keeps", ())), "nulls": list(entry.get("nulls", ()))}
         if entry.get("told"):
             grant |= {"forces": dict(entry.get("forces", {})), "condition": entry.get("condition")}
         else:
             grant["forces"] = sorted(entry.get("forces", {}))
-        found.append(grant)
-    return found
+        grants.append(grant)
+    return grants
 
 
 def _operation(made: dict[str, Any], key: str, type: str, action: str, data: str, marks: Mapping[str, Any]) -> None:

@@ -109,13 +109,13 @@ def _texts(op: wire.ChangeOp) -> Iterator[str | None]:
 
 def changes_of(ops: Sequence[wire.ChangeOp], author: str) -> tuple[Change, ...]:
     """The changes of a batch by an author."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for at, op in enumerate(ops):
         try:
-            found.extend(_changes(op, author))
+            changes.extend(_changes(op, author))
         except HeadgateError as error:
             raise error.at(f"change {at + 1}") from None
-    return tuple(found)
+    return tuple(changes)
 
 
 def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:

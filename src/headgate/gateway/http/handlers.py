@@ -364,24 +364,24 @@ async def _told(gateway: Gateway, found: Subscription) -> wire.SubscriptionAnswe
     return _subscription(gateway, found, temporary is not None)
 
 
-def _subscription(gateway: Gateway, found: Subscription, temporary: bool) -> wire.SubscriptionAnswer:
-    begins: Any = "start" if found.history else "now"
-    if found.since_version:
-        begins = {"version": found.since_version}
-    elif found.since_time is not None:
-        begins = {"time": render_timestamp(found.since_time)}
-    trimmed = found.history and any(gateway.trimmed().values())
+def _subscription(gateway: Gateway, subscription: Subscription, temporary: bool) -> wire.SubscriptionAnswer:
+    begins: Any = "start" if subscription.history else "now"
+    if subscription.since_version:
+        begins = {"version": subscription.since_version}
+    elif subscription.since_time is not None:
+        begins = {"time": render_timestamp(subscription.since_time)}
+    trimmed = subscription.history and any(gateway.trimmed().values())
     return wire.SubscriptionAnswer(
-        _local(found) or found.id,
-        found.type,
-        found.first,
-        None if found.where == TRUE else render_condition(found.where),
+        _local(subscription) or subscription.id,
+        subscription.type,
+        subscription.first,
+        None if subscription.where == TRUE else render_condition(subscription.where),
         begins,
         temporary,
         warning="the log no longer holds its oldest events" if trimmed else None,
-        requires=None if found.requires is None else render_condition(found.requires),
-        origin=found.origin,
-        with_=None if found.counted is None else list(found.counted),
+        requires=None if subscription.requires is None else render_condition(subscription.requires),
+        origin=subscription.origin,
+        with_=None if subscription.counted is None else list(subscription.counted),
     )
 
 

@@ -31,16 +31,16 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         wire.PublishAnswer: None,
         wire.BulkAnswer: None,
     }
-    for one in every:
-        for kind in (one.request, *one.answers.values(), *one.bodies.values()):
+    for operation in every:
+        for kind in (operation.request, *operation.answers.values(), *operation.bodies.values()):
             if kind is not None and not isinstance(kind, Mapping):
                 named[kind] = None
     schemas, components = msgspec.json.schema_components(list(named), ref_template=_REFERENCE)
     known = dict(zip(named, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for one in every:
-        path = _PARAMETERS.sub(r"{\1}", one.path)
-        paths.setdefault(path, {})[one.method.lower()] = _operation(one, known)
+    for operation in every:
+        path = _PARAMETERS.sub(r"{\1}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, known)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -62,11 +62,15 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"operationId": one.id, "summary": one.summary, "responses": _responses(one, known)}
+def _operation(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "responses": _responses(operation, known),
+    }
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 200}}
-        for name in _PARAMETERS.findall(one.path)
+        for name in _PARAMETERS.findall(operation.path)
     ]
     parameters += [
         {
@@ -76,28 +80,28 @@ def _operation(one: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
             "description": p.description,
             "schema": dict(p.schema),
         }
-        for p in one.parameters
+        for p in operation.parameters
     ]
     if parameters:
         made["parameters"] = parameters
-    bodies = dict(one.bodies) if one.request is None else {wire.JSON: one.request}
+    bodies = dict(operation.bodies) if operation.request is None else {wire.JSON: operation.request}
     if bodies:
         content = {media: {"schema": _schema(kind, known)} for media, kind in bodies.items()}
         made["requestBody"] = {"required": True, "content": content}
-    if one.session:
+    if operation.session:
         made["security"] = [{"session": []}]
     return made
 
 
-def _responses(one: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
+def _responses(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    for status, kind in one.answers.items():
-        made[str(status)] = {"description": one.summary}
+    for status, kind in operation.answers.items():
+        made[str(status)] = {"description": operation.summary}
         if kind is not None:
-            made[str(status)]["content"] = {one.media: {"schema": _schema(kind, known)}}
-            if one.streams is not None:
-                made[str(status)]["content"][one.streams] = {"schema": {"type": "string"}}
-    refusals = {*_ALWAYS, *one.errors, *((401, 403) if one.session else ())}
+            made[str(status)]["content"] = {operation.media: {"schema": _schema(kind, known)}}
+            if operation.streams is not None:
+                made[str(status)]["content"][operation.streams] = {"schema": {"type": "string"}}
+    refusals = {*_ALWAYS, *operation.errors, *((401, 403) if operation.session else ())}
     for status in sorted(refusals):
         made.setdefault(
             str(status),

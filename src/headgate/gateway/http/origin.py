@@ -24,17 +24,17 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 def origin_of(connection: HTTPConnection, proxies: Sequence[Network] = ()) -> str | None:
     """The address that a request or a WebSocket comes from."""
     client = connection.client
-    found = None if client is None else _address(client.host)
-    if found is None or not _among(found, proxies):
-        return None if found is None else str(found)
+    address = None if client is None else _address(client.host)
+    if address is None or not _among(address, proxies):
+        return None if address is None else str(address)
     said = ",".join(connection.headers.getlist("x-forwarded-for")).split(",")
     for hop in [one.strip() for one in reversed(said) if one.strip()][:MAX_HOPS]:
-        found = _address(hop)
-        if found is None:
+        address = _address(hop)
+        if address is None:
             return None
-        if not _among(found, proxies):
+        if not _among(address, proxies):
             break
-    return str(found)
+    return str(address)
 
 
 def _among(address: Address, networks: Sequence[Network]) -> bool:
@@ -43,8 +43,8 @@ def _among(address: Address, networks: Sequence[Network]) -> bool:
 
 def _address(text: str) -> Address | None:
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return mapped or found
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -64,11 +64,11 @@ class RequestReader:
             )
         check_length(sum(map(len, different)))
         new = [text for text in different if not is_known(text)]
-        for text, found in (await self._read(principal, "requirement", new)).items():
-            if isinstance(found, Requirement):
-                remember(text, found.condition, found.written)
-            elif isinstance(found, BadExpression):
-                remember(text, found)
+        for text, result in (await self._read(principal, "requirement", new)).items():
+            if isinstance(result, Requirement):
+                remember(text, result.condition, result.written)
+            elif isinstance(result, BadExpression):
+                remember(text, result)
 
     async def changes(self, state: State, author: str, ops: Sequence[wire.ChangeOp]) -> tuple[Change, ...]:
         """The changes of a batch, if its author may make any such."""

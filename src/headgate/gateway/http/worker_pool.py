@@ -153,7 +153,7 @@ class Workers:
         """What a job leads to: its result in a tuple, or the refusal."""
         for _ in range(_TRIES):
             try:
-                ok, found = process.ask(job.text, self._seconds, lambda: self._stopping)
+                ok, result = process.ask(job.text, self._seconds, lambda: self._stopping)
             except _Late:
                 process.end()
                 log.warning("job-ended", holder=job.principal, seconds=self._seconds)
@@ -167,11 +167,11 @@ class Workers:
                 log.warning("worker-died", holder=job.principal)
                 continue
             if ok:
-                return (found,)
-            if isinstance(found, HeadgateError):
-                return found
-            log.error("job-failed", holder=job.principal, reason=str(found)[:200])
-            return RuntimeError(f"a job failed: {found}")
+                return (result,)
+            if isinstance(result, HeadgateError):
+                return result
+            log.error("job-failed", holder=job.principal, reason=str(result)[:200])
+            return RuntimeError(f"a job failed: {result}")
         return TooBusy("the process that was to work it out died", remedy="send it again", retry=1.0)
 
 
@@ -179,12 +179,12 @@ def _stopping() -> TooBusy:
     return TooBusy("the gateway is stopping", remedy="ask another")
 
 
-def _settle(job: _Job, found: object) -> None:
+def _settle(job: _Job, outcome: object) -> None:
     with suppress(InvalidStateError):  # whoever waited has given it up
-        if isinstance(found, BaseException):
-            job.answer.set_exception(found)
+        if isinstance(outcome, BaseException):
+            job.answer.set_exception(outcome)
         else:
-            job.answer.set_result(found[0])  # type: ignore[index]
+            job.answer.set_result(outcome[0])  # type: ignore[index]
 
 
 class _Process:
@@ -233,11 +233,11 @@ def _answer(process: subprocess.Popen[bytes], end: float, given_up: Callable[[],
     handle = process.stdout.fileno()
     poll = select.poll()  # a gateway has more files than `select` takes
     poll.register(handle, select.POLLIN)
-    found = bytearray()
+    buffer = bytearray()
     while True:
-        left = HEAD.size if len(found) < HEAD.size else HEAD.size + HEAD.unpack_from(found)[0] - len(found)
+        left = HEAD.size if len(buffer) < HEAD.size else HEAD.size + HEAD.unpack_from(buffer)[0] - len(buffer)
         if left <= 0:
-            return bytes(found[HEAD.size :])
+            return bytes(buffer[HEAD.size :])
         wait = end - time.monotonic()
         if wait <= 0:
             raise _Late
@@ -247,4 +247,4 @@ def _answer(process: subprocess.Popen[bytes], end: float, given_up: Callable[[],
             read = os.read(handle, min(left, _CHUNK))
             if not read:
                 raise _Ended
-            found += read
+            buffer += read

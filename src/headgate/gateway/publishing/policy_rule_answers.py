@@ -34,11 +34,11 @@ def find(
     """The refusal of each requirement, or None where the rule is wider; None is what an event without any asks for."""
     import_module("z3")  # the first time it takes long, and that is not what the time is for
     state = State(policy_rules={} if rule is None else {publisher: rule})
-    found: dict[str | None, HeadgateError | None] = {}
+    refusals: dict[str | None, HeadgateError | None] = {}
     end = timer() + seconds
     for text in texts:
         if timer() >= end:
-            found[text] = TooLate(
+            refusals[text] = TooLate(
                 f"it was not found out in time whether the policy rule of `{publisher}` is wider than the requirement",
                 remedy="send events with fewer different requirements in one request",
             )
@@ -46,7 +46,7 @@ def find(
         try:
             check_policy_rule(state, publisher, None if text is None else parse_condition(text))
         except HeadgateError as refusal:
-            found[text] = refusal
+            refusals[text] = refusal
         else:
-            found[text] = None
-    return found
+            refusals[text] = None
+    return refusals

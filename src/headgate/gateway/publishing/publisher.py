@@ -58,10 +58,10 @@ class PublishService:
         wrong: dict[int, HeadgateError] = {}
         drafts: list[Draft] = []
         barred: dict[int, HeadgateError] = {}
-        for at, one in enumerate(events):
-            refusal = denied.get(one.type) if one.requires is not None else None
+        for at, cloudevent in enumerate(events):
+            refusal = denied.get(cloudevent.type) if cloudevent.requires is not None else None
             try:
-                drafts.append(_draft(caller, one, origin, read=refusal is None))
+                drafts.append(_draft(caller, cloudevent, origin, read=refusal is None))
             except HeadgateError as error:
                 wrong[at] = error
             else:

@@ -102,44 +102,44 @@ def _types(rolefile: Rolefile) -> dict[str, list[rw.ArgumentAnswer]]:
     return {role: [rw.ArgumentAnswer(one["name"], one["type"]) for one in args] for role, args in described.items()}
 
 
-def membership_told(one: Membership, *, holder: bool = False, policy: bool = False) -> rw.MembershipAnswer:
+def membership_told(membership: Membership, *, holder: bool = False, policy: bool = False) -> rw.MembershipAnswer:
     """A membership as it is told; the statement it was entered by is policy."""
     return rw.MembershipAnswer(
-        one.id,
-        one.service,
-        one.role,
-        rw.arguments_told(one.args),
-        reference_text(one.record),
-        one.instance,
-        "true" if one.state is True else "unknown",
-        one.appointment,
-        one.until,
-        one.statement or None if policy else None,
-        list(one.supports),
-        one.holder if holder else None,
+        membership.id,
+        membership.service,
+        membership.role,
+        rw.arguments_told(membership.args),
+        reference_text(membership.record),
+        membership.instance,
+        "true" if membership.state is True else "unknown",
+        membership.appointment,
+        membership.until,
+        membership.statement or None if policy else None,
+        list(membership.supports),
+        membership.holder if holder else None,
     )
 
 
-def _election(one: Election, elector: bool = False) -> rw.ElectionAnswer:
+def _election(election: Election, elector: bool = False) -> rw.ElectionAnswer:
     return rw.ElectionAnswer(
-        one.id,
-        one.service,
-        one.role,
-        rw.arguments_told(one.args),
-        reference_text(one.record),
-        one.instance,
-        [render_role(ref) for ref in one.required],
-        one.until,
-        one.revoke_on_exit,
-        one.elector if elector else None,
+        election.id,
+        election.service,
+        election.role,
+        rw.arguments_told(election.args),
+        reference_text(election.record),
+        election.instance,
+        [render_role(ref) for ref in election.required],
+        election.until,
+        election.revoke_on_exit,
+        election.elector if elector else None,
     )
 
 
 def _held(found: HeldMemberships, holder: bool = False) -> rw.CertificateAnswer:
-    told = [membership_told(one, holder=holder) for one in found.memberships]
+    memberships = [membership_told(one, holder=holder) for one in found.memberships]
     text, until = _signed(found.certificate)
     issued = None if found.certificate is None else found.certificate.issued
-    return rw.CertificateAnswer(told, found.version, text, issued, until)
+    return rw.CertificateAnswer(memberships, found.version, text, issued, until)
 
 
 def _signed(one: SignedCertificate | None) -> tuple[str | None, datetime | None]:
@@ -156,13 +156,13 @@ async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Resp
         raise BadRequest("a `role` with `args`, or `roles`, is asked for", remedy="name one of the two")
     wanted = body.roles or [rw.WantedBody(body.role or "", body.args)]
     wishes = [(one.role, rw.open_arguments_of(one.args)) for one in wanted]
-    asker, place = asker_of(request, caller), _place(request, body.instance)
+    asker, service = asker_of(request, caller), _place(request, body.instance)
     try:
-        found = await gateway.run_blocking(gateway.roles.enter, asker, place, wishes, body.with_, body.request)
+        held = await gateway.run_blocking(gateway.roles.enter, asker, service, wishes, body.with_, body.request)
     except RoleDenied as denied:
-        await gateway.audit_refusal(asker, place, wishes, denied)
+        await gateway.audit_refusal(asker, service, wishes, denied)
         raise
-    return answer(_held(found), 201)
+    return answer(_held(held), 201)
 
 
 async def leave(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -175,14 +175,14 @@ async def leave(request: Request, caller: Caller, body: None) -> Response:  # no
 async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Response:
     """Give someone a role, or appoint; for the administrator."""
     gateway = gateway_of(request)
-    asker, place, wish = asker_of(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
+    asker, service, wish = asker_of(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
     until = None if body.until is None else utc_of(body.until)
-    found = await gateway.run_blocking(
+    held = await gateway.run_blocking(
         lambda: gateway.roles.grant(
-            asker, place, wish, body.to, appointment=body.appointment, until=until, request=body.request
+            asker, service, wish, body.to, appointment=body.appointment, until=until, request=body.request
         )
     )
-    return answer(_held(found, holder=True), 201)
+    return answer(_held(held, holder=True), 201)
 
 
 async def renew(request: Request, caller: Caller, body: rw.RenewRequest) -> Response:
@@ -206,13 +206,13 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
     gateway = gateway_of(request)
     if bool(body.to) == body.anyone:
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
-    asker, place = asker_of(request, caller), _place(request, body.instance)
+    asker, service = asker_of(request, caller), _place(request, body.instance)
     wish, until = (body.role, rw.open_arguments_of(body.args)), None if body.until is None else utc_of(body.until)
     required = await gateway.reader.roles(caller.principal, body.to, "required role")
-    found = await gateway.run_blocking(
+    elected = await gateway.run_blocking(
         lambda: gateway.roles.elect(
             asker,
-            place,
+            service,
             wish,
             body.with_,
             required,
@@ -221,8 +221,8 @@ async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Resp
             request=body.request,
         )
     )
-    text, _ = _signed(found.revocation)
-    told = rw.ElectedAnswer(_election(found.election), found.version, *_signed(found.delegation), text)
+    text, _ = _signed(elected.revocation)
+    told = rw.ElectedAnswer(_election(elected.election), elected.version, *_signed(elected.delegation), text)
     return answer(told, 201)
 
 
@@ -258,10 +258,10 @@ async def _by_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest,
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:
     """A role with all its arguments."""
-    found = rw.arguments_of(args)
-    if any(one is None for one in found):
+    arguments = rw.arguments_of(args)
+    if any(one is None for one in arguments):
         raise BadRequest("every argument is wanted here", remedy="leave none open")
-    return role, found
+    return role, arguments
 
 
 # -- looking --------------------------------------------------------------------------------------------------
@@ -282,14 +282,14 @@ async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Resp
     """What a text means to a service: a role with its arguments, or a literal of a type."""
     gateway = gateway_of(request)
     gateway.roles.pace(asker_of(request, caller))
-    service, found = _existing(gateway.follower.state, request)
+    service, rolefile = _existing(gateway.follower.state, request)
     functions = gateway.domain.functions(gateway.follower.state)
     if body.type is not None:
         said = await gateway.reader.rolefile(caller.principal, f"def T(a) a : {body.type}")
         type = _type(body.type, said, service)
         return answer(await gateway.run_blocking(_literal, type, body.text, functions))
     (ref,) = await gateway.reader.roles(caller.principal, [body.text], "role")
-    return answer(await gateway.run_blocking(_parsed, service, found, ref, body, functions))
+    return answer(await gateway.run_blocking(_parsed, service, rolefile, ref, body, functions))
 
 
 def _literal(type: ArgumentType, text: str, functions: Mapping[str, RoleFunction]) -> rw.ParsedAnswer:
@@ -298,31 +298,36 @@ def _literal(type: ArgumentType, text: str, functions: Mapping[str, RoleFunction
 
 
 def _parsed(
-    service: str, found: Rolefile, ref: RoleRef, body: rw.ParseRequest, functions: Mapping[str, RoleFunction]
+    service: str, rolefile: Rolefile, ref: RoleRef, body: rw.ParseRequest, functions: Mapping[str, RoleFunction]
 ) -> rw.ParsedAnswer:
     if ref.service not in (None, service):
         raise RoleDenied(f"`{brief(body.text)}` is of another service", failure="misuse", remedy="ask that one")
-    if ref.role not in _types(found):
+    if ref.role not in _types(rolefile):
         raise NotFound(f"`{service}` has no role `{brief(ref.role)}`")
     given = tuple(one.value if isinstance(one, Constant) else None for one in ref.args)
-    args = conform_arguments(found, ref.role, given, functions) if given else ()
+    args = conform_arguments(rolefile, ref.role, given, functions) if given else ()
     return rw.ParsedAnswer(ref.role, rw.arguments_told(args))
 
 
-def _type(text: str, said: Rolefile, service: str) -> ArgumentType:
+def _type(text: str, rolefile: Rolefile, service: str) -> ArgumentType:
     """A type as a rolefile writes it; one of no service is this one's own."""
-    if said.imports or said.statements or len(said.declarations) != 1 or len(said.declarations[0].types) != 1:
+    if (
+        rolefile.imports
+        or rolefile.statements
+        or len(rolefile.declarations) != 1
+        or len(rolefile.declarations[0].types) != 1
+    ):
         raise BadRequest(f"`{brief(text)}` is no type", remedy="such as `Integer`, `{rw}` or `Login.userid`")
-    ((_, found),) = said.declarations[0].types
+    ((_, found),) = rolefile.declarations[0].types
     return ObjectType(found.name, found.service or service) if isinstance(found, ObjectType) else found
 
 
 def _existing(state: State, request: Request) -> tuple[str, Rolefile]:
     service = str(request.path_params["service"])
-    found = state.roles.rolefiles.get(service)
-    if found is None:
+    rolefile = state.roles.rolefiles.get(service)
+    if rolefile is None:
         raise NotFound(f"no service `{brief(service)}` has a rolefile here")
-    return service, found
+    return service, rolefile
 
 
 async def credentials(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
@@ -337,14 +342,14 @@ async def credentials(request: Request, caller: Caller, body: None) -> Response:
     return answer(_graph(found, state.version, root))
 
 
-def _graph(found: Graph, version: int, root: str | None) -> rw.GraphAnswer:
+def _graph(drawing: Graph, version: int, root: str | None) -> rw.GraphAnswer:
     return rw.GraphAnswer(
         version,
-        [_node(one) for one in found.nodes],
-        [rw.EdgeAnswer(one.start, one.to, one.negated) for one in found.edges],
+        [_node(one) for one in drawing.nodes],
+        [rw.EdgeAnswer(one.start, one.to, one.negated) for one in drawing.edges],
         root,
-        [rw.FallAnswer(one.id, one.reason) for one in found.falls],
-        found.whole,
+        [rw.FallAnswer(one.id, one.reason) for one in drawing.falls],
+        drawing.whole,
     )
 
 
