@@ -89,20 +89,20 @@ def advise(state: State) -> list[Advice]:
     spoken = dict.fromkeys(rule.who for rule in state.rules if rule.role is None and rule.who in state.groups)
     known = state.principals.keys() | {state.administrator}
     nobody = [group for group in spoken if known.isdisjoint(state.members_of(group))]
-    found = [Advice(Concern.EMPTY_GROUP, tuple(r.id for r in state.rules if r.who == one), one) for one in nobody]
-    found += valued(state)
+    findings = [Advice(Concern.EMPTY_GROUP, tuple(r.id for r in state.rules if r.who == one), one) for one in nobody]
+    findings += valued(state)
     idle = _Idle(state)
     for rule in state.rules:
         if rule.who not in nobody and rule.id != ANNOUNCES and idle.proven(rule):
             concern = Concern.IDLE_FORBID if rule.effect is Effect.FORBID else Concern.IDLE_GRANT
-            found.append(Advice(concern, (rule.id,)))
+            findings.append(Advice(concern, (rule.id,)))
     without = tuple(name for name in state.principals if name not in state.keys)
     if without:
-        found.append(Advice(Concern.NO_KEY, without))
+        findings.append(Advice(Concern.NO_KEY, without))
     out = tuple(name for name in state.principals if name in state.keys and not idle.connects(name))
     if out:
-        found.append(Advice(Concern.NOT_LET_IN, out))
-    return [*found, *unattested(state), *nothing_of_it(state), *_about_roles(state)]
+        findings.append(Advice(Concern.NOT_LET_IN, out))
+    return [*findings, *unattested(state), *nothing_of_it(state), *_about_roles(state)]
 
 
 def unattested(state: State) -> Iterator[Advice]:
@@ -245,14 +245,14 @@ class _Idle:
 
     def _entries(self, listed: Sequence[tuple[Rule, str]], profile: Profile, action: Action, name: str) -> list[_Entry]:
         subject, every = self.profiles.subject(profile), frozenset(self.state.types.attributes(name))
-        found = []
+        entries = []
         for rule, named in listed:
             kinds = self.state.types.attributes(named)
             whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
             written = rule.where if action is Action.PUBLISH else condition_for(rule, kinds)
             condition = without_others(bind(written, subject, kinds), kinds)
-            found.append(_Entry(rule, condition, every if whole_forbid else covered(rule, kinds)))
-        return found
+            entries.append(_Entry(rule, condition, every if whole_forbid else covered(rule, kinds)))
+        return entries
 
     def _matters(self, entries: Sequence[_Entry], at: int, part: str | None, kinds: Mapping[str, Kind]) -> bool:
         """May the entry decide an attribute, or the event, otherwise than without it?"""

@@ -95,28 +95,28 @@ def _with_roles(state: State, plain: list[_Listed], action: Action, name: str, *
     if not by_role and not any(one.credentials for one in policy):
         return plain
     places = {rule.id: place for place, rule in enumerate(state.rules)}
-    found: list[tuple[tuple[bool, int], _Listed]] = []
+    ranked: list[tuple[tuple[bool, int], _Listed]] = []
     events: list[_Listed] = []
     chains: list[_Listed] = []
-    for one in plain:
-        match one[0].source:
+    for listed in plain:
+        match listed[0].source:
             case Source.RULE:
-                found.append(((False, places[one[0].id]), one))
+                ranked.append(((False, places[listed[0].id]), listed))
             case Source.CHAIN:
-                chains.append(one)
+                chains.append(listed)
             case Source.POLICY:
                 pass  # all of them follow, with their credentials open
-    for place, rule in by_role:
+    for position, rule in by_role:
         named = named_type(state, rule, action, name) if action in rule.actions else None
         if named is not None:
-            found.append(((False, place), open_role(rule, named, shared=shared)))
+            ranked.append(((False, position), open_role(rule, named, shared=shared)))
     line = state.types.lineage(name)
     for number, entry in enumerate(policy):
         if entry.event.type in line:
             where, refs = assumed(state, number, entry, shared=shared)
             as_rule = replace(rule_of(state, entry, number, EVERYONE), where=where)
             events.append((as_rule, entry.event.type, {}, refs, bool(refs)))
-    return [*(one for _, one in sorted(found, key=lambda pair: pair[0])), *events, *chains]
+    return [*(one for _, one in sorted(ranked, key=lambda pair: pair[0])), *events, *chains]
 
 
 def open_role(rule: Rule, named: str, *, shared: bool) -> _Listed:
@@ -126,12 +126,12 @@ def open_role(rule: Rule, named: str, *, shared: bool) -> _Listed:
     whose = f"{role.service}.{role.role}.0" if shared else f"rule.{rule.id}"
     given: dict[str, Operand] = {}
     args: list[Variable | Constant] = []
-    for place, term in enumerate(role.args):
+    for position, term in enumerate(role.args):
         if isinstance(term, Constant):
             args.append(term)
             continue
         earlier = given.get(term.name) if isinstance(term, Variable) else None
-        open_ = earlier if isinstance(earlier, Subject) else Subject(open_name(whose, place))
+        open_ = earlier if isinstance(earlier, Subject) else Subject(open_name(whose, position))
         args.append(Variable(open_.name))
         if isinstance(term, Variable) and term.name != "_":
             given[term.name] = open_
@@ -183,17 +183,17 @@ def _cut(condition: Condition, covers: frozenset[str], forced: Mapping[str, Valu
 
 def granted(entries: Sequence[Possible]) -> Goal:
     """The first entry that counts is a grant (D5)."""
-    found: Goal = Some()
+    goal: Goal = Some()
     for one in reversed(entries):
         grant = one.rule.effect is Effect.GRANT
-        found = Some((one.counts, found)) if grant else Every((one.misses, found))
-    return found
+        goal = Some((one.counts, goal)) if grant else Every((one.misses, goal))
+    return goal
 
 
 def otherwise(entries: Sequence[Possible], outcome: object, nothing: object) -> Goal:
     """The first entry that counts, or `nothing` if none does, leads to another outcome."""
-    found: Goal = Every() if nothing != outcome else Some()
+    goal: Goal = Every() if nothing != outcome else Some()
     for one in reversed(entries):
         here = (one.counts,) if one.outcome != outcome else ()
-        found = Some((*here, Every((one.misses, found))))
-    return found
+        goal = Some((*here, Every((one.misses, goal))))
+    return goal

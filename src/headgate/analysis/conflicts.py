@@ -60,15 +60,15 @@ def in_order(listed: list[tuple[Effect, Condition]]) -> Condition | None:
     """True where the first entry that matches is a grant; None if it would be too deep to look at."""
     if sum(effect is Effect.FORBID for effect, _ in listed) > _MOST_FORBIDS:
         return None
-    found: Condition = FALSE
+    permitted: Condition = FALSE
     for effect, condition in reversed(listed):
         if effect is Effect.GRANT:
-            found = TRUE if TRUE in (condition, found) else any_of(condition, found)
+            permitted = TRUE if TRUE in (condition, permitted) else any_of(condition, permitted)
         elif condition == TRUE:
-            found = FALSE
-        elif FALSE not in (condition, found):
-            found = all_of(Not(condition), found)
-    return found
+            permitted = FALSE
+        elif FALSE not in (condition, permitted):
+            permitted = all_of(Not(condition), permitted)
+    return permitted
 
 
 def without_others(condition: Condition, kinds: Mapping[str, Kind]) -> Condition:
@@ -100,23 +100,23 @@ def over_event(clause: Clause) -> Condition:
 
     What is null in a view need not be null in the event, and a predicate is given the view; neither says anything.
     """
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for term, bounds in clause.bounds.items():
         if not bounds.null:
-            found.extend(_bounded(term, bounds))
+            conditions.extend(_bounded(term, bounds))
     rest = (one for one in clause.rest if not isinstance(one.atom, Predicate))
-    return all_of(*found, *(one.atom if one.want else Not(one.atom) for one in rest))
+    return all_of(*conditions, *(one.atom if one.want else Not(one.atom) for one in rest))
 
 
 def _bounded(term: Operand, bounds: Bounds) -> list[Condition]:
-    found: list[Condition] = [Not(IsNull(term))]
+    conditions: list[Condition] = [Not(IsNull(term))]
     span = bounds.span
     if bounds.only is not None:
-        found.append(InSet(term, tuple(bounds.only)))
+        conditions.append(InSet(term, tuple(bounds.only)))
     if bounds.without:
-        found.append(Not(InSet(term, tuple(bounds.without))))
+        conditions.append(Not(InSet(term, tuple(bounds.without))))
     if span.low is not None:
-        found.append(Compare(">" if span.low_open else ">=", term, Constant(span.low)))
+        conditions.append(Compare(">" if span.low_open else ">=", term, Constant(span.low)))
     if span.high is not None:
-        found.append(Compare("<" if span.high_open else "<=", term, Constant(span.high)))
-    return found
+        conditions.append(Compare("<" if span.high_open else "<=", term, Constant(span.high)))
+    return conditions

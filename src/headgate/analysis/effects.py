@@ -85,12 +85,12 @@ def effects(now: State, then: State, show: Show) -> list[Affected]:
     together: dict[tuple[Profile | None, Profile | None], list[str]] = {}
     for name in dict.fromkeys([*then.principals, *now.principals]):
         together.setdefault((sides[0].profiles.of(name), sides[1].profiles.of(name)), []).append(name)
-    found: dict[tuple[Gain, ...], list[str]] = {}
+    affected: dict[tuple[Gain, ...], list[str]] = {}
     for (before, after), names in together.items():
         gains = tuple(_Compared(sides[0], sides[1], before, after).gains())
         if gains:
-            found.setdefault(gains, []).extend(names)
-    return [Affected(tuple(names), gains) for gains, names in found.items()]
+            affected.setdefault(gains, []).extend(names)
+    return [Affected(tuple(names), gains) for gains, names in affected.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +145,18 @@ class _Side:
 
     def meaning(self, where: Condition) -> tuple[object, ...]:
         """The contents of what a condition names."""
-        found: list[object] = []
+        contents: list[object] = []
         for atom in atoms(where):
             match atom:
                 case InGroup(_, group):
                     if group not in self._members:
                         self._members[group] = self.state.members_of(group)
-                    found.append(self._members[group])
+                    contents.append(self._members[group])
                 case Related(relation, _):
-                    found.append(self.state.relations.get(relation))
+                    contents.append(self.state.relations.get(relation))
                 case Predicate(name, _):
-                    found.append(self.state.predicates.get(name))
-        return tuple(found)
+                    contents.append(self.state.predicates.get(name))
+        return tuple(contents)
 
     def seen(self, profile: Profile | None, type_name: str) -> dict[str | None, _Sight]:
         """When each attribute of a type can be seen, and under None the event itself."""
@@ -172,7 +172,7 @@ class _Side:
             covers = frozenset(kinds) if whole_forbid else covered(rule, through)
             listed.append((rule, covers, without_others(bind(written, subject, through), through), written))
         made: dict[tuple[int, ...], _Sight] = {}
-        found: dict[str | None, _Sight] = {}
+        sights: dict[str | None, _Sight] = {}
         for attribute in (None, *kinds):
             which = tuple(
                 at
@@ -182,8 +182,8 @@ class _Side:
             if which not in made:
                 made[which] = self._sight([listed[at] for at in which], kinds)
             if may_hold(made[which].bound, kinds):
-                found[attribute] = made[which]
-        return found
+                sights[attribute] = made[which]
+        return sights
 
     def _sight(
         self, listed: Sequence[tuple[Rule, frozenset[str], Condition, Condition]], kinds: Mapping[str, Kind]

@@ -97,12 +97,12 @@ def condition_of(state: State, number: int, entry: EventEntry, shown: tuple[Memb
     """When an entry is true of an event, for someone who counts these memberships."""
     saying = _Saying(state, number, entry)
     agreed, known = saying.event()
-    found: list[Condition] = []
+    alternatives: list[Condition] = []
     for at, (joined, bound) in enumerate(_choices(entry.credentials, shown, known)):
         if at >= MOST_CHOICES:
             return saying.unsaid(tuple((one.service, one.instance, one.role, one.args) for one in shown))
-        found.append(_conjoined(agreed, joined, saying.constraint(entry.constraint, bound)))
-    return _disjoined(*found)
+        alternatives.append(_conjoined(agreed, joined, saying.constraint(entry.constraint, bound)))
+    return _disjoined(*alternatives)
 
 
 def assumed(
@@ -122,11 +122,11 @@ def assumed(
         again = sum(one.role == ref.role and one.service == ref.service for one in refs)
         whose = f"{ref.service}.{ref.role}.{again}" if shared else f"events.{number}.{at}"
         args: list[Variable | Constant] = []
-        for place, term in enumerate(ref.args):
+        for position, term in enumerate(ref.args):
             if isinstance(term, Constant):
                 args.append(term)
                 continue
-            name = open_name(whose, place)
+            name = open_name(whose, position)
             if isinstance(term, Variable) and term.name in bound and term.name not in known:
                 earlier = bound[term.name]
                 args.append(Variable(earlier.name) if isinstance(earlier, Subject) else Variable(name))
@@ -161,10 +161,14 @@ def _choices(
 
 
 def _chosen(
-    ref: RoleRef, one: Membership, joined: Condition, bound: Mapping[str, _Meaning], known: Mapping[str, _Meaning]
+    ref: RoleRef,
+    membership: Membership,
+    joined: Condition,
+    bound: Mapping[str, _Meaning],
+    known: Mapping[str, _Meaning],
 ) -> tuple[Condition, Mapping[str, _Meaning]] | None:
     made = dict(bound)
-    for term, argument in zip(ref.args, one.args, strict=False):
+    for term, argument in zip(ref.args, membership.args, strict=False):
         match term:
             case Constant(wanted):
                 if not alike(wanted, argument):
@@ -240,10 +244,10 @@ class _Saying:
     def _parameter(self, expression: Operand) -> _Meaning:
         if not variables_of(expression) and not _looks_at_clock(expression):
             return _Made(expression)
-        found = self.operand(
+        meaning = self.operand(
             expression, {name: Attribute(name) for name in self.state.types.attributes(self.entry.event.type)}
         )
-        return _Made(expression) if found is None else found
+        return _Made(expression) if meaning is None else meaning
 
     def same(self, a: _Meaning, b: _Meaning) -> Condition:
         """Both have the same value."""

@@ -131,10 +131,10 @@ def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: 
     if not admits(event, principal, then):
         return None
     held = (*then.subscriptions.values(), *(s for s in books.now.subscriptions.values() if s.history))
-    for one in (*mine, *(s for s in held if s.principal == principal)):
-        if decide(event, one, books.states, books.predicates(then)) is not None:
-            versions = (event.version,) if one.first <= event.version else (event.version, one.first)
-            return _Grounds(versions, one.origin, one.counted)
+    for subscription in (*mine, *(s for s in held if s.principal == principal)):
+        if decide(event, subscription, books.states, books.predicates(then)) is not None:
+            versions = (event.version,) if subscription.first <= event.version else (event.version, subscription.first)
+            return _Grounds(versions, subscription.origin, subscription.counted)
     seen = view(then, principal, event, books.predicates(then))
     still = view(books.now, principal, event, books.predicates(books.now))
     if seen is None or still is None:
@@ -249,15 +249,15 @@ def _view_at(state: State, principal: str, event: Event, books: Books, grounds: 
     """Every entry tried in order, and what it decided (D5, D8)."""
     predicates = books.predicates(state)
     world = World(state, state.principals.get(principal, {}), predicates, origin=grounds.origin)
-    found = verdicts(state, principal, event, predicates, grounds.origin, grounds.counted)
-    through = by_membership(state, principal, [verdict.rule for verdict in found])
+    rulings = verdicts(state, principal, event, predicates, grounds.origin, grounds.counted)
+    through = by_membership(state, principal, [verdict.rule for verdict in rulings])
     # A type may have gained attributes since the event, and may have been retired (D10).
     kinds = {n: k for n, k in state.types.ever_attributes(event.type).items() if n in event.values}
     deciders: dict[str, Verdict] = {}
     tried: list[Tried] = []
     granted = False
     stopped: str | None = None
-    for verdict, (_, membership) in zip(found, through, strict=True):
+    for verdict, (_, membership) in zip(rulings, through, strict=True):
         new: frozenset[str] = frozenset()
         if verdict.matches:
             new = verdict.covers - deciders.keys()
@@ -340,10 +340,10 @@ def _shown(
 
 def _until(tried: Iterable[Tried], rule: str | None) -> Iterator[Tried]:
     """The entries before a forbid, or all of them."""
-    for one in tried:
-        if one.rule == rule:
+    for entry in tried:
+        if entry.rule == rule:
             return
-        yield one
+        yield entry
 
 
 def _needed(seen: ViewAt, type_name: str) -> Iterator[Needed]:
@@ -366,21 +366,21 @@ def _told(seen: ViewAt, known: frozenset[str], books: Books) -> ViewAt:
     state = books.states(seen.version)
     disclosed = {rule.id for rule in state.rules if tells_condition(rule, full=False)}
     tried: list[Tried] = []
-    for one in seen.tried:
-        showed = tuple(a for a in one.decided if a in known) if one.effect is Effect.GRANT else ()
-        open_ = one.rule in disclosed and one.source is not Source.POLICY
-        if open_ and all(can_be_told(part, known, state) for part in one.parts):
-            tried.append(replace(one, who=None))
+    for entry in seen.tried:
+        showed = tuple(a for a in entry.decided if a in known) if entry.effect is Effect.GRANT else ()
+        open_ = entry.rule in disclosed and entry.source is not Source.POLICY
+        if open_ and all(can_be_told(part, known, state) for part in entry.parts):
+            tried.append(replace(entry, who=None))
         elif open_ or showed:
-            blank = replace(one, who=None, told=False, truth=None, parts=(), decided=showed, judged=None)
+            blank = replace(entry, who=None, told=False, truth=None, parts=(), decided=showed, judged=None)
             if not open_:
                 blank = replace(blank, condition=None, role=None, membership=None)
             tried.append(replace(blank, matched=True if showed else None))
-    told = {one.rule for one in tried if one.told and one.source is not Source.POLICY}
+    revealed = {one.rule for one in tried if one.told and one.source is not Source.POLICY}
     attributes = tuple(
         replace(s, value=s.value if s.name in known else None)
-        if s.visible or s.rule in told
-        else replace(s, why=Why.UNCOVERED, rule=None, failed=tuple(r for r in s.failed if r in told))
+        if s.visible or s.rule in revealed
+        else replace(s, why=Why.UNCOVERED, rule=None, failed=tuple(r for r in s.failed if r in revealed))
         for s in seen.attributes
     )
     return ViewAt(seen.version, seen.exists, None, attributes, tuple(tried))
@@ -396,28 +396,34 @@ def _kept_back(one: AttributeExplanation, views: tuple[ViewAt, ...]) -> Attribut
 
 
 def _asked(
-    question: Question, event: Event, one: Subscription, known: frozenset[str], books: Books, *, full: bool
+    question: Question, event: Event, subscription: Subscription, known: frozenset[str], books: Books, *, full: bool
 ) -> SubscriptionExplanation:
     state = books.states(event.version)
     predicates = books.predicates(state)
-    standing = _standing(event, one, books)
+    standing = _standing(event, subscription, books)
     own = question.asker == question.principal
-    where = one.where if own or books.now.types.is_a(event.type, one.type) else None
+    where = subscription.where if own or books.now.types.is_a(event.type, subscription.type) else None
     publisher = state.principals.get(event.publisher, {})
-    asks = one.requires if where is not None else None
+    asks = subscription.requires if where is not None else None
     unmet = tuple(_unmet(Demand.SUBSCRIPTION, asks, publisher, event, full=full))
-    made = SubscriptionExplanation(one.id, one.type, where, one.first, standing, None, (), (), False, unmet)
-    seen = view_for(event, one, books.states, predicates) if standing in (Standing.LIVE, Standing.HISTORY) else None
+    made = SubscriptionExplanation(
+        subscription.id, subscription.type, where, subscription.first, standing, None, (), (), False, unmet
+    )
+    seen = (
+        view_for(event, subscription, books.states, predicates)
+        if standing in (Standing.LIVE, Standing.HISTORY)
+        else None
+    )
     if seen is None:
         return made
     over = replace(event, values=seen.of(event.values))
     world = World(state, {}, predicates)
-    found = truth(one.where, over, world)
-    parts = deciding(one.where, over, world)
+    outcome = truth(subscription.where, over, world)
+    parts = deciding(subscription.where, over, world)
     masked = over.values.keys() - seen.attributes
-    told = full or all(can_be_told(part, known | masked, state) for part in parts)
-    hidden = tuple(n for n in over.values if n in attributes_of(one.where) and n not in seen.attributes)
-    delivered = found is True and not unmet and admits(event, question.principal, state)
-    if not told:
-        return replace(made, truth=found or None, hidden=hidden, delivered=delivered)
-    return replace(made, truth=found, parts=parts, hidden=hidden, delivered=delivered)
+    is_disclosed = full or all(can_be_told(part, known | masked, state) for part in parts)
+    hidden = tuple(n for n in over.values if n in attributes_of(subscription.where) and n not in seen.attributes)
+    delivered = outcome is True and not unmet and admits(event, question.principal, state)
+    if not is_disclosed:
+        return replace(made, truth=outcome or None, hidden=hidden, delivered=delivered)
+    return replace(made, truth=outcome, parts=parts, hidden=hidden, delivered=delivered)

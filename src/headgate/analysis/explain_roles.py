@@ -95,12 +95,12 @@ def _best(
     state: State, entry: EventEntry, event: Event, choices: Iterable[tuple[Membership, ...]]
 ) -> tuple[Membership, ...]:
     """The first choice that makes the entry true, or else unknown, or else the first."""
-    found: dict[bool | None, tuple[Membership, ...]] = {}
+    by_truth: dict[bool | None, tuple[Membership, ...]] = {}
     for choice in choices:
-        found.setdefault(entry_truth(state, entry, event, choice), choice)
-        if True in found:
+        by_truth.setdefault(entry_truth(state, entry, event, choice), choice)
+        if True in by_truth:
             break
-    return next(found[one] for one in (True, None, False) if one in found)
+    return next(by_truth[one] for one in (True, None, False) if one in by_truth)
 
 
 def _bound(entry: EventEntry, seen: Sequence[Argument], choice: Sequence[Membership]) -> Mapping[str, Argument]:

@@ -284,13 +284,13 @@ class _Work:
         Rules can be put before all that are there, or after, so those left are the longest run that stays in order.
         """
         written = _own_rules(self.now, self.came, self.wanted)
-        place = {exact_rule(rule): at for at, rule in enumerate(written) if self._may_stay(rule)}
+        positions = {exact_rule(rule): at for at, rule in enumerate(written) if self._may_stay(rule)}
         wanted = self.wanted.rules
         best = start = 0
         length = 0
         before = -1
         for at, rule in enumerate(wanted):
-            here = place.get(exact_rule(rule), -1)
+            here = positions.get(exact_rule(rule), -1)
             if here < 0 or here < before:
                 start = at if here >= 0 else at + 1
             before = here
@@ -385,14 +385,14 @@ class _Work:
     def _unsubscribed(self) -> Iterator[Change]:
         closed = self.now.open_names - self.wanted.open_names
         groups, relations = closed | set(self.groups_gone), closed | set(self.relations_gone)
-        for one in self.now.subscriptions.values():
+        for subscription in self.now.subscriptions.values():
             if (
-                (one.requires is not None and subjects(one.requires) & self.wanted.private)
-                or _names(one.where, InGroup) & groups
-                or _names(one.where, Related) & relations
-                or _names(one.where, Predicate) & set(self.predicates_gone)
+                (subscription.requires is not None and subjects(subscription.requires) & self.wanted.private)
+                or _names(subscription.where, InGroup) & groups
+                or _names(subscription.where, Related) & relations
+                or _names(subscription.where, Predicate) & set(self.predicates_gone)
             ):
-                yield changes.Unsubscribe(one.id)
+                yield changes.Unsubscribe(subscription.id)
 
     def _members_gone(self) -> Iterator[Change]:
         for group, members in self.now.groups.items():
@@ -474,12 +474,12 @@ def _those_asked_first(rolefiles: Mapping[str, Rolefile]) -> list[str]:
 
 def _asked_by(rolefile: Rolefile) -> list[str]:
     """The other services that a rolefile names."""
-    found = dict.fromkeys(one.service for one in rolefile.imports)
+    services = dict.fromkeys(one.service for one in rolefile.imports)
     for statement in rolefile.statements:
         refs = [one.ref for one in statement.credentials]
         refs += [*(one.ref for one in statement.electors), *(one.ref for one in statement.revokers)]
-        found.update(dict.fromkeys(ref.service for ref in refs if ref.service is not None))
-    return list(found)
+        services.update(dict.fromkeys(ref.service for ref in refs if ref.service is not None))
+    return list(services)
 
 
 def _named(one: Representative) -> frozenset[str]:
@@ -489,9 +489,9 @@ def _named(one: Representative) -> frozenset[str]:
 
 def _names(where: Condition, kind: type[InGroup | Related | Predicate]) -> set[str]:
     """The groups, relations or predicates that a condition names."""
-    found: set[str] = set()
+    names: set[str] = set()
     for atom in atoms(where):
         match atom:
             case InGroup(_, name) | Related(name, _) | Predicate(name, _) if isinstance(atom, kind):
-                found.add(name)
-    return found
+                names.add(name)
+    return names

@@ -70,11 +70,11 @@ class Profiles:
         self.state = state
         self._spoken: dict[str, list[tuple[int, Rule]]] = {}
         self._roles: list[tuple[int, Rule]] = []
-        for place, rule in enumerate(state.rules):
+        for position, rule in enumerate(state.rules):
             if rule.role is not None:
-                self._roles.append((place, rule))
+                self._roles.append((position, rule))
             else:
-                self._spoken.setdefault(rule.who, []).append((place, rule))
+                self._spoken.setdefault(rule.who, []).append((position, rule))
         self._asked = sorted({name for rule in state.rules for name in subjects(rule.where)})
         self._inside: dict[str, set[str]] = {}
         for group, members in state.groups.items():
@@ -140,26 +140,26 @@ class Profiles:
 
     def _counting(self, name: str) -> Iterator[tuple[int, Rule]]:
         """The rules for roles as they count for a principal, told apart by what their conditions look at."""
-        for place, rule in self._roles:
+        for position, rule in self._roles:
             asked = subjects(rule.where)
             known: dict[tuple[tuple[str, Exact], ...], Rule] = {}
             for one in counting(self.state, name, rule):
                 given = {argument: one.given[argument] for argument in sorted(one.given) if argument in asked}
                 known[tuple((argument, exact(v)) for argument, v in given.items())] = replace(one, given=given)
-            yield from ((place, known[key]) for key in sorted(known))
+            yield from ((position, known[key]) for key in sorted(known))
 
-    def _showing(self, one: Membership) -> Iterator[Showing]:
+    def _showing(self, membership: Membership) -> Iterator[Showing]:
         for number, looked_at in enumerate(self._looked_at):
             for at, (ref, places) in enumerate(
                 zip(self.state.roles.policy.entries[number].credentials, looked_at, strict=True)
             ):
                 literal = (
                     (term.value, given)
-                    for term, given in zip(ref.args, one.args, strict=False)
+                    for term, given in zip(ref.args, membership.args, strict=False)
                     if isinstance(term, Constant)
                 )
-                if means(ref, one) and all(alike(*pair) for pair in literal):
-                    yield number, at, tuple(exact(one.args[place]) for place in places)
+                if means(ref, membership) and all(alike(*pair) for pair in literal):
+                    yield number, at, tuple(exact(membership.args[place]) for place in places)
 
     def _profile(self, name: str) -> Profile:
         direct = frozenset(self._inside.get(name, ()))
@@ -180,12 +180,12 @@ class Profiles:
         return Profile(whom, seen, owns, exactly, holds, shows, name in self._attested)
 
     def _closure(self, groups: frozenset[str]) -> frozenset[str]:
-        found: set[str] = set()
+        reached: set[str] = set()
         frontier = set(groups)
         while frontier:
-            found |= frontier
-            frontier = {above for group in frontier for above in self._inside.get(group, ())} - found
-        return frozenset(found)
+            reached |= frontier
+            frontier = {above for group in frontier for above in self._inside.get(group, ())} - reached
+        return frozenset(reached)
 
 
 def _looked_at(entry: EventEntry) -> Iterator[tuple[int, ...]]:

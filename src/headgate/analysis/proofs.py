@@ -156,11 +156,11 @@ class _Looking:
         """
         unsure = False
         for who, name, listed, frame in self._each(without_memberships(self.state), "open"):
-            found = self._find(granted(listed), frame, len(listed))
-            if found.exists is False:
+            solution = self._find(granted(listed), frame, len(listed))
+            if solution.exists is False:
                 continue
             unsure = True
-            seen = None if found.values is None else self._sight(who, name, found.values, frame)
+            seen = None if solution.values is None else self._sight(who, name, solution.values, frame)
             seen = seen or (self._assuming(who, name, frame) if any(one.refs for one in listed) else None)
             if seen is not None:
                 return seen
@@ -172,13 +172,13 @@ class _Looking:
         profile = profiles.of(who[0])
         assert profile is not None
         listed = self._covering(possible_entries(profiles, profile, Action.SUBSCRIBE, name, "shared"))
-        for at, one in enumerate(listed):
-            if one.rule.effect is Effect.FORBID or not one.refs:
+        for at, entry in enumerate(listed):
+            if entry.rule.effect is Effect.FORBID or not entry.refs:
                 continue
             stopping = (e for e in listed[:at] if e.rule.effect is Effect.FORBID)
-            goal = Every((one.counts, *(replace(e, maybe=False).misses for e in stopping)))
+            goal = Every((entry.counts, *(replace(e, maybe=False).misses for e in stopping)))
             found = self._find(goal, frame, len(listed))
-            seen = None if found.values is None else self._sight(who, name, found.values, frame, one.refs)
+            seen = None if found.values is None else self._sight(who, name, found.values, frame, entry.refs)
             if seen is not None:
                 return seen
         return None
@@ -308,21 +308,21 @@ class _Check:
         """Look for rules that never count, from the first; then for those that nobody would miss, from the last."""
         own = (rule for rule in self.state.rules if rule.source is Source.RULE)  # nobody can remove a chain's
         rules = [rule for rule in own if rule.actions <= set(_ACTIONS) and rule.id != ANNOUNCES]
-        found: dict[str, RuleFinding] = {}
+        findings: dict[str, RuleFinding] = {}
         undecided: dict[str, None] = {}
         for look, ordered in ((self._unreachable, rules), (self._redundant, list(reversed(rules)))):
             for rule in ordered:
-                if rule.id in found:
+                if rule.id in findings:
                     continue
                 answer = look(rule)
                 if isinstance(answer, RuleFinding):
-                    found[rule.id] = answer
+                    findings[rule.id] = answer
                     self.gone.add(rule.id)
                 elif answer is None:
                     undecided[rule.id] = None
         places = {rule.id: place for place, rule in enumerate(self.state.rules)}
-        ordered_findings = sorted(found.values(), key=lambda one: places[one.rule])
-        return PolicyProofs(tuple(ordered_findings), tuple(id for id in undecided if id not in found))
+        ordered_findings = sorted(findings.values(), key=lambda one: places[one.rule])
+        return PolicyProofs(tuple(ordered_findings), tuple(id for id in undecided if id not in findings))
 
     def _unreachable(self, rule: Rule) -> RuleFinding | bool | None:
         """The finding that a rule never counts; or False if it may, None if that could not be told."""

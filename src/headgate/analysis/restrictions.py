@@ -225,15 +225,15 @@ class _Type:
             (r, named_type(self.state, r, Action.SUBSCRIBE, self.name), m)
             for r, m in by_membership(self.state, subscription.principal, mine)
         )
-        found = [(rule, name, one) for rule, name, one in named if name is not None]
-        yield from (one for one in found if one[0].source is not Source.CHAIN)
+        applicable = [(rule, name, one) for rule, name, one in named if name is not None]
+        yield from (one for one in applicable if one[0].source is not Source.CHAIN)
         shown = _counted(self.state, subscription)
         for rule, name in policy_rules(self.state, subscription.principal, shown, self.name):
             if is_shown(self._entry(rule), shown):
                 yield rule, name, None
             else:
                 self.unshown |= rule.effect is Effect.GRANT
-        yield from (one for one in found if one[0].source is Source.CHAIN)
+        yield from (one for one in applicable if one[0].source is Source.CHAIN)
 
     def _entry(self, rule: Rule) -> EventEntry:
         return self.state.roles.policy.entries[number_of(rule)]
@@ -241,14 +241,14 @@ class _Type:
     def reach(self) -> TypeReach:
         """What comes of this type."""
         seen = {a: k for a, k in self.kinds.items() if may_hold(self._shows(a), self.kinds)}
-        told = [c for c in self.told if c is not None]
+        conditions = [c for c in self.told if c is not None]
         return TypeReach(
             self.name,
             True,
             self._reason(seen),
             tuple(seen),
             tuple(a for a in self.kinds if a not in seen),
-            self._exists(told) if len(told) == len(self.told) else None,
+            self._exists(conditions) if len(conditions) == len(self.told) else None,
             tuple(
                 RestrictionEntry(
                     rule.id,
@@ -324,38 +324,42 @@ def restrict_publish(asker: str, principal: str, type_name: str, version: int, b
         raise UnknownType(f"version {version} did not know the type `{type_name}`", remedy="ask about a later version")
     kinds = state.types.attributes(type_name)
     subject = state.principals.get(principal, {})
-    found: list[PublishEntry] = []
+    publish_entries: list[PublishEntry] = []
     reason: Reason | None = Reason.NO_GRANT
     forbidden = False
     for rule in written_entries(state, principal, type_name):
-        told = tells_condition(rule, full)
+        is_disclosed = tells_condition(rule, full)
         passed_over = passes_over(state, principal, rule)
-        found.append(replace(_publish_entry(rule, kinds, told), passed_over=passed_over))
+        publish_entries.append(replace(_publish_entry(rule, kinds, is_disclosed), passed_over=passed_over))
         if passed_over:
             reason = Reason.NO_IDENTITY if reason is Reason.NO_GRANT else reason
             continue
         written = condition_on_sent(rule, kinds)
         mine = {**subject, **rule.given}
-        condition = bind(written, mine, kinds) if told or rule.where == TRUE else opaque(rule.id)
+        condition = bind(written, mine, kinds) if is_disclosed or rule.where == TRUE else opaque(rule.id)
         if rule.effect is Effect.FORBID:
             forbidden = forbidden or not may_hold(Not(condition), kinds)
         elif reason is not None:
             # What the grant does not name is null when its condition is tested.
             able = may_hold(condition, {a: k for a, k in kinds.items() if a in covered(rule, kinds)})
             reason = Reason.FORBIDDEN if forbidden else None if able else Reason.NEVER_TRUE
-    return PublishRestriction(principal, type_name, version, full, reason, tuple(found))
+    return PublishRestriction(principal, type_name, version, full, reason, tuple(publish_entries))
 
 
-def _publish_entry(rule: Rule, kinds: Mapping[str, Kind], told: bool) -> PublishEntry:
+def _publish_entry(rule: Rule, kinds: Mapping[str, Kind], is_disclosed: bool) -> PublishEntry:
     if rule.effect is Effect.FORBID:
-        return PublishEntry(rule.id, rule.effect, told, rule.where if told else None, (), {}, ())
+        return PublishEntry(rule.id, rule.effect, is_disclosed, rule.where if is_disclosed else None, (), {}, ())
     named = covered(rule, kinds)
     return PublishEntry(
         rule.id,
         rule.effect,
-        told,
-        rule.where if told else None,
+        is_disclosed,
+        rule.where if is_disclosed else None,
         tuple(a for a in kinds if a in named and a not in rule.forced),
-        {a: forced_value(rule.forced[a], kinds[a]) if told else None for a in kinds if a in rule.forced and a in named},
+        {
+            a: forced_value(rule.forced[a], kinds[a]) if is_disclosed else None
+            for a in kinds
+            if a in rule.forced and a in named
+        },
         tuple(a for a in kinds if a not in named),
     )

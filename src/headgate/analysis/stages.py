@@ -114,13 +114,13 @@ def stages(state: State, type_name: str) -> Stages:
     names = _Names(state)
     for entry in entries:
         names.meet(entry)
-    said = [names.terms(entry) for entry in entries]
-    presumed = _presumed(said)
+    requirements = [names.terms(entry) for entry in entries]
+    presumed = _presumed(requirements)
     if presumed is not None:
-        said = [tuple(term for term in terms if not isinstance(term, Shows)) for terms in said]
+        requirements = [tuple(term for term in terms if not isinstance(term, Shows)) for terms in requirements]
     acceptance: list[Acceptance] = []
     before: list[tuple[int, tuple[Said, ...]]] = []
-    for number, (entry, terms) in enumerate(zip(entries, said, strict=True)):
+    for number, (entry, terms) in enumerate(zip(entries, requirements, strict=True)):
         if entry.negative:
             before.append((number, terms))
         else:
@@ -140,31 +140,31 @@ def stages(state: State, type_name: str) -> Stages:
         return made
 
 
-def accepts(found: Stages, state: State, event: Event, shown: Iterable[Membership]) -> bool:
+def accepts(policy: Stages, state: State, event: Event, shown: Iterable[Membership]) -> bool:
     """Is a client that shows these memberships, at most one of each role, told of an event by the policy alone?"""
     held = tuple(shown)
     scene = Scene(state, now=event.time, readings=policy_readings(state))
-    bound: dict[str, Argument] = {name: value(one, event.values, scene) for name, one in found.meaning.items()}
-    for ref in found.shown:
-        for one in held:
-            if means(replace(ref, args=()), one):  # another entry may name fewer of its arguments
-                named = zip(ref.args, one.args, strict=False)
+    bound: dict[str, Argument] = {name: value(one, event.values, scene) for name, one in policy.meaning.items()}
+    for ref in policy.shown:
+        for membership in held:
+            if means(replace(ref, args=()), membership):  # another entry may name fewer of its arguments
+                named = zip(ref.args, membership.args, strict=False)
                 bound |= {term.name: argument for term, argument in named if isinstance(term, Variable)}
 
     def holds(atom: Said) -> bool | None:
         return any(means(atom.ref, m) for m in held) if isinstance(atom, Shows) else truth(atom, bound, scene)
 
-    if found.presumed is not None and not holds(found.presumed):
+    if policy.presumed is not None and not holds(policy.presumed):
         return False
-    if found.clauses is None:
-        return any(_accepted(one, holds) for one in found.acceptance)
-    clients = [all(holds(one.atom) is one.wanted for one in each) for each in found.clients]
-    events = [holds(one.atom) for one in found.events]
+    if policy.clauses is None:
+        return any(_accepted(one, holds) for one in policy.acceptance)
+    clients = [all(holds(one.atom) is one.wanted for one in each) for each in policy.clients]
+    events = [holds(one.atom) for one in policy.events]
     return any(
         clients[one.client]
         and all(events[number] is wanted for number, wanted in one.events)
         and all(holds(each.atom) is each.wanted for each in one.mixed)
-        for one in found.clauses
+        for one in policy.clauses
     )
 
 
@@ -218,14 +218,14 @@ class _Names:
 
     def terms(self, entry: EventEntry) -> tuple[Said, ...]:
         """What must hold for an entry to fit, in these names."""
-        found: list[Said] = []
+        requirements: list[Said] = []
         mine: dict[str, Variable] = {}
 
         def meet(term: Term, here: Variable) -> None:
             if isinstance(term, Constant):
-                found.append(Compare("=", here, term))
+                requirements.append(Compare("=", here, term))
             elif isinstance(term, Variable) and term.name in mine:
-                found.append(Compare("=", here, mine[term.name]))
+                requirements.append(Compare("=", here, mine[term.name]))
             elif isinstance(term, Variable):
                 mine[term.name] = here
 
@@ -233,11 +233,11 @@ class _Names:
             if event_term != Variable("_"):
                 meet(event_term, self._event(parameter, parameter[0]))
         for key, ref in _numbered(entry):
-            found.append(Shows(replace(ref, args=self._args(key, len(ref.args)))))
+            requirements.append(Shows(replace(ref, args=self._args(key, len(ref.args)))))
             for at, term in enumerate(ref.args):
                 if term != Variable("_"):
                     meet(term, self._client(key, at, "x"))
-        said = {repr(one): one for one in (*found, *_conjuncts(_renamed(entry.constraint, mine)))}
+        said = {repr(one): one for one in (*requirements, *_conjuncts(_renamed(entry.constraint, mine)))}
         return tuple(said.values())
 
     def _event(self, parameter: tuple[str, Operand], wanted: str) -> Variable:
@@ -257,12 +257,12 @@ class _Names:
 
     def _fresh(self, wanted: str) -> str:
         """A name that nothing has yet."""
-        found, number = wanted, 1
-        while found in self._taken:
+        name, number = wanted, 1
+        while name in self._taken:
             number += 1
-            found = f"{wanted}{number}"
-        self._taken.add(found)
-        return found
+            name = f"{wanted}{number}"
+        self._taken.add(name)
+        return name
 
 
 def _numbered(entry: EventEntry) -> Iterator[tuple[str, RoleRef]]:
@@ -283,9 +283,9 @@ def _renamed(constraint: Condition, names: Mapping[str, Variable]) -> Condition:
     return constraint
 
 
-def _presumed(said: list[tuple[Said, ...]]) -> Shows | None:
+def _presumed(requirements: list[tuple[Said, ...]]) -> Shows | None:
     """What every entry asks to be shown, if they all ask for that alone."""
-    asked = [[term for term in terms if isinstance(term, Shows)] for terms in said]
+    asked = [[term for term in terms if isinstance(term, Shows)] for terms in requirements]
     alike = {
         repr([replace(one.ref, args=()) for one in each]) + str([len(one.ref.args) for one in each]) for each in asked
     }
@@ -305,13 +305,13 @@ Product: TypeAlias = tuple[StageLiteral, ...]
 def _cut(made: Stages) -> Stages:
     """The acceptance function as clauses, and what is shared by them."""
     products: dict[frozenset[StageLiteral], Product] = {}
-    for one in made.acceptance:
-        found: list[Product] = [()]
-        for term in one.terms:
-            found = _times(found, _form(term, True))
-        for _, terms in one.unless:
-            found = _times(found, [each for term in terms for each in _form(term, False)])
-        for product in found:
+    for acceptance in made.acceptance:
+        disjuncts: list[Product] = [()]
+        for term in acceptance.terms:
+            disjuncts = _times(disjuncts, _form(term, True))
+        for _, terms in acceptance.unless:
+            disjuncts = _times(disjuncts, [each for term in terms for each in _form(term, False)])
+        for product in disjuncts:
             products.setdefault(frozenset(product), product)
         if len(products) > MAX_POLICY_CLAUSES:
             raise _TooLargeError
@@ -350,10 +350,10 @@ def _form(term: Said, wanted: bool) -> list[Product]:
             return _form(arg, wanted)
         case AllOf(args) | AnyOf(args):
             if isinstance(term, AllOf) is wanted:
-                found: list[Product] = [()]
+                products: list[Product] = [()]
                 for arg in args:
-                    found = _times(found, _form(arg, wanted))
-                return found
+                    products = _times(products, _form(arg, wanted))
+                return products
             return [product for arg in args for product in _form(arg, wanted)]
         case Compare("!=", left, right):
             return [(_literal(Compare("=", left, right), not wanted),)]
@@ -367,15 +367,15 @@ def _literal(atom: Said, wanted: bool) -> StageLiteral:
 
 def _times(left: list[Product], right: list[Product]) -> list[Product]:
     """Every product of one with one of the other that does not contradict itself, each once."""
-    found: dict[frozenset[StageLiteral], Product] = {}
+    products: dict[frozenset[StageLiteral], Product] = {}
     for a in left:
         for b in right:
             made = dict.fromkeys((*a, *b))
             if not any(one.opposite in made for one in b):
-                found.setdefault(frozenset(made), tuple(made))
-            if len(found) > MAX_POLICY_CLAUSES or len(made) > MAX_CLAUSE_ATOMS:
+                products.setdefault(frozenset(made), tuple(made))
+            if len(products) > MAX_POLICY_CLAUSES or len(made) > MAX_CLAUSE_ATOMS:
                 raise _TooLargeError
-    return list(found.values())
+    return list(products.values())
 
 
 def _kind(atom: Said, outer: frozenset[str]) -> str:

@@ -45,16 +45,16 @@ def deciding(condition: Condition, event: Event, world: World) -> tuple[TruthPar
     Of a conjunction or disjunction these are the parts with the truth of the whole: the false ones made it false, the
     unknown ones left it unknown, and where none differs all of them were needed.
     """
-    found = truth(condition, event, world)
+    outcome = truth(condition, event, world)
     match condition:
         case AllOf(args) | AnyOf(args) if args:
-            same = (arg for arg in args if truth(arg, event, world) is found)
+            same = (arg for arg in args if truth(arg, event, world) is outcome)
             return tuple(part for arg in same for part in deciding(arg, event, world))
         case Not(Not() | AllOf() | AnyOf() as inner):
             return deciding(inner, event, world)
         case piece:
             seen = {o: value(o, event, world) for a in atoms(piece) for o in _looked_at(operands(a))}
-            return (TruthPart(piece, found, tuple(seen.items())),)
+            return (TruthPart(piece, outcome, tuple(seen.items())),)
 
 
 def attributes_of(condition: Condition) -> frozenset[str]:

@@ -56,14 +56,14 @@ class LazyGroup(TyperGroup):
         return name, None if name is None else built(name, self.later[name], self.rich_markup_mode), rest
 
 
-def built(name: str, one: Later, markup: MarkupMode) -> TyperCommand | TyperGroup:
+def built(name: str, command: Later, markup: MarkupMode) -> TyperCommand | TyperGroup:
     """The command itself, which shows Headgate's errors; a group brings that with it."""
     holder = typer.Typer(rich_markup_mode=markup)
-    found = one.load()
-    if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=name)
+    loaded = command.load()
+    if isinstance(loaded, typer.Typer):
+        holder.add_typer(loaded, name=name)
     else:
-        holder.command(name)(shows_errors(found))
+        holder.command(name)(shows_errors(loaded))
     made = get_group(holder).commands[name]
     assert isinstance(made, TyperCommand | TyperGroup), "typer makes no others"
     return made

@@ -124,10 +124,10 @@ class Subscription:
         return self
 
     def __next__(self) -> Delivery:
-        found = self.next()
-        if found is None:
+        delivery = self.next()
+        if delivery is None:
             raise StopIteration
-        return found
+        return delivery
 
     def next(self, timeout: float | None = None) -> Delivery | None:
         """The next delivery; None if none comes within so many seconds, or after `close`."""

@@ -54,13 +54,13 @@ class Acl:
         """The rights of someone who goes by these names: its own, and those of its groups."""
         granted: frozenset[str] = frozenset()
         barred: frozenset[str] = frozenset()  # all but the rights that are still possible
-        for one in self.entries:
-            if one.who != ANYONE and one.who not in whom:
+        for entry in self.entries:
+            if entry.who != ANYONE and entry.who not in whom:
                 continue
-            if one.negative:
-                barred |= one.rights
+            if entry.negative:
+                barred |= entry.rights
             else:
-                granted |= one.rights - barred
+                granted |= entry.rights - barred
         return granted
 
     @property
@@ -76,7 +76,7 @@ def parse_acl(text: str) -> Acl:
     """The list that a text says: `+bob=rw -student=w student=r`, or `Bob(Read/Write), -student(Write)`."""
     if len(text) > MAX_ACL_CHARS:
         raise BadExpression(f"the list is longer than MAX_ACL_CHARS ({MAX_ACL_CHARS})")
-    found: list[AclEntry] = []
+    entries: list[AclEntry] = []
     at = len(text) - len(text.lstrip())
     end = len(text.rstrip())
     while at < end:
@@ -88,14 +88,14 @@ def parse_acl(text: str) -> Acl:
                 place=f"column {at + 1}",
                 remedy="write `rjh21=rw`, `-students=w` or `Bob(Read/Write)`",
             )
-        if len(found) >= MAX_ACL_ENTRIES:
+        if len(entries) >= MAX_ACL_ENTRIES:
             raise BadExpression(f"the list has more than MAX_ACL_ENTRIES ({MAX_ACL_ENTRIES}) entries")
         sign, who, letters, words = entry.groups()
         rights = frozenset(letters) - {"-"} if words is None else frozenset(_letters(words, at))
-        found.append(AclEntry(who, rights, sign == "-"))
+        entries.append(AclEntry(who, rights, sign == "-"))
         between = _BETWEEN.match(text, entry.end(), end)
         at = entry.end() if between is None else between.end()
-    return Acl(tuple(found))
+    return Acl(tuple(entries))
 
 
 def _letters(words: str, at: int) -> Iterator[str]:
@@ -111,11 +111,11 @@ def _letters(words: str, at: int) -> Iterator[str]:
 
 def parse_unix(text: str) -> Acl:
     """The entries of a Unix list such as `rjh21=rwx staff=r-x other=r--`, whose order has no meaning."""
-    found = parse_acl(text)
-    for one in found.entries:
+    acl = parse_acl(text)
+    for one in acl.entries:
         if one.negative:
             raise BadExpression(f"`-{brief(one.who)}` has no meaning in a Unix list", remedy="leave the rights out")
-    return found
+    return acl
 
 
 def render_acl(acl: Acl) -> str:
@@ -193,24 +193,24 @@ def rules_of(
     """
     _check_letters(letters)
     made: list[Rule] = []
-    for at, one in enumerate((one for one in listed.entries if one.rights), start=1):
-        unknown = sorted(one.rights - letters.keys())
+    for at, entry in enumerate((one for one in listed.entries if one.rights), start=1):
+        unknown = sorted(entry.rights - letters.keys())
         if unknown:
             raise BadDefinition(
-                f"the right `{unknown[0]}` of `{brief(one.who)}` is no action on events",
+                f"the right `{unknown[0]}` of `{brief(entry.who)}` is no action on events",
                 remedy=f"say which action it is; known are {', '.join(f'`{a}`' for a in letters)}",
             )
-        if one.who == ANYONE and anyone is None:
+        if entry.who == ANYONE and anyone is None:
             raise BadDefinition(
                 "rules speak to principals and groups, and `*` is neither", remedy="name a group for it"
             )
         made.append(
             Rule(
                 f"{prefix}-{at}",
-                one.who if one.who != ANYONE or anyone is None else anyone,
-                frozenset(letters[letter] for letter in one.rights),
+                entry.who if entry.who != ANYONE or anyone is None else anyone,
+                frozenset(letters[letter] for letter in entry.rights),
                 type_name,
-                effect=Effect.FORBID if one.negative else Effect.GRANT,
+                effect=Effect.FORBID if entry.negative else Effect.GRANT,
             )
         )
     return tuple(made)

@@ -349,12 +349,12 @@ class _Work:
 
     def _attested(self, principal: str, name: str) -> Value:
         """What the statements in force say of an attribute; the one that began last counts."""
-        found = [
+        identities = [
             one.identity
             for one in self.standing.identities.values()
             if one.principal == principal and name in one.applied
         ]
-        last = max(found, key=lambda one: (one.validity.start or LONG_AGO, one.key), default=None)
+        last = max(identities, key=lambda one: (one.validity.start or LONG_AGO, one.key), default=None)
         return None if last is None else last.attributes[name]
 
     def _may_own(self, principal: str, pattern: str) -> bool:
@@ -417,10 +417,10 @@ class _Work:
     def _set_private(self, name: str, is_private: bool) -> None:
         self.private = self.private | {name} if is_private else self.private - {name}
         if is_private:
-            for one in self.subscriptions.values():
-                if one.requires is not None and name in subjects(one.requires):
+            for subscription in self.subscriptions.values():
+                if subscription.requires is not None and name in subjects(subscription.requires):
                     raise BadDefinition(
-                        f"the subscription `{one.id}` requires something of the attribute `{name}`",
+                        f"the subscription `{subscription.id}` requires something of the attribute `{name}`",
                         remedy="end it first",
                     )
             self._unnamed(name, "attribute")
@@ -594,13 +594,13 @@ class _Work:
 
     def _below(self, group: str) -> set[str]:
         """Every group inside a group."""
-        found: set[str] = set()
+        subgroups: set[str] = set()
         frontier = [group]
         while frontier:
-            inner = [m for m in self.groups[frontier.pop()] if m in self.groups and m not in found]
-            found.update(inner)
+            inner = [m for m in self.groups[frontier.pop()] if m in self.groups and m not in subgroups]
+            subgroups.update(inner)
             frontier.extend(inner)
-        return found
+        return subgroups
 
     def _depth(self, group: str) -> int:
         """The longest chain of groups through a group."""
@@ -702,10 +702,10 @@ class _Work:
 
     def _check_counted(self, id: str, principal: str) -> None:
         """Refuse a credential that does not count for a subscription (OASIS 4.2)."""
-        found = self.roles.memberships.get(id)
-        if found is None or found.state is not True:
+        membership = self.roles.memberships.get(id)
+        if membership is None or membership.state is not True:
             raise RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="leave it out")
-        if found.holder != principal:
+        if membership.holder != principal:
             raise RoleDenied(f"`{id}` is not held by `{principal}`", failure="fraud", remedy="show your own")
 
     def _unsubscribe(self, id: str) -> None:

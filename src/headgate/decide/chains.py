@@ -144,17 +144,17 @@ class _Ground:
             return tuple(one for one in counts if isinstance(one, NetworkAuthority))
         return counts
 
-    def fault(self, one: Certificate) -> str:
+    def fault(self, certificate: Certificate) -> str:
         """Why a certificate is not in force; nothing if it is."""
-        if one.validity.is_over(self.now):
+        if certificate.validity.is_over(self.now):
             return "is past its end"
-        if not one.validity.holds(self.now):
-            assert one.validity.start is not None
-            return f"is not valid before `{render_timestamp(one.validity.start)}`"
-        if self.revoked(one):
+        if not certificate.validity.holds(self.now):
+            assert certificate.validity.start is not None
+            return f"is not valid before `{render_timestamp(certificate.validity.start)}`"
+        if self.revoked(certificate):
             return "was revoked"
-        if self.known(one) is not True:
-            return f"is unknown while nothing is heard from `{brief(one.issuer)}`"
+        if self.known(certificate) is not True:
+            return f"is unknown while nothing is heard from `{brief(certificate.issuer)}`"
         return ""
 
 
@@ -209,12 +209,12 @@ class _Search:
         self._lengthen(None, (self.holder,))
         return tuple(self.found)
 
-    def _link(self, one: Certificate) -> _Link:
-        reduced = as_reduced(one, self.work)
-        fault = self.ground.fault(one)
+    def _link(self, certificate: Certificate) -> _Link:
+        reduced = as_reduced(certificate, self.work)
+        fault = self.ground.fault(certificate)
         if not fault and not reduced.authority:
             fault = f"has conditions of more atoms than MAX_CLAUSE_ATOMS ({MAX_CLAUSE_ATOMS})"
-        return _Link(one, reduced, fault)
+        return _Link(certificate, reduced, fault)
 
     def _lengthen(self, rest: Reduced | None, keys: tuple[str, ...]) -> None:
         """Put each certificate that was issued to the first of these keys before the rest of a chain."""
@@ -312,9 +312,9 @@ def _missing(stop: _Stop | None, holder: str, ground: _Ground) -> ChainInvalid:
     return ChainInvalid(message, remedy=remedy)
 
 
-def _refused(why: _Why, one: Certificate, fault: str, after: str) -> tuple[str, str]:
+def _refused(why: _Why, certificate: Certificate, fault: str, after: str) -> tuple[str, str]:
     """Why a certificate does not go before the one that comes `after` it, and what to do."""
-    issuer, subject = brief(one.issuer), brief(one.subject)
+    issuer, subject = brief(certificate.issuer), brief(certificate.subject)
     match why:
         case _Why.NO_DELEGATION:
             what = f"does not let `{subject}` delegate, which issued `{after}`"
@@ -351,7 +351,7 @@ def _distinct(bag: Iterable[Certificate], work: Work) -> list[Certificate]:
     """Each certificate once: presented twice counts once. Only those of one issuer and id are compared."""
     shown = list(bag)
     times = Counter(one.key for one in shown)
-    found: dict[object, Certificate] = {}
+    certificates: dict[object, Certificate] = {}
     for one in shown:
-        found.setdefault(one.key if times[one.key] == 1 else exact_certificate(one, work), one)
-    return list(found.values())
+        certificates.setdefault(one.key if times[one.key] == 1 else exact_certificate(one, work), one)
+    return list(certificates.values())

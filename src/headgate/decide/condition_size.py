@@ -92,8 +92,8 @@ def _atom(atom: Atom) -> int:
             return sides + len("predicate ()") + _name(name) + 2 * len(args)
 
 
-def _operand(one: Operand) -> int:
-    match one:
+def _operand(operand: Operand) -> int:
+    match operand:
         case Attribute(name):
             return _name(name)
         case Meta(name):
@@ -105,7 +105,7 @@ def _operand(one: Operand) -> int:
         case ClockPart(part, of, zone):
             return len(part) + len("(, '')") + _operand(of) + 2 * len(zone)
         case _:
-            raise foreign(one)
+            raise foreign(operand)
 
 
 def _name(name: str, quote: str = "`") -> int:

@@ -247,21 +247,21 @@ class _Kept(Generic[T]):
         self._made: dict[int, tuple[frozenset[Row], T]] = {}
 
     def __call__(self, rows: frozenset[Row]) -> T:
-        found = self._made.get(id(rows))
-        if found is None or found[0] is not rows:
+        cached = self._made.get(id(rows))
+        if cached is None or cached[0] is not rows:
             if len(self._made) >= MAX_INDEXED:
                 self._made.clear()
-            found = self._made[id(rows)] = (rows, self._make(rows))
-        return found[1]
+            cached = self._made[id(rows)] = (rows, self._make(rows))
+        return cached[1]
 
 
 @_Kept
 def _by_beginning(rows: frozenset[Row]) -> Mapping[tuple[Argument, ...], list[Row]]:
     """The rows of a relation by all but their last column."""
-    found: dict[tuple[Argument, ...], list[Row]] = {}
+    index: dict[tuple[Argument, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(row[:-1], []).append(row)
-    return found
+        index.setdefault(row[:-1], []).append(row)
+    return index
 
 
 @_Kept
@@ -284,16 +284,16 @@ def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument
             scene.answers[asked] = (
                 registered(MonitorView(scene.state), *args) if is_monitored(registered) else registered(*args)
             )
-        found = scene.answers[asked]
+        answer = scene.answers[asked]
     except Exception:  # noqa: BLE001 - a service's own code may fail in any way, and that is unknown
         return None
-    if isinstance(found, set | frozenset) and all(isinstance(one, str) for one in found):
-        return frozenset(found)
-    if isinstance(found, float) and not math.isfinite(found):
+    if isinstance(answer, set | frozenset) and all(isinstance(one, str) for one in answer):
+        return frozenset(answer)
+    if isinstance(answer, float) and not math.isfinite(answer):
         return None
-    if isinstance(found, int) and not INT_MIN <= found <= INT_MAX:
+    if isinstance(answer, int) and not INT_MIN <= answer <= INT_MAX:
         return None
-    return found if isinstance(found, bool | int | float | str | bytes | datetime) else None
+    return answer if isinstance(answer, bool | int | float | str | bytes | datetime) else None
 
 
 def combined(op: str, a: Argument, b: Argument) -> Argument:
@@ -485,11 +485,11 @@ def _memberships(ref: RoleRef, bound: Bindings, scene: Scene) -> Iterator[Bindin
 
 def _having(ref: RoleRef, bound: Bindings) -> tuple[int, Argument] | None:
     """The first argument of a reference that is known, with its place."""
-    for place, term in enumerate(ref.args):
+    for position, term in enumerate(ref.args):
         if isinstance(term, Constant):
-            return place, term.value
+            return position, term.value
         if isinstance(term, Variable) and term.name in bound:
-            return place, bound[term.name]
+            return position, bound[term.name]
     return None
 
 

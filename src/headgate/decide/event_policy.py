@@ -103,20 +103,20 @@ def policy_readings(state: State) -> Readings:
     if not book.policy.entries and not book.representatives:
         return AS_STORED
     parts = (book.policy, book.representatives, book.rolefiles, state.types)
-    found = _readings.get(id(book.policy))
-    if found is None or not all(map(is_, found[0], parts)):
+    cached = _readings.get(id(book.policy))
+    if cached is None or not all(map(is_, cached[0], parts)):
         if len(_readings) >= MAX_KEPT:
             _readings.clear()
-        found = _readings[id(book.policy)] = parts, columns_read(_said_with_times(state))
-    return found[1]
+        cached = _readings[id(book.policy)] = parts, columns_read(_said_with_times(state))
+    return cached[1]
 
 
 def _said_with_times(state: State) -> Iterator[tuple[Condition, Mapping[str, Reading]]]:
     """Each entry's constraint and each representative's parameters, with what variables are times by their types."""
-    for name, one in state.roles.representatives.items():
+    for name, representative in state.roles.representatives.items():
         kinds = state.types.ever_attributes(name)
         moments: dict[str, Reading] = {a: "timestamp" for a, kind in kinds.items() if kind is Kind.TIMESTAMP}
-        yield Related("", tuple(expression for _, expression in one.parameters)), moments
+        yield Related("", tuple(expression for _, expression in representative.parameters)), moments
     for entry in state.roles.policy.entries:
         known: dict[str, Reading] = {}
         kinds = state.types.ever_attributes(entry.event.type)
@@ -161,12 +161,12 @@ def entry_truth(state: State, entry: EventEntry, event: Event, shown: tuple[Memb
             agreed = _both(agreed, compared("=", seen, known[term.name]))
         elif term.name != "_":
             known[term.name] = seen
-    found: bool | None = False
+    outcome: bool | None = False
     for joined, bound in _choices(entry.credentials, shown, known):
-        found = _either(found, _both(_both(agreed, joined), truth(entry.constraint, bound, scene)))
-        if found is True:
+        outcome = _either(outcome, _both(_both(agreed, joined), truth(entry.constraint, bound, scene)))
+        if outcome is True:
             break
-    return found
+    return outcome
 
 
 def _choices(
@@ -180,12 +180,12 @@ def _choices(
         yield True, known
         return
     for joined, bound in _choices(refs[:-1], shown, known):
-        for one in shown:
+        for membership in shown:
             ref = refs[-1]
-            if not means(ref, one):
+            if not means(ref, membership):
                 continue
             made, agreed, fits = dict(bound), joined, True
-            for term, argument in zip(ref.args, one.args, strict=False):
+            for term, argument in zip(ref.args, membership.args, strict=False):
                 if isinstance(term, Constant):
                     fits = fits and alike(term.value, argument)
                 elif not isinstance(term, Variable) or term.name == "_":
@@ -200,14 +200,14 @@ def _choices(
                 yield agreed, made
 
 
-def means(ref: RoleRef, one: Membership) -> bool:
+def means(ref: RoleRef, membership: Membership) -> bool:
     """Is a membership of the role that a reference names, with as many arguments as it says, or more?"""
-    if ref.role != one.role or not is_of(ref, one):
+    if ref.role != membership.role or not is_of(ref, membership):
         return False
     instance = ref.instance.value if isinstance(ref.instance, Constant) else ""
-    if not isinstance(ref.instance, Variable) and instance != one.instance:
+    if not isinstance(ref.instance, Variable) and instance != membership.instance:
         return False
-    return len(ref.args) <= len(one.args)
+    return len(ref.args) <= len(membership.args)
 
 
 def _both(a: bool | None, b: bool | None) -> bool | None:
@@ -297,11 +297,11 @@ def type_named(types: Catalog, name: str) -> str:
     """The type of a name, or the only one whose name ends in it."""
     if name in types:
         return name
-    found = [one for one in types if one.endswith(f".{name}")]
-    if len(found) != 1:
-        several = f"`{brief(name)}` may be {', '.join(f'`{one}`' for one in sorted(found))}"
-        raise UnknownType(several if found else f"no event type `{brief(name)}`", remedy="write its full name")
-    return found[0]
+    candidates = [one for one in types if one.endswith(f".{name}")]
+    if len(candidates) != 1:
+        several = f"`{brief(name)}` may be {', '.join(f'`{one}`' for one in sorted(candidates))}"
+        raise UnknownType(several if candidates else f"no event type `{brief(name)}`", remedy="write its full name")
+    return candidates[0]
 
 
 def _settle_role(state: State, ref: RoleRef) -> RoleRef:
@@ -330,11 +330,11 @@ def inlined(constraint: Condition, bound: frozenset[str]) -> Condition:
     args = list(constraint.args if isinstance(constraint, AllOf) else (constraint,))
     at = 0
     while at < len(args):
-        found = _definition(args[at], bound)
-        if found is None:
+        definition = _definition(args[at], bound)
+        if definition is None:
             at += 1
             continue
-        name, made = found
+        name, made = definition
         rest = [one for n, one in enumerate(args) if n != at]
         known = any(_looks_at(one, name) for one in rest)
         args = [put(one, name, made) for one in rest]
@@ -418,11 +418,11 @@ def _check_function(state: State, name: str) -> None:
         raise UnknownName(f"no relation or function `{brief(name)}`", remedy="declare the relation first")
 
 
-def settle_representative(state: State, one: Representative) -> Representative:
+def settle_representative(state: State, representative: Representative) -> Representative:
     """How a type is seen, as it is kept: under the full name of the type; or a refusal."""
-    name = type_named(state.types, one.type)
+    name = type_named(state.types, representative.type)
     attributes = state.types.attributes(name)
-    for parameter, expression in one.parameters:
+    for parameter, expression in representative.parameters:
         _check_expression(state, expression)
         missing = variables_of(expression) - attributes.keys()
         if missing:
@@ -430,4 +430,4 @@ def settle_representative(state: State, one: Representative) -> Representative:
                 f"`{parameter}` is made of `{brief(min(missing))}`, which `{name}` lacks",
                 remedy=f"its attributes are {', '.join(f'`{a}`' for a in attributes)}",
             )
-    return replace(one, type=name)
+    return replace(representative, type=name)

@@ -143,9 +143,9 @@ def _expand(condition: Condition, want: bool, kinds: Mapping[str, Kind]) -> list
             return _distinct(_literal(atom, want, kinds))
 
 
-def _distinct(found: Iterable[_Raw | None]) -> list[_Raw]:
+def _distinct(candidates: Iterable[_Raw | None]) -> list[_Raw]:
     kept: dict[_Raw, None] = {}
-    for clause in found:
+    for clause in candidates:
         if clause is None:
             continue
         kept[clause] = None
@@ -293,12 +293,12 @@ def _bounded(operand: Operand, bounds: Bounds, kinds: Mapping[str, Kind]) -> _Ra
 
 
 def _rest(literal: Literal, kinds: Mapping[str, Kind]) -> _Raw | None:
-    found: _Raw | None = ((), (literal,))
+    clause: _Raw | None = ((), (literal,))
     for operand in operands(literal.atom):
         if isinstance(operand, Constant) and operand.value is None:
             return None
         needs = _null(operand, False, kinds)
-        if needs is None or found is None:
+        if needs is None or clause is None:
             return None
-        found = _merge(found, needs, kinds)
-    return found
+        clause = _merge(clause, needs, kinds)
+    return clause

@@ -67,12 +67,12 @@ def rows_read(name: str, rows: frozenset[Row], readings: Readings) -> frozenset[
     columns = tuple((place, one) for (relation, place), one in readings.items() if relation == name)
     if not columns:
         return rows
-    found = _kept.get((id(rows), columns))
-    if found is None or found[0] is not rows:
+    cached = _kept.get((id(rows), columns))
+    if cached is None or cached[0] is not rows:
         if len(_kept) >= MAX_KEPT:
             _kept.clear()
-        found = _kept[id(rows), columns] = rows, frozenset(_row_read(row, dict(columns)) for row in rows)
-    return found[1]
+        cached = _kept[id(rows), columns] = rows, frozenset(_row_read(row, dict(columns)) for row in rows)
+    return cached[1]
 
 
 def _row_read(row: Row, columns: Mapping[int, Reading]) -> Row:
@@ -82,19 +82,19 @@ def _row_read(row: Row, columns: Mapping[int, Reading]) -> Row:
 # -- which columns are compared with times ---------------------------------------------------------------------
 
 
-def columns_read(said: Iterable[tuple[Condition, Mapping[str, Reading]]]) -> Readings:
+def columns_read(constraints: Iterable[tuple[Condition, Mapping[str, Reading]]]) -> Readings:
     """How constraints read the columns of what they name, given what some of their variables are."""
-    parts = [(list(atoms(one)), dict(known)) for one, known in said]
-    found: dict[tuple[str, int], Reading] = {}
+    parts = [(list(atoms(one)), dict(known)) for one, known in constraints]
+    readings: dict[tuple[str, int], Reading] = {}
     before = -1
-    while before != (before := len(found) + sum(len(known) for _, known in parts)):
+    while before != (before := len(readings) + sum(len(known) for _, known in parts)):
         for leaves, known in parts:
             for leaf in leaves:
-                _look(leaf, known, found)
-    return found
+                _look(leaf, known, readings)
+    return readings
 
 
-def _look(leaf: Atom, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _look(leaf: Atom, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     """What one atom tells of variables and columns."""
     sides: tuple[Operand, ...]
     match leaf:
@@ -105,73 +105,73 @@ def _look(leaf: Atom, known: dict[str, Reading], found: dict[tuple[str, int], Re
         case InSet(of, values):
             sides = (of, *map(Constant, values))
         case Related(name, args):
-            _columns(name, args, known, found)
+            _columns(name, args, known, readings)
             sides = ()
         case _:
             sides = ()
     for side in sides:
-        _within(side, known, found)
+        _within(side, known, readings)
     if any(_is_seconds(side) for side in sides):
         for side in sides:
-            _between_times(side, known, found)
-    is_read = next((one for side in sides if (one := reading_of(side, known, found)) is not None), None)
+            _between_times(side, known, readings)
+    is_read = next((one for side in sides if (one := reading_of(side, known, readings)) is not None), None)
     if is_read is None:
         return
     for side in sides:
-        _is_time(side, is_read, known, found)
+        _is_time(side, is_read, known, readings)
 
 
-def _is_time(e: Operand, is_read: Reading, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _is_time(e: Operand, is_read: Reading, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     """What an expression tells that is a time."""
     match e:
         case Variable(name) if name != "_":
             known.setdefault(name, is_read)
         case Apply(function, args):
-            found.setdefault((function, len(args)), is_read)
+            readings.setdefault((function, len(args)), is_read)
         case Combine("+" | "-", of, by) if _is_seconds(by):
-            _is_time(of, is_read, known, found)
+            _is_time(of, is_read, known, readings)
         case Combine("+", by, of) if _is_seconds(by):
-            _is_time(of, is_read, known, found)
+            _is_time(of, is_read, known, readings)
 
 
-def _between_times(e: Operand, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _between_times(e: Operand, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     """What a difference tells that is compared with seconds: one side is what the other is."""
     match e:
         case Combine("-", left, right):
             for one, other in ((left, right), (right, left)):
-                if not _is_seconds(other) and (is_read := reading_of(one, known, found)) is not None:
-                    _is_time(other, is_read, known, found)
+                if not _is_seconds(other) and (is_read := reading_of(one, known, readings)) is not None:
+                    _is_time(other, is_read, known, readings)
 
 
-def _within(e: Operand, known: dict[str, Reading], found: dict[tuple[str, int], Reading]) -> None:
+def _within(e: Operand, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     match e:
         case Apply(function, args):
-            _columns(function, args, known, found)
+            _columns(function, args, known, readings)
         case Combine(_, left, right):
-            _within(left, known, found)
-            _within(right, known, found)
+            _within(left, known, readings)
+            _within(right, known, readings)
         case ClockPart(_, of):
-            _within(of, known, found)
-            _is_time(of, "timestamp", known, found)
+            _within(of, known, readings)
+            _is_time(of, "timestamp", known, readings)
 
 
 def _columns(
-    name: str, args: tuple[Operand, ...], known: dict[str, Reading], found: dict[tuple[str, int], Reading]
+    name: str, args: tuple[Operand, ...], known: dict[str, Reading], readings: dict[tuple[str, int], Reading]
 ) -> None:
-    for place, arg in enumerate(args):
-        _within(arg, known, found)
-        is_read = reading_of(arg, known, found)
+    for column, arg in enumerate(args):
+        _within(arg, known, readings)
+        is_read = reading_of(arg, known, readings)
         if is_read is not None:
-            found.setdefault((name, place), is_read)
-        elif isinstance(arg, Variable) and arg.name != "_" and (name, place) in found:
-            known.setdefault(arg.name, found[name, place])
+            readings.setdefault((name, column), is_read)
+        elif isinstance(arg, Variable) and arg.name != "_" and (name, column) in readings:
+            known.setdefault(arg.name, readings[name, column])
 
 
 def _is_seconds(e: Operand) -> bool:
     return isinstance(e, Constant) and isinstance(e.value, int)
 
 
-def reading_of(e: Operand, known: Mapping[str, Reading], found: Readings = AS_STORED) -> Reading | None:
+def reading_of(e: Operand, known: Mapping[str, Reading], readings: Readings = AS_STORED) -> Reading | None:
     """What an expression is, if it is a time."""
     match e:
         case Meta("time") | Constant(datetime()):
@@ -181,9 +181,9 @@ def reading_of(e: Operand, known: Mapping[str, Reading], found: Readings = AS_ST
         case ClockPart(part):
             return part
         case Apply(function, args):
-            return found.get((function, len(args)))
+            return readings.get((function, len(args)))
         case Combine("+" | "-" as op, left, right):
-            first, second = reading_of(left, known, found), reading_of(right, known, found)
+            first, second = reading_of(left, known, readings), reading_of(right, known, readings)
             if op == "-" and first == "timestamp" and not _is_seconds(right):
                 return None  # a moment, or the seconds between two
             return first or second

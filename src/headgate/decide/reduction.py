@@ -58,14 +58,14 @@ class Work:
     known: dict[int, ConjunctionPart] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def part(self, one: Condition) -> ConjunctionPart:
+    def part(self, condition: Condition) -> ConjunctionPart:
         """A part with its text, which is written once: conditions grow along a chain, and their parts do not."""
-        found = self.known.get(id(one))
-        if found is None:  # kept together with the condition, so that nothing else gets its number
-            text = repr(one)
-            found = ConjunctionPart(one, text, sum(1 for _ in atoms(one)), 1 + len(text) // _CHARS_A_STEP)
-            self.known[id(one)] = found
-        return found
+        part = self.known.get(id(condition))
+        if part is None:  # kept together with the condition, so that nothing else gets its number
+            text = repr(condition)
+            part = ConjunctionPart(condition, text, sum(1 for _ in atoms(condition)), 1 + len(text) // _CHARS_A_STEP)
+            self.known[id(condition)] = part
+        return part
 
     def size(self, part: ConjunctionPart) -> tuple[int, int]:
         """How long and how deep a part is as text."""
@@ -73,12 +73,12 @@ class Work:
             self.sizes[part.text] = size(part.condition)
         return self.sizes[part.text]
 
-    def steps(self, one: Authority) -> int:
+    def steps(self, authority: Authority) -> int:
         """How many steps it is to look at all of an authority."""
-        if isinstance(one, NetworkAuthority):
+        if isinstance(authority, NetworkAuthority):
             return 0
-        named = len(one.attributes or ()) + len(one.forced)
-        return named + sum(self.part(part).steps for part in _parts(one.where))
+        named = len(authority.attributes or ()) + len(authority.forced)
+        return named + sum(self.part(part).steps for part in _parts(authority.where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,12 @@ def reduce(chain: Sequence[Certificate], same: Same = eq) -> Reduced | None:
             f"a chain of {len(chain)} certificates is longer than MAX_CHAIN_LENGTH ({MAX_CHAIN_LENGTH})",
             remedy="let fewer principals lie between the owner and the holder",
         )
-    found: Reduced | None = None
+    reduced: Reduced | None = None
     work = Work()
     for at, certificate in enumerate(chain):
         link = as_reduced(certificate, work)
-        found = link if at == 0 else combine(found, link, same, work) if found is not None else None
-    return found if found is not None and found.authority else None
+        reduced = link if at == 0 else combine(reduced, link, same, work) if reduced is not None else None
+    return reduced if reduced is not None and reduced.authority else None
 
 
 def meet(a: Authority, b: Authority, same: Same = eq, work: Work | None = None) -> Authority | None:
@@ -174,14 +174,21 @@ def to_rules(principal: str, reduced: Reduced, author: Callable[[str], str]) -> 
     return tuple({rule.id: rule for rule in made}.values())
 
 
-def exact(one: Authority, work: Work | None = None) -> tuple[object, ...]:
+def exact(authority: Authority, work: Work | None = None) -> tuple[object, ...]:
     """What only authorities that give the same share. Python takes `1`, `1.0` and `true` for equal."""
-    if isinstance(one, NetworkAuthority):
-        return one.actions, one.network
+    if isinstance(authority, NetworkAuthority):
+        return authority.actions, authority.network
     work = work or Work()
-    attributes = None if one.attributes is None else frozenset(one.attributes)
-    forced = frozenset((name, repr(value)) for name, value in one.forced.items())
-    return one.owner, one.actions, one.type, attributes, forced, *(work.part(part).text for part in _parts(one.where))
+    attributes = None if authority.attributes is None else frozenset(authority.attributes)
+    forced = frozenset((name, repr(value)) for name, value in authority.forced.items())
+    return (
+        authority.owner,
+        authority.actions,
+        authority.type,
+        attributes,
+        forced,
+        *(work.part(part).text for part in _parts(authority.where)),
+    )
 
 
 def exact_certificate(one: Certificate, work: Work | None = None) -> tuple[object, ...]:
@@ -282,10 +289,10 @@ def _shortest(freshness: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ..
     return tuple(least.items())
 
 
-def _distinct(found: Iterable[Authority], work: Work) -> tuple[Authority, ...]:
+def _distinct(authorities: Iterable[Authority], work: Work) -> tuple[Authority, ...]:
     """Each authority once, in order; refused past the limit."""
     kept: dict[tuple[object, ...], Authority] = {}
-    for one in found:
+    for one in authorities:
         kept.setdefault(exact(one, work), one)
         if len(kept) > MAX_CHAIN_RIGHTS:
             raise ChainInvalid(
@@ -299,29 +306,29 @@ def _distinct(found: Iterable[Authority], work: Work) -> tuple[Authority, ...]:
 
 
 def _rooted(reduced: Reduced, coordinator: str, same: Same, network: str) -> Iterator[Authority]:
-    for one in reduced.authority:
-        match one:
+    for authority in reduced.authority:
+        match authority:
             case NetworkAuthority():
-                if same(reduced.issuer, coordinator) and (network == ANY or one.network in (ANY, network)):
-                    yield one
+                if same(reduced.issuer, coordinator) and (network == ANY or authority.network in (ANY, network)):
+                    yield authority
             case TypeAuthority():
-                if one.owner is None or same(one.owner, reduced.issuer):
-                    yield replace(one, owner=reduced.issuer)
+                if authority.owner is None or same(authority.owner, reduced.issuer):
+                    yield replace(authority, owner=reduced.issuer)
 
 
-def _entry(principal: str, one: Authority, author: str) -> Rule:
-    match one:
+def _entry(principal: str, authority: Authority, author: str) -> Rule:
+    match authority:
         case NetworkAuthority():
-            return Rule("chain", principal, one.actions, author=author, source=Source.CHAIN)
+            return Rule("chain", principal, authority.actions, author=author, source=Source.CHAIN)
         case TypeAuthority():
             return Rule(
                 "chain",
                 principal,
-                one.actions,
-                one.type,
-                one.where,
-                one.attributes,
-                one.forced,
+                authority.actions,
+                authority.type,
+                authority.where,
+                authority.attributes,
+                authority.forced,
                 author=author,
                 source=Source.CHAIN,
             )

@@ -31,10 +31,10 @@ def merged(book: RoleBook, facts: RoleFacts) -> RoleBook:
         for id in gone:
             memberships.pop(id, None)
         fresh: dict[str, list[str]] = {}
-        for one in facts.memberships:
-            if one.id not in memberships:
-                fresh.setdefault(one.holder, []).append(one.id)
-            memberships[one.id] = one
+        for membership in facts.memberships:
+            if membership.id not in memberships:
+                fresh.setdefault(membership.holder, []).append(membership.id)
+            memberships[membership.id] = membership
         held = branch(held)
         for holder in touched:
             kept = (*(id for id in held.get(holder, ()) if id not in gone), *fresh.get(holder, ()))
@@ -82,17 +82,20 @@ def holders(memberships: Mapping[str, Membership]) -> dict[str, tuple[str, ...]]
     return {holder: tuple(ids) for holder, ids in held.items()}
 
 
-def fit(ref: RoleRef, one: Membership, bound: Mapping[str, Argument]) -> dict[str, Argument] | None:
+def fit(ref: RoleRef, membership: Membership, bound: Mapping[str, Argument]) -> dict[str, Argument] | None:
     """What variables mean if a membership is meant by a reference, besides what they mean already; None if it is not.
 
     A reference without a service means whichever has such a role. Arguments that it leaves out may be anything.
     """
-    if ref.role != one.role or not is_of(ref, one):
+    if ref.role != membership.role or not is_of(ref, membership):
         return None
     instance = Constant("") if ref.instance is None else ref.instance
-    if len(ref.args) > len(one.args):
+    if len(ref.args) > len(membership.args):
         return None
-    pairs: list[tuple[Term, Argument]] = [(instance, one.instance), *zip(ref.args, one.args, strict=False)]
+    pairs: list[tuple[Term, Argument]] = [
+        (instance, membership.instance),
+        *zip(ref.args, membership.args, strict=False),
+    ]
     return unify(pairs, bound)
 
 

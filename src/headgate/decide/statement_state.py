@@ -115,15 +115,15 @@ class StatementState:
         """The key that a principal goes by now."""
         if key not in self.successions:
             return key
-        found = self._newest.get(key)
-        if found is None:
-            found = key
+        latest = self._newest.get(key)
+        if latest is None:
+            latest = key
             for _ in range(MAX_SUCCESSIONS):
-                if found not in self.successions:
+                if latest not in self.successions:
                     break
-                found = self.successions[found].new
-            self._newest[key] = found
-        return found
+                latest = self.successions[latest].new
+            self._newest[key] = latest
+        return latest
 
     def same(self, a: str, b: str) -> bool:
         """Do two keys belong to one principal?"""
@@ -215,11 +215,12 @@ class StatementState:
         """
         left_out = [one for one in certificates if self._names_closed(one, may_be_named)]
         certificates = tuple(one for one in certificates if one not in left_out)
-        for one in certificates:
-            known = self.certificates.get(one.key, one)
-            if known is not one and exact_certificate(known) != exact_certificate(one):
+        for certificate in certificates:
+            known = self.certificates.get(certificate.key, certificate)
+            if known is not certificate and exact_certificate(known) != exact_certificate(certificate):
                 raise AlreadyExists(
-                    f"another certificate `{brief(one.id)}` of `{one.issuer}` is known", remedy="issue it anew"
+                    f"another certificate `{brief(certificate.id)}` of `{certificate.issuer}` is known",
+                    remedy="issue it anew",
                 )
         shown = {one.key: one for one in certificates}
         bag = {**{key: self.certificates[key] for key in self.bags.get(principal, ())}, **shown}
@@ -344,10 +345,13 @@ class StatementState:
 
     def moments(self) -> Iterator[datetime]:
         """When something of what stands may fall by the clock alone."""
-        for one in self.certificates.values():
-            if one.validity.until is not None:
-                yield one.validity.until
-            if one.freshness is not None and (silent := self._silent_from(one.issuer, one.freshness)) is not None:
+        for certificate in self.certificates.values():
+            if certificate.validity.until is not None:
+                yield certificate.validity.until
+            if (
+                certificate.freshness is not None
+                and (silent := self._silent_from(certificate.issuer, certificate.freshness)) is not None
+            ):
                 yield silent
         yield from (one.until for one in self.successions.values() if one.until is not None)
         for attested in self.identities.values():
@@ -386,13 +390,13 @@ class StatementState:
         """Has its issuer taken a statement back, under any of its keys?"""
         return any(one.id in found.revoked for found in self._lists_of(one.issuer))
 
-    def is_known(self, one: Certificate, at: datetime) -> bool | None:
+    def is_known(self, certificate: Certificate, at: datetime) -> bool | None:
         """Has its issuer been heard lately, and does the key that signed it still count? Unknown if not."""
-        if not self.counts(one.issuer, at):
+        if not self.counts(certificate.issuer, at):
             return False
-        if one.freshness is None:
+        if certificate.freshness is None:
             return True
-        silent = self._silent_from(one.issuer, one.freshness)
+        silent = self._silent_from(certificate.issuer, certificate.freshness)
         return None if silent is None or silent <= at else True
 
     def _silent_from(self, issuer: str, freshness: int) -> datetime | None:

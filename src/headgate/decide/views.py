@@ -62,15 +62,15 @@ class View:
 def entries(state: State, principal: str, action: Action) -> tuple[Rule, ...]:
     """The entries of a principal for an action, its own, its groups' and its roles', in order (D5)."""
     whom = state.groups_of(principal) | {principal}
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for rule in state.rules:
         if action not in rule.actions:
             continue
         if rule.role is not None:
-            found.extend(counting(state, principal, rule))
+            rules.extend(counting(state, principal, rule))
         elif rule.who in whom:
-            found.append(rule)
-    return tuple(found)
+            rules.append(rule)
+    return tuple(rules)
 
 
 def governs(state: State, principal: str, type_name: str, asked: frozenset[str] = frozenset()) -> bool:
@@ -196,7 +196,7 @@ def verdicts(
     if event.type not in state.types:  # retired since, when history is asked for (D10)
         return ()
     world = World(state, state.principals.get(principal, {}), predicates, origin=origin)
-    found: list[Verdict] = []
+    rule_verdicts: list[Verdict] = []
     chains: list[Verdict] = []
     for rule in entries(state, principal, Action.SUBSCRIBE):
         named = named_type(state, rule, Action.SUBSCRIBE, event.type)
@@ -208,8 +208,8 @@ def verdicts(
             covers = frozenset(state.types.attributes(event.type))
         asked = replace(world, attributes=attributes).given(rule.given)
         verdict = Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers)
-        (chains if rule.source is Source.CHAIN else found).append(verdict)
-    return (*found, *_policy_verdicts(state, principal, event, counted), *chains)
+        (chains if rule.source is Source.CHAIN else rule_verdicts).append(verdict)
+    return (*rule_verdicts, *_policy_verdicts(state, principal, event, counted), *chains)
 
 
 def _policy_verdicts(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[Verdict]:

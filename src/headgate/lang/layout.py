@@ -72,7 +72,7 @@ def _scan(text: str) -> tuple[str, list[int]]:
     ends: list[int] = []
     at = depth = 0
     while at < len(text) and (piece := _PIECE.match(text, at)):
-        said, kind = piece.group(), piece.lastgroup
+        fragment, kind = piece.group(), piece.lastgroup
         if kind == "unclosed":
             break  # whatever follows is inside quotes, and the parser says so
         if kind == "open":
@@ -81,7 +81,7 @@ def _scan(text: str) -> tuple[str, list[int]]:
             depth = max(0, depth - 1)
         elif kind == "end" and depth == 0:
             ends.append(at)
-        parts.append(" " * len(said) if kind == "comment" else said)
+        parts.append(" " * len(fragment) if kind == "comment" else fragment)
         at = piece.end()
     return "".join(parts) + text[at:], [*ends, len(text)]
 

@@ -256,38 +256,38 @@ def _complaint(text: str, error: UnexpectedInput, seen: Sequence[Token], accepts
         place = place_of(text, len(text.rstrip()))
         return BadExpression(f"unexpected end, expected {could}", place=place, remedy=_miscased(seen))
     at = cast(int, error.pos_in_stream if token is None else token.start_pos)
-    found = str(token) if token is not None else cast(re.Match[str], SHOWN.match(text, at)).group()
+    unexpected = str(token) if token is not None else cast(re.Match[str], SHOWN.match(text, at)).group()
     signs = next((m for m in _SIGNS.finditer(text) if m.start() <= at < m.end()), None)
     if signs is not None and signs.group() in _INSTEAD:
-        found, at = signs.group(), signs.start()
-    message = f"unexpected `{one_line(brief(found))}`, expected {could}"
-    return BadExpression(message, place=place_of(text, at), remedy=_remedy(text, at, found, seen, accepts))
+        unexpected, at = signs.group(), signs.start()
+    message = f"unexpected `{one_line(brief(unexpected))}`, expected {could}"
+    return BadExpression(message, place=place_of(text, at), remedy=_remedy(text, at, unexpected, seen, accepts))
 
 
-def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
+def _remedy(text: str, at: int, unexpected: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
     before = seen[-1] if seen else Token("", "")
-    if found in _INSTEAD:
-        return f"write `{_INSTEAD[found]}`"
-    if found == "null":
+    if unexpected in _INSTEAD:
+        return f"write `{_INSTEAD[unexpected]}`"
+    if unexpected == "null":
         operand = one_line(brief(str(seen[-2]))) if seen[1:] and seen[-2].type in _REFERENCES else "x"
         return f"write `{operand} is not null`" if before == "!=" else f"write `{operand} is null`"
-    if found == "not" and "IN" in accepts:
+    if unexpected == "not" and "IN" in accepts:
         return "write `not` before the whole comparison, as in `not x in {1, 2}`"
-    if found.lower() in RESERVED - {found}:
-        return f"write `{found.lower()}`, in lower case"
-    if found in ("true", "false") and before == "is":
-        return f"write `= {found}`"
-    if found == "(" and before == "in":
+    if unexpected.lower() in RESERVED - {unexpected}:
+        return f"write `{unexpected.lower()}`, in lower case"
+    if unexpected in ("true", "false") and before == "is":
+        return f"write `= {unexpected}`"
+    if unexpected == "(" and before == "in":
         return "write a set in braces, as in `x in {1, 2}`"
-    if found == ".." and "_DOTS" not in accepts:
+    if unexpected == ".." and "_DOTS" not in accepts:
         return "write a range as `x in 4..10`, or `not x in 4..10`"
-    if found in CURLY:
+    if unexpected in CURLY:
         return "write straight quotes"
     if before.type in ("TEXT", "QUOTED") and at == before.end_pos:
         return "write a quote inside quotes twice"
-    if found in "'\"`":
+    if unexpected in "'\"`":
         return "close the quotes"
-    if found == "." and text[at + 1 : at + 2].isdigit():
+    if unexpected == "." and text[at + 1 : at + 2].isdigit():
         return f"write a digit before the point, as in `0.{text[at + 1]}`"
     return _miscased(seen)
 

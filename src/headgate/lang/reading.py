@@ -116,10 +116,10 @@ def expected(
 ) -> str:
     """What could stand somewhere, in words; a class of terminals also speaks for those that open one of it."""
     left = set(accepts)
-    said = []
+    phrases = []
     for name, terminals in classes:
         if terminals <= left:
-            said.append(name)
+            phrases.append(name)
             left -= terminals | opens
-    said += [word for terminal, word in words.items() if terminal in left]
-    return " or ".join(filter(None, (", ".join(said[:-1]), said[-1] if said else "nothing more")))
+    phrases += [word for terminal, word in words.items() if terminal in left]
+    return " or ".join(filter(None, (", ".join(phrases[:-1]), phrases[-1] if phrases else "nothing more")))

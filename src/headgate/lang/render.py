@@ -65,7 +65,7 @@ def render_condition(c: Condition) -> str:
     return _render(c, _Binding.OR)
 
 
-def _render(c: Condition, place: _Binding) -> str:
+def _render(c: Condition, binding: _Binding) -> str:
     match c:
         case AllOf(()):
             return "true"
@@ -73,10 +73,10 @@ def _render(c: Condition, place: _Binding) -> str:
             return "false"
         case AllOf(args):
             joined = " and ".join(_render(arg, _Binding.NOT) for arg in args)
-            return joined if place <= _Binding.AND else f"({joined})"
+            return joined if binding <= _Binding.AND else f"({joined})"
         case AnyOf(args):
             joined = " or ".join(_render(arg, _Binding.AND) for arg in args)
-            return joined if place <= _Binding.OR else f"({joined})"
+            return joined if binding <= _Binding.OR else f"({joined})"
         case Not(IsNull(operand)):
             return f"{render_operand(operand)} is not null"
         case Starred():

@@ -213,7 +213,7 @@ def render_expression(expression: Operand) -> str:
     return _expression(expression, MAX_EXPRESSION_DEPTH)
 
 
-def _constraint(c: Condition, place: _Binding, room: int) -> str:
+def _constraint(c: Condition, binding: _Binding, room: int) -> str:
     match c:
         case AllOf(()):
             return "true"
@@ -221,10 +221,10 @@ def _constraint(c: Condition, place: _Binding, room: int) -> str:
             return "false"
         case AllOf(args):
             joined = " and ".join(_constraint(arg, _Binding.NOT, _less(room)) for arg in args)
-            return joined if place <= _Binding.AND else f"({joined})"
+            return joined if binding <= _Binding.AND else f"({joined})"
         case AnyOf(args):
             joined = " or ".join(_constraint(arg, _Binding.AND, _less(room)) for arg in args)
-            return joined if place <= _Binding.OR else f"({joined})"
+            return joined if binding <= _Binding.OR else f"({joined})"
         case Not(arg):
             return f"not {_constraint(arg, _Binding.NOT, _less(room))}"
         case Starred(Related() as atom):

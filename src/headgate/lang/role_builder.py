@@ -195,7 +195,7 @@ class _Builder(Transformer[Token, Any]):
         return _made(brace, SetType, str(letters or ""))
 
     def entry(
-        self, said: _Head, credentials: tuple[Credential, ...] | None, *rest: _Clause | ParsedPart | None
+        self, head: _Head, credentials: tuple[Credential, ...] | None, *rest: _Clause | ParsedPart | None
     ) -> Statement:
         clauses = cast(Sequence[_Clause], rest[:-1])
         electors = tuple(clause for _, clause in clauses if isinstance(clause, Elector))
@@ -209,7 +209,7 @@ class _Builder(Transformer[Token, Any]):
             remedy = "they revoke together: write the star on all of them, or on none"
             raise refusal(at, "one `|>` has a star, and another has none", remedy)
         asked = tuple(clause for _, clause in revokers)
-        return Statement(said.role, credentials or (), electors, asked, _constraint(rest[-1]), asked=said.asked)
+        return Statement(head.role, credentials or (), electors, asked, _constraint(rest[-1]), asked=head.asked)
 
     def head(self, name: Token, opened: Token | None, *given: tuple[ParsedPart, bool] | None) -> _Head:
         terms = [one for one in given if one is not None]
@@ -378,12 +378,12 @@ class _Builder(Transformer[Token, Any]):
         return part
 
     def letters(self, brace: Token, letters: Token | None) -> ParsedPart:
-        said = str(letters or "")
-        _at_most(brace, len(said), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
-        if len(set(said)) != len(said):
+        text = str(letters or "")
+        _at_most(brace, len(text), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
+        if len(set(text)) != len(text):
             remedy = "a set is written by its letters, as in `{rw}`; quote text"
-            raise refusal(brace, f"`{{{said}}}` names a letter twice", remedy)
-        return ParsedPart(Constant(frozenset(said)), brace)
+            raise refusal(brace, f"`{{{text}}}` names a letter twice", remedy)
+        return ParsedPart(Constant(frozenset(text)), brace)
 
     def text(self, token: Token) -> ParsedPart:
         return ParsedPart(Constant(unquoted(token)), token)

@@ -67,12 +67,12 @@ def complaint(passage: Passage, error: UnexpectedInput, seen: Sequence[Token], a
         )
     at = cast(int, error.pos_in_stream if token is None else token.start_pos)
     shown = SHOWN.match(text, at)
-    found = str(token) if token is not None else shown.group() if shown else text[at : at + 1]
+    unexpected = str(token) if token is not None else shown.group() if shown else text[at : at + 1]
     signs = next((m for m in _SIGNS.finditer(text) if m.start() <= at < m.end()), None)
     if signs is not None and signs.group() in _INSTEAD:
-        found, at = signs.group(), signs.start()
-    message = f"unexpected `{one_line(brief(found))}`, expected {could}"
-    return BadExpression(message, place=_place(passage, at), remedy=_remedy(text, at, found, seen, accepts))
+        unexpected, at = signs.group(), signs.start()
+    message = f"unexpected `{one_line(brief(unexpected))}`, expected {could}"
+    return BadExpression(message, place=_place(passage, at), remedy=_remedy(text, at, unexpected, seen, accepts))
 
 
 def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
@@ -82,41 +82,41 @@ def _remedy(text: str, at: int, found: str, seen: Sequence[Token], accepts: Set[
     return _of_quotes(text, at, found, before) or _of_parts(found, seen, accepts) or _of_lines(text, at, found, accepts)
 
 
-def _of_quotes(text: str, at: int, found: str, before: Token) -> str | None:
-    if found[0] in CURLY:
+def _of_quotes(text: str, at: int, unexpected: str, before: Token) -> str | None:
+    if unexpected[0] in CURLY:
         return "write straight quotes"
     if before.type in ("TEXT", "QUOTED") and at == before.end_pos:
         return "write a quote inside quotes twice"
-    if found[0] in "'\"`":
-        return "close the quotes" if found in "'\"`" else None
-    if found == "." and text[at + 1 : at + 2].isdigit():
+    if unexpected[0] in "'\"`":
+        return "close the quotes" if unexpected in "'\"`" else None
+    if unexpected == "." and text[at + 1 : at + 2].isdigit():
         return f"write a digit before the point, as in `0.{text[at + 1]}`"
     return None
 
 
-def _of_parts(found: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
+def _of_parts(unexpected: str, seen: Sequence[Token], accepts: Set[str]) -> str | None:
     before = seen[-1] if seen else Token("", "")
-    if found == "<" and accepts & {"_ARROW", "_IMPLIES"}:
+    if unexpected == "<" and accepts & {"_ARROW", "_IMPLIES"}:
         return "write `<-` or `<=`; `--` begins a comment"
-    if "_ARROW" in accepts and found[0] in "<=⇐":
+    if "_ARROW" in accepts and unexpected[0] in "<=⇐":
         return "write `<-`: a role is entered by it, `<=` is of event policy"
-    if "_IMPLIES" in accepts and found[0] in "<←":
+    if "_IMPLIES" in accepts and unexpected[0] in "<←":
         return "write `<=`: event policy has it where a rolefile has `<-`"
-    if found == "*" and any(token.type == "REVOKE" for token in seen):
+    if unexpected == "*" and any(token.type == "REVOKE" for token in seen):
         return "put the star directly after `|>`"
-    if "AND" in accepts and "ELECT" in accepts and found in (",", "and"):
+    if "AND" in accepts and "ELECT" in accepts and unexpected in (",", "and"):
         return "write `&` between credentials"
-    if found in (".", "[") and "COMPARE" in accepts:
+    if unexpected in (".", "[") and "COMPARE" in accepts:
         return "a role of another service is a credential; put it before the `:`"
-    if found == "not" and "IN" in accepts:
+    if unexpected == "not" and "IN" in accepts:
         return "write `not` before the whole comparison, as in `not x in {1, 2}`"
-    if found[0] == "$":
+    if unexpected[0] == "$":
         return "leave the `$` out: a plain name is a variable"
-    if found in ("null", "is"):
+    if unexpected in ("null", "is"):
         return "an argument is never null"
-    if found.lower() in RESERVED - {found}:
-        return f"write `{found.lower()}`, in lower case"
-    if found == "(" and before.type == "IN":
+    if unexpected.lower() in RESERVED - {unexpected}:
+        return f"write `{unexpected.lower()}`, in lower case"
+    if unexpected == "(" and before.type == "IN":
         return "write a set in braces, as in `x in {1, 2}`"
     return _of_letters(seen, accepts)
 
@@ -127,9 +127,9 @@ def _of_letters(seen: Sequence[Token], accepts: Set[str]) -> str | None:
     return None
 
 
-def _of_lines(text: str, at: int, found: str, accepts: Set[str]) -> str | None:
-    arrow = found in ("<-", "←", "<=", "⇐")
-    if not (arrow or found[0].isalpha() or found[0] in "_`-") or "$END" not in accepts:
+def _of_lines(text: str, at: int, unexpected: str, accepts: Set[str]) -> str | None:
+    arrow = unexpected in ("<-", "←", "<=", "⇐")
+    if not (arrow or unexpected[0].isalpha() or unexpected[0] in "_`-") or "$END" not in accepts:
         return None
     if "\n" in text[:at] and (arrow or not text[:at].rpartition("\n")[2].strip()):
         return "a line that is indented more deeply continues the statement before it; end that with `;` or indent less"

@@ -31,11 +31,11 @@ class Requirement:
 
 def requirement(text: str) -> Requirement:
     """A requirement that can be written as text, and reads back as the same."""
-    found = parse_condition(text)
-    written = render_condition(found)
-    if repr(parse_condition(written)) != repr(found):
+    condition = parse_condition(text)
+    written = render_condition(condition)
+    if repr(parse_condition(written)) != repr(condition):
         raise does_not_read_back(written)
-    return Requirement(found, written)
+    return Requirement(condition, written)
 
 
 def does_not_read_back(text: str) -> BadExpression:
@@ -58,10 +58,10 @@ def read(sort: Sort, text: str) -> object:
 
 def read_all(wanted: Sequence[Wanted]) -> list[object]:
     """What each of some texts says, or its refusal."""
-    found: list[object] = []
+    results: list[object] = []
     for sort, text in wanted:
         try:
-            found.append(read(sort, text))
+            results.append(read(sort, text))
         except HeadgateError as refusal:
-            found.append(refusal)
-    return found
+            results.append(refusal)
+    return results

@@ -224,14 +224,14 @@ def _settings(state: State) -> Mapping[str, str]:
 
 
 def _read_settings(state: State, rows: Rows) -> State:
-    found = {row["name"]: row["value"] for row in rows}
+    settings = {row["name"]: row["value"] for row in rows}
     return replace(
         state,
-        connect_open=found.get("connect") == "open",
-        any_names=found.get("names") == "any",
-        coordinator=found.get("coordinator"),
-        network=found.get("network"),
-        private=frozenset(name.removeprefix(schema.PRIVATE) for name in found if name.startswith(schema.PRIVATE)),
+        connect_open=settings.get("connect") == "open",
+        any_names=settings.get("names") == "any",
+        coordinator=settings.get("coordinator"),
+        network=settings.get("network"),
+        private=frozenset(name.removeprefix(schema.PRIVATE) for name in settings if name.startswith(schema.PRIVATE)),
     )
 
 

@@ -52,14 +52,14 @@ class Delta:
 def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
     """The rows that end and begin when `batch` makes `after` out of `before`."""
     made = Delta()
-    for one in COLLECTIONS:
-        if one.family != "rules":
-            _compare(made, one, before, after)
+    for collection in COLLECTIONS:
+        if collection.family != "rules":
+            _compare(made, collection, before, after)
         elif before.rules is not after.rules:
-            if one.table is schema.rules:
+            if collection.table is schema.rules:
                 _rules(made, before, after, ranks)
             else:
-                _compare(made, one, before, after)
+                _compare(made, collection, before, after)
     for table in RANKED:
         for position, row in enumerate(made.begins.get(table, ())):
             row["rank"] = rank(after.version, position)
@@ -70,24 +70,24 @@ def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
     return made
 
 
-def _compare(made: Delta, one: Collection, before: State, after: State) -> None:
+def _compare(made: Delta, collection: Collection, before: State, after: State) -> None:
     """Take up what ends and begins of a collection."""
-    old, new = one.part(before), one.part(after)
-    names = dict.fromkeys([*changed(old, new), *_differing(one.beside(before), one.beside(after))])
+    old, new = collection.part(before), collection.part(after)
+    names = dict.fromkeys([*changed(old, new), *_differing(collection.beside(before), collection.beside(after))])
     for name in names:
-        gone, come = _exchanged(one, old.get(name), new.get(name))
-        was = _by_key(one, [one.row(before, name, value) for value in gone])
-        now = _by_key(one, [one.row(after, name, value) for value in come])
+        gone, come = _exchanged(collection, old.get(name), new.get(name))
+        was = _by_key(collection, [collection.row(before, name, value) for value in gone])
+        now = _by_key(collection, [collection.row(after, name, value) for value in come])
         if isinstance(old.get(name, new.get(name)), frozenset):  # whose order is nobody's
             was, now = dict(sorted(was.items())), dict(sorted(now.items()))
         for key, row in was.items():
-            if one.ordered or now.get(key) != row:
-                made.end(one.table, row)
+            if collection.ordered or now.get(key) != row:
+                made.end(collection.table, row)
         for key, row in now.items():
-            if one.ordered or was.get(key) != row:
+            if collection.ordered or was.get(key) != row:
                 if row.get("from_version", after.version) != after.version:
-                    raise AssertionError(f"a new row of {one.table.name} says {row} in version {after.version}")
-                made.begin(one.table, row)
+                    raise AssertionError(f"a new row of {collection.table.name} says {row} in version {after.version}")
+                made.begin(collection.table, row)
 
 
 def _by_key(one: Collection, rows: list[Columns]) -> dict[tuple[Any, ...], Columns]:
@@ -101,12 +101,12 @@ def _differing(old: Mapping[str, Any] | frozenset[str], new: Mapping[str, Any] |
     return changed(old, new)
 
 
-def _exchanged(one: Collection, old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+def _exchanged(collection: Collection, old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     """What of that which stands under a name ends, and what begins; what stays the same object does neither."""
-    if not one.many:
+    if not collection.many:
         return () if old is None else (old,), () if new is None else (new,)
     was, now = _each(old), _each(new)
-    if one.ordered:
+    if collection.ordered:
         stays = _in_place([_id(value) for value in was], [_id(value) for value in now])
         return [x for x in was if _id(x) not in stays], [x for x in now if _id(x) not in stays]
     # By identity: sets take (1,) and (True,) for one row.
@@ -130,13 +130,13 @@ def _in_place(old: Sequence[T], new: Sequence[T]) -> set[T]:
 
     What left and came back in one batch is new, and comes last.
     """
-    place = {one: at for at, one in enumerate(old)}
+    positions = {one: at for at, one in enumerate(old)}
     kept: set[T] = set()
     last = -1
     for one in new:
-        if place.get(one, -1) <= last:
+        if positions.get(one, -1) <= last:
             break
-        last = place[one]
+        last = positions[one]
         kept.add(one)
     return kept
 

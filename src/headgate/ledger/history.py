@@ -42,12 +42,12 @@ class HistoryEntry:
 
 def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     """What is in force at `b` and not at `a`, and the other way round, by kind and in order of name."""
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for table in WORDS:
         old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b), through=b)
         new = _rows(connection, table, schema.in_force(table, b) & schema.not_in_force(table, a))
-        found += sorted(_differences(table, old, new), key=lambda one: one.name)
-    return found
+        differences += sorted(_differences(table, old, new), key=lambda one: one.name)
+    return differences
 
 
 def history(connection: Connection, principal: str, through: int) -> list[HistoryEntry]:

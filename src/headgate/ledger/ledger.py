@@ -109,14 +109,14 @@ class Ledger:
             if storage.file is not None and not storage.file.is_file():
                 raise NotFound(f"no ledger `{storage.place}`", remedy="create it, or check the path")
             with storage.reading() as connection:
-                found = checks.recognise(connection, storage.place)
-            if found.format < schema.FORMAT:
+                recognised = checks.recognise(connection, storage.place)
+            if recognised.format < schema.FORMAT:
                 with storage.writing() as connection:
                     _lock(connection)
                     checks.upgrade(connection, storage.place)
             with storage.reading() as connection:
                 checks.glance(connection, storage.place)
-        return cls(storage, found.administrator, clock)
+        return cls(storage, recognised.administrator, clock)
 
     def close(self) -> None:
         """Let go of the file."""

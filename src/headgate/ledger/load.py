@@ -31,8 +31,8 @@ def load(connection: Connection, version: int, administrator: str, *, subscripti
     for table, collections in groupby(COLLECTIONS, lambda one: one.table):
         if subscriptions or table is not schema.subscriptions:
             rows = _rows(connection, table, schema.in_force(table, version))
-            for one in collections:
-                state = one.read(state, one.own(rows))
+            for collection in collections:
+                state = collection.read(state, collection.own(rows))
     return state
 
 
@@ -43,15 +43,17 @@ def advance(connection: Connection, state: State, version: int) -> State:
     for family in _FAMILIES:
         if not any(one.table.name in names for one in family):
             continue
-        for one in family:
-            table = one.table
-            if one.follow is None:
-                state = one.read(state, one.own(_rows(connection, table, schema.in_force(table, version))))
+        for collection in family:
+            table = collection.table
+            if collection.follow is None:
+                state = collection.read(
+                    state, collection.own(_rows(connection, table, schema.in_force(table, version)))
+                )
                 continue
             over = table.c.to_version.between(since + 1, version) & (table.c.from_version <= since)
             begun = table.c.from_version.between(since + 1, version) & schema.in_force(table, version)
-            ended = one.own(_rows(connection, table, over))
-            state = one.follow(state, ended, one.own(_rows(connection, table, begun)))
+            ended = collection.own(_rows(connection, table, over))
+            state = collection.follow(state, ended, collection.own(_rows(connection, table, begun)))
     return replace(state, version=version)
 
 
@@ -62,12 +64,12 @@ def policy_versions(connection: Connection, after: int, through: int) -> list[in
 
 def touched(connection: Connection, tables: Iterable[Table], after: int, through: int) -> list[int]:
     """The versions in `(after, through]` at which any of these tables changed."""
-    found = [
+    selects = [
         select(column.label("version")).where(column.between(after + 1, through)).distinct()
         for table in tables
         for column in (table.c.from_version, table.c.to_version)
     ]
-    return sorted(connection.scalars(union(*found)))
+    return sorted(connection.scalars(union(*selects)))
 
 
 def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> list[RowMapping]:

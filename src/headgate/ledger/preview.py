@@ -20,17 +20,17 @@ def preview(before: State, after: State, batch: Batch) -> list[Difference]:
     """What is in force after the batch and not before, and the other way round, by kind and in order of name."""
     made = delta(before, after, batch, Ranks(0, len(written(before, Source.RULE)) - 1))
     reasons = {row["id"]: row["reason"] for row in made.begins.get(schema.endings, ())}
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for table in WORDS:
         # Within a batch, what began again has kept its place.
-        place = {"rank": 0} if table in RANKED else {}
+        same_rank = {"rank": 0} if table in RANKED else {}
         pairs: dict[tuple[str, ...], list[Columns | None]] = {}
         for row in made.ends.get(table, ()):
             name = key_of(table, row)
-            pairs[name] = [{**row, **place, "reason": reasons.get(name[0])}, None]
+            pairs[name] = [{**row, **same_rank, "reason": reasons.get(name[0])}, None]
         for row in made.begins.get(table, ()):
-            begun = {**row, **place, "from_version": after.version}
+            begun = {**row, **same_rank, "from_version": after.version}
             pairs.setdefault(key_of(table, row), [None, None])[1] = begun
         compared = (compare(table, was, now) for was, now in pairs.values())
-        found += sorted((one for one in compared if one is not None), key=lambda one: one.name)
-    return found
+        differences += sorted((one for one in compared if one is not None), key=lambda one: one.name)
+    return differences

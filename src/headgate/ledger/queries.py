@@ -71,7 +71,7 @@ def subscription_changes(connection: Connection, after: int, through: int) -> Su
 def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscription, int | None]]:
     """Every subscription that began by `through`, with the version that closed it if it had ended by then."""
     table = schema.subscriptions
-    found = connection.execute(
+    rows = connection.execute(
         select(table).where(table.c.from_version <= through).order_by(table.c.from_version, table.c.row)
     )
     return [
@@ -79,18 +79,18 @@ def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscr
             codec.SUBSCRIPTION.of(row),
             None if (row["to_version"] or through + 1) > through else row["to_version"],
         )
-        for row in found.mappings()
+        for row in rows.mappings()
     ]
 
 
 def versions(connection: Connection, after: int, through: int) -> list[VersionInfo]:
     """The versions in `(after, through]`, oldest first."""
     table = schema.versions
-    found = connection.execute(
+    rows = connection.execute(
         select(table).where(table.c.version.between(after + 1, through)).order_by(table.c.version)
     )
     infos = []
-    for row in found.mappings():
+    for row in rows.mappings():
         with decoding("version", row["version"]):
             time, note = moment(row["recorded_at"]), json.loads(row["note"])
             infos.append(VersionInfo(row["version"], row["author"], time, note))
@@ -100,12 +100,12 @@ def versions(connection: Connection, after: int, through: int) -> list[VersionIn
 def type_since(connection: Connection, name: str) -> datetime | None:
     """When a type became what it is, or was retired; None if there never was one of that name."""
     types, made = schema.types, schema.versions
-    found = connection.execute(
+    recorded = connection.execute(
         select(made.c.recorded_at)
         .join(types, types.c.from_version == made.c.version)
         .where(types.c.name == name, types.c.to_version.is_(None))
     ).scalar()
-    return None if found is None else moment(found)
+    return None if recorded is None else moment(recorded)
 
 
 def record_state(connection: Connection, ref: Reference) -> bool | None:
@@ -119,11 +119,11 @@ def record_state(connection: Connection, ref: Reference) -> bool | None:
 def endings(connection: Connection, id: str) -> list[tuple[int, str]]:
     """The versions that ended memberships or elections of an id, with the reasons."""
     table = schema.endings
-    found = connection.execute(
+    rows = connection.execute(
         select(table.c.from_version, table.c.reason).where(table.c.id == id).order_by(table.c.from_version)
     )
     with decoding("ending", id):
-        return [(version, json.loads(reason)) for version, reason in found]
+        return [(version, json.loads(reason)) for version, reason in rows]
 
 
 def role_turns(connection: Connection, since: int, version: int) -> list[RoleTurn]:
@@ -132,7 +132,7 @@ def role_turns(connection: Connection, since: int, version: int) -> list[RoleTur
     began = select(table).where(
         table.c.from_version.between(since + 1, version), table.c.rank >= table.c.from_version * BEGUN
     )
-    found = [(row["from_version"], 1, row["row"], row, "") for row in connection.execute(began).mappings()]
+    changes = [(row["from_version"], 1, row["row"], row, "") for row in connection.execute(began).mappings()]
     ended = (
         select(table, over.c.reason.label("why"))
         .join(over, (over.c.id == table.c.id) & (over.c.from_version == table.c.to_version))
@@ -140,15 +140,15 @@ def role_turns(connection: Connection, since: int, version: int) -> list[RoleTur
     )
     for row in connection.execute(ended).mappings():
         with decoding("ending", row["id"]):
-            found.append((row["to_version"], 0, row["row"], row, json.loads(row["why"])))
+            changes.append((row["to_version"], 0, row["row"], row, json.loads(row["why"])))
     turns: list[RoleTurn] = []
-    for at, is_begun, _, row, reason in sorted(found, key=lambda one: one[:3]):
-        one = role_rows.MEMBERSHIP.of(row)
-        if is_audited(_rolefile_at(connection, one.service, at if is_begun else at - 1), one.role):
+    for at, is_begun, _, row, reason in sorted(changes, key=lambda one: one[:3]):
+        membership = role_rows.MEMBERSHIP.of(row)
+        if is_audited(_rolefile_at(connection, membership.service, at if is_begun else at - 1), membership.role):
             note = connection.scalar(select(schema.versions.c.note).where(schema.versions.c.version == at))
             with decoding("version", at):
                 said = json.loads(note or '""')
-            turns.append(RoleTurn("entered" if is_begun else "ended", one, at, reason, said))
+            turns.append(RoleTurn("entered" if is_begun else "ended", membership, at, reason, said))
     return turns
 
 

@@ -94,8 +94,8 @@ def _term_json(term: Term) -> list[object]:
             return ["asked", name]
 
 
-def _json_term(found: object) -> Term:
-    match found:
+def _json_term(raw: object) -> Term:
+    match raw:
         case ["given", value]:
             return Constant(load_argument(value))
         case ["variable", str(name)]:
@@ -103,7 +103,7 @@ def _json_term(found: object) -> Term:
         case ["asked", "instance" | "time" | "origin" | "client" as name]:
             return Meta(name)
         case _:
-            raise ValueError(f"`{brief(found)}` is no term")
+            raise ValueError(f"`{brief(raw)}` is no term")
 
 
 _ROLE: Final = RowForm(_role_json, _json_role)
@@ -162,12 +162,12 @@ RECORD: Final = Encoding(
 # -- bans, peers, watches ---------------------------------------------------------------------------------------
 
 
-def ban_columns(one: Ban) -> Columns:
+def ban_columns(ban: Ban) -> Columns:
     """A role instance that was revoked by role."""
-    said: list[object] = [one.service, one.instance, one.role, [dump_argument(arg) for arg in one.args], one.revoker]
-    if one.by or one.office is not None:  # ledgers of formats before 5 do not say
-        said += [one.by, None if one.office is None else _role_json(one.office)]
-    text = dump(said)
+    fields: list[object] = [ban.service, ban.instance, ban.role, [dump_argument(arg) for arg in ban.args], ban.revoker]
+    if ban.by or ban.office is not None:  # ledgers of formats before 5 do not say
+        fields += [ban.by, None if ban.office is None else _role_json(ban.office)]
+    text = dump(fields)
     return {"digest": digest_of(text), "content": text}
 
 
@@ -199,10 +199,10 @@ WATCH: Final = Encoding("watch", "watcher", record(RecordWatch, watcher=PLAIN, r
 # -- rolefiles and event policy ---------------------------------------------------------------------------------
 
 
-def rolefile_columns(service: str, one: Rolefile) -> Columns:
+def rolefile_columns(service: str, rolefile: Rolefile) -> Columns:
     """The rolefile of a service, as text."""
-    text = render_rolefile(one)
-    if parse_rolefile(text) != one:
+    text = render_rolefile(rolefile)
+    if parse_rolefile(text) != rolefile:
         raise BadDefinition(f"the rolefile of `{service}` does not read back as it was given")
     return {"service": service, "text": dump(text)}
 
@@ -227,12 +227,15 @@ def policy_of(row: Stored) -> EventPolicy:
         return _policy(row["text"])
 
 
-def representative_columns(one: Representative) -> Columns:
+def representative_columns(representative: Representative) -> Columns:
     """How event policy sees a type."""
-    said = [[name, render_expression(made_of)] for name, made_of in one.parameters]
-    if any(parse_expression(text) != made_of for (_, text), (_, made_of) in zip(said, one.parameters, strict=True)):
-        raise BadDefinition(f"the representative of `{one.type}` does not read back as it was given")
-    return {"type": one.type, "parameters": dump(said)}
+    parameters = [[name, render_expression(made_of)] for name, made_of in representative.parameters]
+    if any(
+        parse_expression(text) != made_of
+        for (_, text), (_, made_of) in zip(parameters, representative.parameters, strict=True)
+    ):
+        raise BadDefinition(f"the representative of `{representative.type}` does not read back as it was given")
+    return {"type": representative.type, "parameters": dump(parameters)}
 
 
 def representative_of(row: Stored) -> Representative:

@@ -77,14 +77,14 @@ def compare(table: Table, before: Stored | None, after: Stored | None) -> Differ
         old = None if before is None else _fill(words.text, before)
         new = None if after is None else _fill(words.text, after)
         if before is None or old is None:
-            told: str | None = _fill(words.added, row, new or "")
+            sentence: str | None = _fill(words.added, row, new or "")
         elif after is None or new is None:
-            told = _fill(words.removed, row, old)
+            sentence = _fill(words.removed, row, old)
         elif old == new:
-            told = words.again(before, after, new)
+            sentence = words.again(before, after, new)
         else:
-            told = words.changed(before, after, old, new) or f"{words.kind} `{name}` changed: {old}; now: {new}"
-        return None if told is None else Difference(words.kind, name, old, new, told)
+            sentence = words.changed(before, after, old, new) or f"{words.kind} `{name}` changed: {old}; now: {new}"
+        return None if sentence is None else Difference(words.kind, name, old, new, sentence)
 
 
 def _fill(template: Template, row: Stored, said: str = "") -> str:
@@ -234,11 +234,13 @@ def _setting(row: Stored, said: str, *, is_set: bool) -> str:
 
 
 def _membership(row: Stored, _: str = "") -> str:
-    one = role_rows.MEMBERSHIP.of(row)
-    said = f"`{_held(one.service, one.instance, one.role, one.args)}` ({one.id})"
-    said += ", by appointment" if one.appointment else ""
-    said += "" if one.until is None else f", until {one.until.isoformat()}"
-    return said if one.state is True else f"{said}, which is not known for now"
+    membership = role_rows.MEMBERSHIP.of(row)
+    description = (
+        f"`{_held(membership.service, membership.instance, membership.role, membership.args)}` ({membership.id})"
+    )
+    description += ", by appointment" if membership.appointment else ""
+    description += "" if membership.until is None else f", until {membership.until.isoformat()}"
+    return description if membership.state is True else f"{description}, which is not known for now"
 
 
 def _membership_changed(before: Stored, after: Stored, old: str, new: str) -> str | None:
@@ -293,19 +295,21 @@ def _representative(row: Stored, _: str) -> str:
 
 
 def _election(row: Stored) -> str:
-    one = role_rows.ELECTION.of(row)
-    open_args = tuple(Variable("_") if arg is None else Constant(arg) for arg in one.args)
-    office = RoleRef(one.role, open_args, one.service, Constant(one.instance) if one.instance else None)
-    said = f"`{_role(office)}` ({one.id})"
-    if one.required:
-        said += f", of those who hold {', '.join(f'`{_role(ref)}`' for ref in one.required)}"
-    if one.until is not None:
-        said += f", until {one.until.isoformat()}"
-    if one.revoke_on_exit:
-        said += ", for as long as it is in office"
-    if one.revokers:
-        said += f", and lets {', '.join(f'`{who}`' for who in one.revokers)} revoke that"
-    return said
+    election = role_rows.ELECTION.of(row)
+    open_args = tuple(Variable("_") if arg is None else Constant(arg) for arg in election.args)
+    office = RoleRef(
+        election.role, open_args, election.service, Constant(election.instance) if election.instance else None
+    )
+    description = f"`{_role(office)}` ({election.id})"
+    if election.required:
+        description += f", of those who hold {', '.join(f'`{_role(ref)}`' for ref in election.required)}"
+    if election.until is not None:
+        description += f", until {election.until.isoformat()}"
+    if election.revoke_on_exit:
+        description += ", for as long as it is in office"
+    if election.revokers:
+        description += f", and lets {', '.join(f'`{who}`' for who in election.revokers)} revoke that"
+    return description
 
 
 def _revoker(one: Ban) -> str:

@@ -54,15 +54,15 @@ def letters_of(raw: Iterable[object]) -> frozenset[str]:
     letters = list(raw)
     if len(letters) > MAX_SET_LETTERS:
         raise TypeMismatch(f"{len(letters)} letters are past MAX_SET_LETTERS ({MAX_SET_LETTERS})")
-    found: set[str] = set()
+    distinct: set[str] = set()
     for letter in letters:
         # Anything else could not be written in a rolefile.
         if not isinstance(letter, str) or len(letter) != 1 or not letter.isalnum() or letter.isdecimal():
             raise TypeMismatch(f"`{brief(letter)}` is not a letter", remedy="a set is of single letters, as in `{rw}`")
-        if letter in found:
+        if letter in distinct:
             raise TypeMismatch(f"the letter `{letter}` is there twice")
-        found.add(letter)
-    return frozenset(found)
+        distinct.add(letter)
+    return frozenset(distinct)
 
 
 def sort_letters(letters: Iterable[str], alphabet: str = "") -> list[str]:

@@ -80,21 +80,21 @@ def _script(letter: str) -> str | None:
 
 @cache
 def _prototypes() -> dict[int, str]:
-    found: dict[int, str] = {}
+    prototypes: dict[int, str] = {}
     for prototype, codes in _lines("confusables.txt"):
         text = "".join(chr(int(one, 16)) for one in prototype.split())
-        found |= {int(one, 16): text for one in codes.split()}
-    return found
+        prototypes |= {int(one, 16): text for one in codes.split()}
+    return prototypes
 
 
 @cache
 def _ranges() -> tuple[list[int], list[int], list[str]]:
-    found: list[tuple[int, int, str]] = []
+    ranges: list[tuple[int, int, str]] = []
     for script, spans in _lines("scripts.txt"):
         ends = (span.split("-") for span in spans.split())
-        found += [(int(first, 16), int(last, 16), script) for first, last in ends]
-    found.sort()
-    return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
+        ranges += [(int(first, 16), int(last, 16), script) for first, last in ends]
+    ranges.sort()
+    return [one[0] for one in ranges], [one[1] for one in ranges], [one[2] for one in ranges]
 
 
 def _lines(file: str) -> Iterable[tuple[str, str]]:

@@ -141,8 +141,8 @@ def pass_on(
     `to` shows that it is one. Where that role is of another domain, `membership` is the record that mirrors it here.
     """
     wanted = held.elector
-    found = next(fitting(to, wanted.role, wanted.args), None) if to.place == wanted.place else None
-    if found is None:
+    held_role = next(fitting(to, wanted.role, wanted.args), None) if to.place == wanted.place else None
+    if held_role is None:
         raise RoleDenied(
             f"`{brief(to.subject)}` does not show that it holds `{brief(wanted.role)}`",
             failure="misuse",
@@ -157,7 +157,7 @@ def pass_on(
             remedy="let it end with the certificate that is passed on",
         )
     if wanted.place.issuer == held.place.issuer:
-        membership = found.ref
+        membership = held_role.ref
     elif membership is None:
         raise RoleDenied(f"`{brief(wanted.role)}` is of another domain, and nothing mirrors it", failure="misuse")
     return replace(held, id=id, subject=to.subject, membership=membership, issued=issued, until=until)
@@ -170,13 +170,13 @@ def fitting(
     return (one for one in held.roles if one.role == role and (args is None or fits(one.args, args)))
 
 
-def fits(found: tuple[Argument, ...], wanted: tuple[Argument | None, ...]) -> bool:
+def fits(arguments: tuple[Argument, ...], wanted: tuple[Argument | None, ...]) -> bool:
     """Are the arguments those that are wanted? `1`, `1.0` and `true` are three, `0.0` and `-0.0` two."""
-    if len(found) != len(wanted):
+    if len(arguments) != len(wanted):
         return False
     for at, other in enumerate(wanted):
         if other is not None:
-            one = found[at]
+            one = arguments[at]
             if one != other or type(one) is not type(other) or (type(one) is float and repr(one) != repr(other)):
                 return False
     return True

@@ -93,12 +93,12 @@ class State:
 
     def groups_of(self, principal: str) -> frozenset[str]:
         """Every group the principal is in, directly or through other groups."""
-        found: set[str] = set()
+        groups: set[str] = set()
         frontier = {principal}
         while frontier:
-            frontier = {g for g, members in self.groups.items() if members & frontier} - found
-            found |= frontier
-        return frozenset(found)
+            frontier = {g for g, members in self.groups.items() if members & frontier} - groups
+            groups |= frontier
+        return frozenset(groups)
 
     def values_of(self, group: str) -> frozenset[str]:
         """The members of the group itself that are values: no principal and no group is called so."""
@@ -110,7 +110,7 @@ class State:
 
     def members_of(self, group: str) -> frozenset[str]:
         """Every principal and every value in the group, directly or through other groups."""
-        found: set[str] = set()
+        members: set[str] = set()
         seen: set[str] = set()
         frontier = [group]
         while frontier:
@@ -122,5 +122,5 @@ class State:
                 if member in self.groups:
                     frontier.append(member)
                 else:
-                    found.add(member)
-        return frozenset(found)
+                    members.add(member)
+        return frozenset(members)

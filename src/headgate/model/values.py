@@ -93,13 +93,13 @@ def moment(microseconds: int) -> datetime:
 def parse_timestamp(text: str) -> datetime:
     """An ISO 8601 time with a zone, as UTC."""
     try:
-        found = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         raise TypeMismatch(f"`{text}` is not an ISO 8601 time", remedy="write it like `2026-01-01T09:00:00Z`") from None
-    if found.tzinfo is None:
+    if timestamp.tzinfo is None:
         raise TypeMismatch(f"the time `{text}` has no zone", remedy="add `Z` or an offset such as `+01:00`")
     try:
-        return found.astimezone(UTC)
+        return timestamp.astimezone(UTC)
     except OverflowError:
         raise TypeMismatch(f"the time `{text}` is outside the years 1 to 9999 in UTC") from None
 

@@ -63,11 +63,11 @@ class Config:
         cls, directory: Path, environ: Mapping[str, str] | None = None, override: Mapping[str, str] | None = None
     ) -> Config:
         """The settings of a domain: defaults, then its file, then the environment, then flags."""
-        said: dict[str, tuple[object, str]] = {}
-        said.update(_from_file(Files(directory).config))
-        said.update(_from_environment(environ or {}))
-        said.update(_from_flags(override or {}))
-        sections = {name: _section(name, said) for name in _SECTIONS}
+        settings: dict[str, tuple[object, str]] = {}
+        settings.update(_from_file(Files(directory).config))
+        settings.update(_from_environment(environ or {}))
+        settings.update(_from_flags(override or {}))
+        sections = {name: _section(name, settings) for name in _SECTIONS}
         return cls(**sections, issuers=_issuers(Files(directory).config))
 
 
@@ -80,16 +80,18 @@ _KNOWN: Final = {
 """Every setting by its full name."""
 
 
-def _section(name: str, said: Mapping[str, tuple[object, str]]) -> Any:
+def _section(name: str, settings: Mapping[str, tuple[object, str]]) -> Any:
     values = {}
-    for one in dataclasses.fields(_SECTIONS[name]):
-        key = f"{name}.{one.name}"
-        if key in said:
-            values[one.name] = _value(key, *said[key])
+    for option in dataclasses.fields(_SECTIONS[name]):
+        key = f"{name}.{option.name}"
+        if key in settings:
+            values[option.name] = _value(key, *settings[key])
     try:
         return _SECTIONS[name](**values)
     except BadConfig as error:
-        raise error.at(next((place for key, (_, place) in said.items() if f"`{key}`" in error.message), FILE)) from None
+        raise error.at(
+            next((place for key, (_, place) in settings.items() if f"`{key}`" in error.message), FILE)
+        ) from None
 
 
 def _value(key: str, raw: object, place: str | None = None) -> Any:
@@ -116,11 +118,11 @@ def _issuers(path: Path) -> tuple[IssuerSettings, ...]:
         raise BadConfig(f"`{ISSUERS}` are tables", place=str(path), remedy=f"write `[[{ISSUERS}]]` before each")
     if len(given) > MAX_ISSUERS:
         raise BadConfig(f"more than MAX_ISSUERS ({MAX_ISSUERS}) issuers", place=str(path))
-    found = [_issuer(one, number, f"{path}, issuer {number}") for number, one in enumerate(given, 1)]
+    issuers = [_issuer(one, number, f"{path}, issuer {number}") for number, one in enumerate(given, 1)]
     for what in ("key", "name"):
-        if len({getattr(one, what) for one in found}) != len(found):
+        if len({getattr(one, what) for one in issuers}) != len(issuers):
             raise BadConfig(f"two issuers have the same `{what}`", place=str(path), remedy="name each once")
-    return tuple(found)
+    return tuple(issuers)
 
 
 def _issuer(given: Mapping[str, object], number: int, place: str) -> IssuerSettings:
@@ -182,18 +184,18 @@ _LINE: Final = re.compile(r"\s*(?:\[\s*(?P<section>[\w-]+)\s*\]|(?P<key>[\w-]+(?
 
 def _lines(text: str) -> dict[str, int]:
     """The line of each section and setting, where it can be told: the parser does not say."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
         if (match := _LINE.match(line)) is None:
             continue
         if match["section"]:
             section = match["section"]
-            found.setdefault(section, number)
+            lines.setdefault(section, number)
         else:
             key = re.sub(r"\s", "", match["key"])
-            found.setdefault(f"{section}.{key}" if section else key, number)
-    return found
+            lines.setdefault(f"{section}.{key}" if section else key, number)
+    return lines
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[object, str]]]:
@@ -250,10 +252,10 @@ def example(given: Mapping[str, str | int | bool] | None = None) -> str:
     ]
     for section, kind in _SECTIONS.items():
         lines += ["", f"# {kind.__doc__}", f"[{section}]"]
-        for one in dataclasses.fields(kind):
-            value = (given or {}).get(f"{section}.{one.name}", one.metadata["default"])
-            lines += textwrap.wrap(one.metadata["doc"], 100, initial_indent="# ", subsequent_indent="# ")
-            lines.append(f"{one.name} = {_toml(value)}")
+        for option in dataclasses.fields(kind):
+            value = (given or {}).get(f"{section}.{option.name}", option.metadata["default"])
+            lines += textwrap.wrap(option.metadata["doc"], 100, initial_indent="# ", subsequent_indent="# ")
+            lines.append(f"{option.name} = {_toml(value)}")
     lines += [
         "",
         f"# {IssuerSettings.__doc__}",

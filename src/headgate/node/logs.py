@@ -138,14 +138,14 @@ class Log:
 
 def fault(error: BaseException) -> Fields:
     """What may be told of an exception: its kind, code and places, and its words if they are of the node's files."""
-    told: Fields = {"error": type(error).__name__, "places": _places(error.__traceback__)}
+    fields: Fields = {"error": type(error).__name__, "places": _places(error.__traceback__)}
     if isinstance(error, HeadgateError):
-        told["code"] = error.code
+        fields["code"] = error.code
         if error.code in TELLING:
-            told["detail"] = str(error)
+            fields["detail"] = str(error)
     elif isinstance(error, OSError) and error.strerror:
-        told["reason"] = error.strerror
-    return told
+        fields["reason"] = error.strerror
+    return fields
 
 
 def _places(trace: TracebackType | None) -> str:
@@ -187,17 +187,17 @@ def _ours(record: logging.LogRecord) -> bool:
 
 def _fields_of(record: logging.LogRecord) -> dict[str, str | int | float | bool]:
     given: Mapping[str, Any] = getattr(record, "fields", {}) if _ours(record) else {}
-    told: dict[str, str | int | float | bool] = {}
+    fields: dict[str, str | int | float | bool] = {}
     for name, value in given.items():
         if name in _ALLOWED and (shown := _plain(value)) is not None:
-            told[name] = shown
+            fields[name] = shown
     if not _ours(record):
-        told["places"] = f"{_tail(record.pathname)}:{record.lineno}"
+        fields["places"] = f"{_tail(record.pathname)}:{record.lineno}"
         if record.name in _OUR_TEMPLATES and isinstance(record.msg, str) and "\n" not in record.msg.strip():
-            told["template"] = record.msg.strip()[:MAX_TEXT]
+            fields["template"] = record.msg.strip()[:MAX_TEXT]
     if record.exc_info and record.exc_info[1] is not None:
-        told.update({n: v for n, v in fault(record.exc_info[1]).items() if isinstance(v, str)})
-    return told
+        fields.update({n: v for n, v in fault(record.exc_info[1]).items() if isinstance(v, str)})
+    return fields
 
 
 def _plain(value: object) -> str | int | float | bool | None:

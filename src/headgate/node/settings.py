@@ -34,18 +34,18 @@ Reader = Callable[[object], Any]
 
 def duration(text: object) -> float:
     """Seconds, from `500ms`, `90s`, `10m`, `1h` or `7d`."""
-    found = _DURATION.match(text) if isinstance(text, str) else None
-    if found is None:
+    match = _DURATION.match(text) if isinstance(text, str) else None
+    if match is None:
         raise ValueError('a duration such as "90s", "10m", "1h" or "7d"')
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def size(text: object) -> int:
     """Bytes, from `512KB`, `16MB` or `10GB`; a KB has 1024."""
-    found = _SIZE.match(text) if isinstance(text, str) else None
-    if found is None:
+    match = _SIZE.match(text) if isinstance(text, str) else None
+    if match is None:
         raise ValueError('a size such as "512KB", "16MB" or "10GB"')
-    return int(found[1]) * _SIZES[found[2]]
+    return int(match[1]) * _SIZES[match[2]]
 
 
 def _setting(default: str | int | bool, read: Reader, doc: str) -> Any:

@@ -47,19 +47,19 @@ class EngineResult:
 
 def judge(scenario: Scenario, outcome: ScenarioOutcome) -> list[str]:
     """Every difference between an outcome and what the file expects."""
-    found = list(outcome.complaints)
+    differences = list(outcome.complaints)
     expect = scenario.expect
-    found += _refusals(scenario, outcome)
+    differences += _refusals(scenario, outcome)
     for id, version in expect.versions.items():
         got = outcome.versions.get(id)
         if got is None:
-            found.append(f"event `{id}` has no version, as it was not accepted; expected version {version}")
+            differences.append(f"event `{id}` has no version, as it was not accepted; expected version {version}")
         elif got != version:
-            found.append(f"event `{id}` got version {got}, expected {version}")
+            differences.append(f"event `{id}` got version {got}, expected {version}")
     streams = {step.draft.id: step.stream for step in scenario.steps if isinstance(step, PublishStep)}
     for id in dict.fromkeys((*expect.deliveries, *outcome.deliveries)):
-        found += _deliveries(id, expect.deliveries.get(id, ()), outcome.deliveries.get(id, []), streams)
-    return found
+        differences += _deliveries(id, expect.deliveries.get(id, ()), outcome.deliveries.get(id, []), streams)
+    return differences
 
 
 def _refusals(scenario: Scenario, outcome: ScenarioOutcome) -> Iterable[str]:
@@ -112,21 +112,21 @@ def _views(where: str, expected: Mapping[str, object], got: Mapping[str, Value])
 
 def disagreements(reference: ScenarioOutcome, other: ScenarioOutcome, engine: str = "spark") -> list[str]:
     """Every difference between what the reference and another engine made of a scenario."""
-    found = []
+    differences = []
     if reference.rejected != other.rejected:
         shown = f"decide {_json(reference.rejected)}, {engine} {_json(other.rejected)}"
-        found.append(f"the engines disagree on refusals: {shown}")
+        differences.append(f"the engines disagree on refusals: {shown}")
     if reference.versions != other.versions:
         shown = f"decide {_json(reference.versions)}, {engine} {_json(other.versions)}"
-        found.append(f"the engines disagree on versions: {shown}")
+        differences.append(f"the engines disagree on versions: {shown}")
     if (reference.refused, len(reference.complaints)) != (other.refused, len(other.complaints)):
-        found.append("the engines disagree on which steps are refused")
+        differences.append("the engines disagree on which steps are refused")
     for id in dict.fromkeys((*reference.deliveries, *other.deliveries)):
         a, b = reference.deliveries.get(id, []), other.deliveries.get(id, [])
         if [_exact(g) for g in a] != [_exact(g) for g in b]:
             one, two = (", ".join(f"{g.event} {show(g.view)}" for g in some) or "nothing" for some in (a, b))
-            found.append(f"the engines disagree on what `{id}` receives: decide {one}; {engine} {two}")
-    return found
+            differences.append(f"the engines disagree on what `{id}` receives: decide {one}; {engine} {two}")
+    return differences
 
 
 def as_json(result: EngineResult, trace: str | None = None) -> str:

@@ -121,14 +121,14 @@ def _by_vector(rule: Condition, other: Condition) -> WiderAnswer:
 
 def _by_search(a: Condition, b: Condition, frame: ConditionFrame, limit: float) -> WiderAnswer:
     """Look for values that make `b` true and `a` not."""
-    found = find(Every((Want(b), Want(a, met=False))), frame, limit)
-    match found.exists:
+    solution = find(Every((Want(b), Want(a, met=False))), frame, limit)
+    match solution.exists:
         case None:
             return WiderAnswer("cannot tell")
         case False:
             return WiderAnswer("wider")
         case True:
-            values = found.values or {}
+            values = solution.values or {}
             return WiderAnswer("not wider", {name_of(t): v for t, v in values.items() if v is not None})
 
 

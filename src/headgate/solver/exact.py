@@ -94,10 +94,10 @@ class Solution:
 def find(goal: Goal, frame: ConditionFrame, seconds: float) -> Solution:
     """Values that reach a goal, or the proof that there are none, within a time."""
     every = list(atoms_of(goal))
-    found = tables(every, frame) if len(every) <= MOST_ATOMS else None
-    if found is None:
+    term_tables = tables(every, frame) if len(every) <= MOST_ATOMS else None
+    if term_tables is None:
         return Solution()
-    encoded = _Encoded(every, found, frame)
+    encoded = _Encoded(every, term_tables, frame)
     encoded.add(encoded.goal(goal))
     end = time.monotonic() + seconds  # from here: loading z3 and setting the question are not the search
     for tried in range(_MOST_TRIES):
@@ -126,12 +126,12 @@ def _fewest(goal: Goal, values: Mapping[Term, Value], frame: ConditionFrame) -> 
 class _Encoded:
     """A question as z3 has it."""
 
-    def __init__(self, every: Sequence[Atom], found: Mapping[Term, TermTable], frame: ConditionFrame) -> None:
+    def __init__(self, every: Sequence[Atom], term_tables: Mapping[Term, TermTable], frame: ConditionFrame) -> None:
         import z3
 
         # A context of its own: none may serve two threads, and in one that was used before z3 may choose otherwise.
         self.z3, self.ctx, self.frame = z3, z3.Context(), frame
-        self.tables = found
+        self.tables = term_tables
         self.letters = _letters(every, self.tables)
         self.solver = z3.Solver(ctx=self.ctx)
         self.solver.set("random_seed", _SEED)
@@ -316,13 +316,13 @@ class _Encoded:
     def _clock(self, clock: ClockPart) -> _Formula:
         """A part of the clock is null with its time, and at times that are named it shows what it does."""
         table, of = self.tables[clock.of], clock.of
-        found = [self.no(self._is_there(of)) == self.no(self._is_there(clock))]
-        for place, value in enumerate(table.values):
-            if table.is_constant(place) and place in table.spans.get(Family.TIME, ()):
+        formulas = [self.no(self._is_there(of)) == self.no(self._is_there(clock))]
+        for index, value in enumerate(table.values):
+            if table.is_constant(index) and index in table.spans.get(Family.TIME, ()):
                 shown = clock_part(clock.part, value, clock.zone)  # type: ignore[arg-type]
                 shows = self._same(clock, shown)
-                found.append(self.any((self.place[of] != place, shows)))
-        return self.all(found)
+                formulas.append(self.any((self.place[of] != index, shows)))
+        return self.all(formulas)
 
     # -- texts that z3 reasons about ------------------------------------------------------------------------------
 
@@ -391,33 +391,33 @@ class _Encoded:
         """The values of z3's answer; None if they are beyond what is modelled."""
         model = self.solver.model()
         places = {term: model.eval(place, model_completion=True).as_long() for term, place in self.place.items()}
-        found: dict[Term, Value] = {}
-        for term, place in places.items():
+        values: dict[Term, Value] = {}
+        for term, index in places.items():
             table = self.tables[term]
-            value = table.values[place]
-            if table.loose and place in table.spans[Family.STRING]:
+            value = table.values[index]
+            if table.loose and index in table.spans[Family.STRING]:
                 value = self.letters.read(model.eval(self.text[term], model_completion=True).as_string())
                 if value is None:
                     return None
-            found[term] = as_kind(value, self.frame.kind(term))
-        return found if self._settle(found, places) else None
+            values[term] = as_kind(value, self.frame.kind(term))
+        return values if self._settle(values, places) else None
 
-    def _settle(self, found: dict[Term, Value], places: Mapping[Term, int]) -> bool:
+    def _settle(self, values: dict[Term, Value], places: Mapping[Term, int]) -> bool:
         """Move times to where clocks show what they should; a part of the clock is no value of its own."""
-        clocks = {term: found.pop(term) for term in list(found) if isinstance(term, ClockPart)}
+        clocks = {term: values.pop(term) for term in list(values) if isinstance(term, ClockPart)}
         for of in dict.fromkeys(clock.of for clock in clocks):
-            if found[of] is None:
+            if values[of] is None:
                 continue
             wanted = {c: shown for c, shown in clocks.items() if c.of == of and isinstance(shown, int)}
-            table, place = self.tables[of], places[of]
-            if table.is_constant(place):
+            table, index = self.tables[of], places[of]
+            if table.is_constant(index):
                 continue
             span = table.spans[Family.TIME]
-            ends = [table.values[at] if at in span else None for at in (place - 1, place + 1)]
+            ends = [table.values[at] if at in span else None for at in (index - 1, index + 1)]
             settled = moment_showing(wanted, *cast(Any, ends))
             if settled is None:
                 return False
-            found[of] = settled
+            values[of] = settled
         return True
 
     def refuse(self) -> None:
@@ -428,14 +428,14 @@ class _Encoded:
         self.solver.add(self.z3.Or(*(part != model.eval(part, model_completion=True) for part in parts)))
 
 
-def _letters(every: Sequence[Atom], found: Mapping[Term, TermTable]) -> Letters:
+def _letters(every: Sequence[Atom], term_tables: Mapping[Term, TermTable]) -> Letters:
     """The characters of the constants that loose texts meet."""
-    constants = [v for table in found.values() if table.loose for _, v in table.constants if isinstance(v, str)]
+    constants = [v for table in term_tables.values() if table.loose for _, v in table.constants if isinstance(v, str)]
     constants += [
         o.value for one in every for o in operands(one) if isinstance(o, Constant) and isinstance(o.value, str)
     ]
     words = any(isinstance(one, TextMatch) and one.op == "has token" for one in every)
-    return Letters(constants, len(found), words=words)
+    return Letters(constants, len(term_tables), words=words)
 
 
 _NOTHING: Final = cast(Event, None)

@@ -100,10 +100,10 @@ def before(value: Value) -> Value:
         case bool():
             return False if value else None
         case int() | float():
-            found = after(-value)
-            if not isinstance(found, (int, float)):
+            successor = after(-value)
+            if not isinstance(successor, (int, float)):
                 return None
-            return -found if found != INT_MIN else -float(found)
+            return -successor if successor != INT_MIN else -float(successor)
         case str() | bytes():
             return value[:-1] if value and value[-1] in ("\0", 0) else None
         case datetime():
@@ -136,11 +136,11 @@ def candidates(of: Family, constants: Iterable[Value], count: int) -> list[Value
     """The constants, and between them values enough for `count` attributes to stand in any order, sorted."""
     named = _distinct(of, [False, True] if of is Family.BOOL else constants)
     ends: list[Value] = [None, *named, None]
-    found: list[Value] = []
+    values: list[Value] = []
     for low, high in pairwise(ends):
-        found += [low] if low is not None else []
-        found += between(of, low, high, count)
-    return found
+        values += [low] if low is not None else []
+        values += between(of, low, high, count)
+    return values
 
 
 def between(of: Family, low: Value, high: Value, count: int) -> list[Value]:
@@ -212,9 +212,9 @@ def _both(low: int | float | None, high: int | float | None, count: int) -> list
 
 
 def _climb(low: int | float, high: int | float, count: int) -> list[int]:
-    found: list[int] = []
+    integers: list[int] = []
     at = max(low, INT_MIN - 1)
-    while len(found) < count:
+    while len(integers) < count:
         step = math.floor(at) + 1
         if step > INT_MAX:
             break
@@ -223,9 +223,9 @@ def _climb(low: int | float, high: int | float, count: int) -> list[int]:
             step = int(near if near >= step else math.nextafter(near, math.inf))
         if step >= high or step > INT_MAX or -step > INT_MAX + 1:
             break
-        found.append(step)
+        integers.append(step)
         at = step
-    return found
+    return integers
 
 
 def _doubles(low: int | float, high: int | float, count: int) -> list[float]:
@@ -235,12 +235,12 @@ def _doubles(low: int | float, high: int | float, count: int) -> list[float]:
         inside = sorted(one for one in spread if low < one < high)
         if len(inside) == count:
             return inside
-    found: list[float] = []
+    doubles: list[float] = []
     at = -MOST if low == -math.inf else _next_double(low)
-    while at < high and at <= MOST and len(found) < count:
-        found.append(at)
+    while at < high and at <= MOST and len(doubles) < count:
+        doubles.append(at)
         at = math.nextafter(at, math.inf)
-    return found
+    return doubles
 
 
 def _wholes(low: int | float, high: int | float, count: int) -> list[int]:

@@ -102,15 +102,15 @@ class TermTable:
 
     def places(self, wanted: Iterable[bool]) -> list[range]:
         """The places that are wanted (one flag for each) as ranges; those of loose texts never are."""
-        found: list[range] = []
-        for place, is_wanted in enumerate(wanted):
-            if not is_wanted or (self.loose and place in self.spans[Family.STRING]):
+        ranges: list[range] = []
+        for index, is_wanted in enumerate(wanted):
+            if not is_wanted or (self.loose and index in self.spans[Family.STRING]):
                 continue
-            if found and found[-1].stop == place:
-                found[-1] = range(found[-1].start, place + 1)
+            if ranges and ranges[-1].stop == index:
+                ranges[-1] = range(ranges[-1].start, index + 1)
             else:
-                found.append(range(place, place + 1))
-        return found
+                ranges.append(range(index, index + 1))
+        return ranges
 
     def compared(self, op: CompareOp, value: Value) -> tuple[list[range], list[range]]:
         """The places where a comparison with a constant is true, and where it is false."""
@@ -173,16 +173,16 @@ def tables(atoms: Sequence[Atom], frame: ConditionFrame) -> dict[Term, TermTable
     for clock in clocks:
         asked[clock].values += _CLOCKS[clock.part]
     ordered = sorted(groups, key=lambda group: any(isinstance(term, ClockPart) for term in group))
-    found: dict[Term, TermTable] = {}
+    term_tables: dict[Term, TermTable] = {}
     for group in ordered:  # times first: at those that are named, clocks show something
         for term in group:
             if isinstance(term, ClockPart):
-                named = (v for of, v in found[term.of].constants if of is Family.TIME)
+                named = (v for of, v in term_tables[term.of].constants if of is Family.TIME)
                 asked[term].values += [clock_part(term.part, v, term.zone) for v in named]  # type: ignore[arg-type]
         if (1 + sum(len(asked[term].values) for term in group)) * len(group) > MOST_VALUES:
             return None
-        found |= dict.fromkeys(group, _table(group, [asked[term] for term in group], frame))
-    return found
+        term_tables |= dict.fromkeys(group, _table(group, [asked[term] for term in group], frame))
+    return term_tables
 
 
 @dataclass(slots=True)
@@ -288,14 +288,14 @@ def _table(group: list[Term], asked: list[_Asked], frame: ConditionFrame) -> Ter
     spans: dict[Family, range] = {}
     loose = False
     for of in wanted:
-        found = candidates(of, named, len(group))
+        choices = candidates(of, named, len(group))
         if of is Family.STRING and any(one.looks_inside or one.loose for one in asked):
             alone = len(group) == 1 and not asked[0].loose
             texts = representatives(asked[0].questions) if alone else None
             loose = texts is None
-            found = [""] if texts is None else list(texts)
-        spans[of] = range(len(values), len(values) + len(found))
-        values += found
+            choices = [""] if texts is None else list(texts)
+        spans[of] = range(len(values), len(values) + len(choices))
+        values += choices
     constants = frozenset((of, value) for value in named for of in Family if family(value) is of)
     return TermTable(tuple(values), spans, constants, loose)
 

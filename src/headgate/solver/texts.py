@@ -51,7 +51,7 @@ def representatives(questions: Iterable[TextQuestion]) -> list[str] | None:
     ends = [_answer(one) for one in every]
     start = tuple(0 for _ in every)
     seen = {start: ""}
-    found: dict[tuple[object, ...], str] = {}
+    by_answer: dict[tuple[object, ...], str] = {}
     queue = deque([start])
     left = MOST_STEPS
     while queue:
@@ -60,13 +60,13 @@ def representatives(questions: Iterable[TextQuestion]) -> list[str] | None:
         left -= len(letters) * (len(every) + len(text) // _COPIED)
         if left < 0:
             return None
-        found.setdefault(tuple(end(at) for end, at in zip(ends, state, strict=True)), text)
+        by_answer.setdefault(tuple(end(at) for end, at in zip(ends, state, strict=True)), text)
         for letter in letters:
             reached = tuple(step(at, letter) for step, at in zip(steps, state, strict=True))
             if reached not in seen:
                 seen[reached] = text + letter
                 queue.append(reached)
-    return sorted(found.values())
+    return sorted(by_answer.values())
 
 
 def characters(questions: Sequence[TextQuestion], count: int = 1) -> list[str]:
@@ -89,15 +89,15 @@ def fillers(low: int, high: int, count: int) -> list[str]:
     readable = sorted(one for one in _READABLE if low < ord(one) < high)[:count]
     if len(readable) == count:
         return readable
-    found: list[str] = []
+    chars: list[str] = []
     at = low + 1
-    while at < high and len(found) < count:
+    while at < high and len(chars) < count:
         if at in _SURROGATES:
             at = _SURROGATES.stop
             continue
-        found.append(chr(at))
+        chars.append(chr(at))
         at += 1
-    return found
+    return chars
 
 
 def _automaton(question: TextQuestion) -> Callable[[_State, str], _State]:

@@ -38,13 +38,13 @@ Vector: TypeAlias = Mapping[str, Element]
 
 def vector(rule: Condition) -> Vector | None:
     """The rule as a vector, by the name of the attribute; None if it is not one."""
-    found: dict[str, Element] = {}
+    elements: dict[str, Element] = {}
     for atom in _conjuncts(rule):
         placed = _placed(atom)
-        if placed is None or placed[0] in found:
+        if placed is None or placed[0] in elements:
             return None
-        found[placed[0]] = placed[1]
-    return found
+        elements[placed[0]] = placed[1]
+    return elements
 
 
 def wider(wide: Vector, narrow: Vector) -> bool:
@@ -58,15 +58,15 @@ def wider(wide: Vector, narrow: Vector) -> bool:
 
 def example(wide: Vector, narrow: Vector) -> dict[str, Value] | None:
     """An attribute set for which the second rule is true and the first is not, if there is one."""
-    found = {name: _inside(element) for name, element in narrow.items()}
-    if None in found.values():
+    attributes = {name: _inside(element) for name, element in narrow.items()}
+    if None in attributes.values():
         return None
     for name, element in wide.items():
         if name not in narrow:
-            return found
+            return attributes
         outside = _outside(element, narrow[name])
         if outside is not None:
-            return found | {name: outside}
+            return attributes | {name: outside}
     return None
 
 

@@ -189,26 +189,26 @@ def echo(
 
 
 def _roles(texts: Sequence[str], option: str) -> list[RoleRef]:
-    found = []
+    roles = []
     for text in texts:
         check_text(text)
         try:
-            found.append(parse_role(text))
+            roles.append(parse_role(text))
         except HeadgateError as error:
             raise error.at(option) from None
-    return found
+    return roles
 
 
 def _renamed(given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     for text in given:
         theirs, equals, ours = text.partition("=")
         if not equals or not theirs or not ours:
             raise typer.BadParameter(f"--map: `{text}` is not THEIRS=OURS")
-        if theirs in found:
+        if theirs in mapping:
             raise typer.BadParameter(f"--map names `{theirs}` twice")
-        found[theirs] = ours
-    return found
+        mapping[theirs] = ours
+    return mapping
 
 
 @contextmanager

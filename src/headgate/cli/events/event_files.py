@@ -107,11 +107,11 @@ def source_of(path: str, kinds: Mapping[str, Kind], id_column: str | None) -> Ev
     if path == STDIN:
         return EventFile("standard input", uuid4().hex, kinds, id_column)
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError as error:
         raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
     name = Path(path).name
-    return EventFile(path, f"{name}:{found.st_size:x}-{found.st_mtime_ns:x}", kinds, id_column)
+    return EventFile(path, f"{name}:{status.st_size:x}-{status.st_mtime_ns:x}", kinds, id_column)
 
 
 def pieces(path: str, source: EventFile, stdin: BinaryIO) -> tuple[int | None, Iterator[EventPiece]]:
@@ -205,18 +205,18 @@ def _object(line: bytes, number: int, source: EventFile) -> Line:
     place = f"{source.name}, line {number + 1}"
     id = f"{source.run}:{number}"
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return Line(number, id, TypeMismatch(f"it is not JSON ({error})", place=place))
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         return Line(
-            number, id, TypeMismatch(f"`{brief(found)}` is not an object", place=place, remedy="one object a line")
+            number, id, TypeMismatch(f"`{brief(record)}` is not an object", place=place, remedy="one object a line")
         )
     if source.id_column is not None:
-        own = found.get(source.id_column)
+        own = record.get(source.id_column)
         if not isinstance(own, (str, int)) or isinstance(own, bool) or own == "":
             return Line(number, id, TypeMismatch(f"there is no id in `{brief(source.id_column)}`", place=place))
         id = str(own)
         if source.id_column not in source.kinds:
-            del found[source.id_column]
-    return Line(number, id, found)
+            del record[source.id_column]
+    return Line(number, id, record)

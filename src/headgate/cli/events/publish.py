@@ -108,21 +108,21 @@ def publish(
 
 def given(values: Sequence[str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
     """The attributes of the command line, by the declared kinds."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for text in values:
         name, equals, value = text.partition("=")
         if not equals:
             raise typer.BadParameter(f"`{text}` is not NAME=VALUE")
-        if name in found:
+        if name in attributes:
             raise typer.BadParameter(f"`{name}` is given twice")
         if name not in kinds:
             known = ", ".join(f"`{one}`" for one in kinds)
             raise TypeMismatch(f"there is no attribute `{brief(name)}`", remedy=f"there are {known}")
         try:
-            found[name] = plain(conform(kinds[name], _value(kinds[name], value)))
+            attributes[name] = plain(conform(kinds[name], _value(kinds[name], value)))
         except HeadgateError as error:
             raise error.at(f"attribute `{name}`") from None
-    return found
+    return attributes
 
 
 def _value(kind: Kind, text: str) -> object:
@@ -179,12 +179,12 @@ def _file(
         raise typer.Exit(1)
 
 
-def _with_progress(found: Iterator[EventPiece], total: int | None, tally: FileTally) -> Iterator[EventPiece]:
+def _with_progress(event_pieces: Iterator[EventPiece], total: int | None, tally: FileTally) -> Iterator[EventPiece]:
     """The pieces, with a bar on a terminal that moves when each has been dealt with."""
     columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[count]:,} events"))
     with Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task("", total=total, count=0)
-        for piece in found:
+        for piece in event_pieces:
             yield piece
             count = tally.accepted + tally.duplicates + tally.codes.total()
             progress.update(task, completed=piece.done, count=count)
@@ -194,10 +194,10 @@ def _send(
     client: Client, type: str, piece: EventPiece, source: str | None, requires: str | None, tally: FileTally
 ) -> None:
     if piece.table is not None:
-        told = client.publish_arrow(type, piece.table, source=source, requires=requires)
-        tally.accepted += told.accepted
-        tally.duplicates += told.duplicates
-        for row, error in told.refused.items():
+        reply = client.publish_arrow(type, piece.table, source=source, requires=requires)
+        tally.accepted += reply.accepted
+        tally.duplicates += reply.duplicates
+        for row, error in reply.refused.items():
             tally.refuse(piece.first + row, error)
         return
     good: list[dict[str, Any]] = []

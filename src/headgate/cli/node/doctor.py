@@ -80,17 +80,17 @@ def _show(checks: list[Check]) -> None:
         CheckOutcome.SKIP: "dim",
     }
     shown = table("check", "", "found", "what to do")
-    for one in checks:
-        shown.add_row(*cells(one.name, Text(one.finding.value, styles[one.finding]), one.found, one.remedy))
+    for check in checks:
+        shown.add_row(*cells(check.name, Text(check.finding.value, styles[check.finding]), check.found, check.remedy))
     out.print(shown)
     out.print()
     counts = {finding: sum(1 for one in checks if one.finding is finding) for finding in CheckOutcome}
-    said = [
+    summary = [
         f"{counts[f]} {words}"
         for f, words in ((CheckOutcome.FAIL, "failed"), (CheckOutcome.WARN, "to look at"))
         if counts[f]
     ]
-    say(", ".join(said) if said else Text("all is well", "bold green"))
+    say(", ".join(summary) if summary else Text("all is well", "bold green"))
 
 
 def examine(directory: Path, now: datetime) -> Iterator[Check]:
@@ -226,16 +226,22 @@ def _chain(files: Files, state: State, now: datetime) -> Check:
 
 def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[Check]:
     """Can the services that are followed be reached, and are they who they should be?"""
-    for one in () if settings is None else settings.issuers:
+    for issuer in () if settings is None else settings.issuers:
         try:
-            found = ask(one, files.directory, now)
+            revocations = ask(issuer, files.directory, now)
         except (httpx.HTTPError, OSError) as error:
-            remedy = f"check `{one.url}`, and the certificate if it is pinned"
-            yield Check(f"issuer {one.name}", CheckOutcome.WARN, f"it does not answer ({type(error).__name__})", remedy)
+            remedy = f"check `{issuer.url}`, and the certificate if it is pinned"
+            yield Check(
+                f"issuer {issuer.name}", CheckOutcome.WARN, f"it does not answer ({type(error).__name__})", remedy
+            )
         except HeadgateError as error:
-            yield failed(f"issuer {one.name}", error)
+            yield failed(f"issuer {issuer.name}", error)
         else:
-            yield Check(f"issuer {one.name}", CheckOutcome.OK, f"list {found.number}, of {len(found.revoked)} entries")
+            yield Check(
+                f"issuer {issuer.name}",
+                CheckOutcome.OK,
+                f"list {revocations.number}, of {len(revocations.revoked)} entries",
+            )
 
 
 # -- the node -------------------------------------------------------------------------------------------------
@@ -282,22 +288,22 @@ def _health(url: str, files: Files) -> Check:
 
 
 def _get(url: str, path: str, files: Files) -> tuple[int, dict[str, Any]]:
-    place = urlsplit(url)
-    assert place.hostname is not None
+    address = urlsplit(url)
+    assert address.hostname is not None
     connection = (
         http.client.HTTPSConnection(
-            place.hostname,
-            place.port,
+            address.hostname,
+            address.port,
             timeout=_HTTP_SECONDS,
             context=client_context(files.tls_certificate.read_bytes()),
         )
-        if place.scheme == "https"
-        else http.client.HTTPConnection(place.hostname, place.port, timeout=_HTTP_SECONDS)
+        if address.scheme == "https"
+        else http.client.HTTPConnection(address.hostname, address.port, timeout=_HTTP_SECONDS)
     )
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        told = jsons.loads(answer.read(_MAX_ANSWER))
+        body = jsons.loads(answer.read(_MAX_ANSWER))
     finally:
         connection.close()
-    return answer.status, told if isinstance(told, dict) else {}
+    return answer.status, body if isinstance(body, dict) else {}

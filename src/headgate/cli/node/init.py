@@ -120,14 +120,16 @@ def make_domain(directory: Path, name: str | None, hosts: Sequence[str], now: da
     A directory that is there stays the same one: somebody may be in it, or it may be where a disk is mounted.
     """
     try:
-        place = directory.resolve()
-        _check_free(place, directory)
-        building = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}-", dir=place if place.is_dir() else place.parent))
+        target = directory.resolve()
+        _check_free(target, directory)
+        building = Path(
+            tempfile.mkdtemp(prefix=f".{target.name[:40]}-", dir=target if target.is_dir() else target.parent)
+        )
     except (OSError, RuntimeError) as error:  # the latter for links that lead in a circle
         raise BadDefinition(f"`{directory}` cannot be made ({error})", remedy="name one where you may write") from None
     try:
-        made = _build(Files(building), place.name if name is None else name, hosts, now)
-        _move(building, place, directory)
+        made = _build(Files(building), target.name if name is None else name, hosts, now)
+        _move(building, target, directory)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
@@ -171,18 +173,18 @@ def _settings(name: str) -> str:
         raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
 
 
-def _move(building: Path, place: Path, given: Path) -> None:
+def _move(building: Path, target: Path, given: Path) -> None:
     """Put the finished directory in its place, on disk: in one step, or the settings, which make a domain, last."""
     try:
-        if building.parent == place:
-            _move_up(building, place)
+        if building.parent == target:
+            _move_up(building, target)
         else:
-            building.rename(place)
+            building.rename(target)
     except OSError as error:
         raise BadDefinition(
             f"`{given}` cannot be replaced ({error.strerror})", remedy=f"name a new one, such as `{given / 'domain'}`"
         ) from None
-    for directory in (place, place.parent):
+    for directory in (target, target.parent):
         handle = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -190,14 +192,14 @@ def _move(building: Path, place: Path, given: Path) -> None:
             os.close(handle)
 
 
-def _move_up(building: Path, place: Path) -> None:
+def _move_up(building: Path, target: Path) -> None:
     """Move everything one directory up; if something else has come there meanwhile, nothing."""
-    if any(one != building for one in place.iterdir()):
+    if any(one != building for one in target.iterdir()):
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-    place.chmod(0o700)  # as what is made has
+    target.chmod(0o700)  # as what is made has
     config = Files(building).config.name
     for one in sorted(building.iterdir(), key=lambda one: one.name == config):
-        one.rename(place / one.name)
+        one.rename(target / one.name)
     building.rmdir()
 
 

@@ -58,11 +58,11 @@ class Check:
     remedy: str = ""
 
 
-def attempt(name: str, look: Callable[[], object], found: str = "") -> Check:
+def attempt(name: str, look: Callable[[], object], text: str = "") -> Check:
     """A check that passes unless it is refused; it found what `look` returns, unless that is said."""
     try:
         seen = look()
-        return Check(name, CheckOutcome.OK, found or str(seen))
+        return Check(name, CheckOutcome.OK, text or str(seen))
     except HeadgateError as error:
         return failed(name, error)
 
@@ -112,11 +112,11 @@ def _open_files(settings: Config | None) -> Check:
 
 
 def _disk(files: Files) -> Iterator[Check]:
-    place = files.data if files.data.is_dir() else files.directory
-    if not place.is_dir():
-        yield Check("disk", CheckOutcome.SKIP, f"there is no directory `{place}`")
+    directory = files.data if files.data.is_dir() else files.directory
+    if not directory.is_dir():
+        yield Check("disk", CheckOutcome.SKIP, f"there is no directory `{directory}`")
         return
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(directory).free
     text = f"{free / _GIGABYTE:.1f} GB free"
     if free < NO_BYTES:
         yield Check("disk", CheckOutcome.FAIL, text, "make room: no event can be accepted")
@@ -125,9 +125,9 @@ def _disk(files: Files) -> Iterator[Check]:
     else:
         yield Check("disk", CheckOutcome.OK, text)
     try:
-        seconds = _sync_seconds(place)
+        seconds = _sync_seconds(directory)
     except OSError as error:
-        yield Check("durable write", CheckOutcome.FAIL, f"`{place}`: {error.strerror}", "let this user write there")
+        yield Check("durable write", CheckOutcome.FAIL, f"`{directory}`: {error.strerror}", "let this user write there")
         return
     text = f"{seconds * 1000:.1f} ms"
     if seconds > SLOW_SYNC:
@@ -136,9 +136,9 @@ def _disk(files: Files) -> Iterator[Check]:
         yield Check("durable write", CheckOutcome.OK, text)
 
 
-def _sync_seconds(place: Path) -> float:
+def _sync_seconds(directory: Path) -> float:
     """The median time of a small durable write."""
-    path = place / f".doctor-{os.getpid()}"
+    path = directory / f".doctor-{os.getpid()}"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         times = []

@@ -239,26 +239,26 @@ def _write(path: Path, data: bytes) -> None:
 
 def _as_policy(changes: Sequence[Change], who: str) -> dict[str, Any]:
     """What changes say of someone, as the keys of a policy directory; the types are Headgate's own, and not policy."""
-    said: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
     for change in changes:
         match change:
             case SetKey(name, key):
-                said.setdefault("principals", {})[name] = {"key": key}
+                policy.setdefault("principals", {})[name] = {"key": key}
             case AddRule(rule) if rule.who == who:
-                said.setdefault("policy", []).append(_rule(rule))
+                policy.setdefault("policy", []).append(_rule(rule))
             case _:
                 pass
-    return said
+    return policy
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
     may = sorted(action.value for action in rule.actions)
-    said: dict[str, Any] = {"id": rule.id, "who": rule.who, "may": may[0] if len(may) == 1 else may}
+    fields: dict[str, Any] = {"id": rule.id, "who": rule.who, "may": may[0] if len(may) == 1 else may}
     if rule.actions != {Action.CONNECT}:
-        said["type"] = rule.type
+        fields["type"] = rule.type
     if rule.where != TRUE:
-        said["where"] = render_condition(rule.where)
-    return said
+        fields["where"] = render_condition(rule.where)
+    return fields
 
 
 def _print(said: dict[str, Any]) -> None:
@@ -291,11 +291,11 @@ def list_(
     watchers: dict[str, int] = {}
     for watch in book.watches:
         watchers[watch.watcher] = watchers.get(watch.watcher, 0) + 1
-    found = Listed(tuple(_statuses(data / FILE, book, utc_now())), dict(sorted(watchers.items())))
+    listing = Listed(tuple(_statuses(data / FILE, book, utc_now())), dict(sorted(watchers.items())))
     if json:
-        print_json(found)
+        print_json(listing)
     else:
-        _show(found, book)
+        _show(listing, book)
 
 
 def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
@@ -306,29 +306,31 @@ def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
             return peers.statuses(book, now)
         finally:
             peers.close()
-    found = []
+    statuses = []
     for name, peer in sorted(book.peers.items()):
         silent = None if peer.heard is None else max(0.0, (now - peer.heard).total_seconds())
         states = mirrored(book, name)
         unknown = sum(1 for state in states.values() if state is None)
-        found.append(PeerStatus(name, peer.service, peer.key, peer.bound, silent, len(states), unknown, FollowCounts()))
-    return found
+        statuses.append(
+            PeerStatus(name, peer.service, peer.key, peer.bound, silent, len(states), unknown, FollowCounts())
+        )
+    return statuses
 
 
-def _show(found: Listed, book: RoleBook) -> None:
-    if not found.peers:
+def _show(listing: Listed, book: RoleBook) -> None:
+    if not listing.peers:
         say("no peers; `headgate peer add` names one")
     else:
         shown = table("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble")
-        for one in found.peers:
-            heard = "never" if one.seconds is None else f"{one.seconds:.0f} s ago"
-            late = one.seconds is None or one.seconds > one.bound
+        for peer in listing.peers:
+            heard = "never" if peer.seconds is None else f"{peer.seconds:.0f} s ago"
+            late = peer.seconds is None or peer.seconds > peer.bound
             shown.add_row(
-                *cells(one.name, one.service, book.peers[one.name].url, f"{heard}{', silent' if late else ''}"),
-                *cells(f"{one.bound} s", str(one.records), str(one.unknown), one.trouble or ""),
+                *cells(peer.name, peer.service, book.peers[peer.name].url, f"{heard}{', silent' if late else ''}"),
+                *cells(f"{peer.bound} s", str(peer.records), str(peer.unknown), peer.trouble or ""),
             )
         out.print(shown)
-    for name, count in found.watchers.items():
+    for name, count in listing.watchers.items():
         say(f"{name} follows {count:,} record{'' if count == 1 else 's'} of ours")
 
 

@@ -98,14 +98,14 @@ def _ready(node: Node) -> None:
         say(f"  certificate  {certificate}, good until {expires(certificate):%Y-%m-%d}")
     say()
     say("Try, in another terminal:")
-    place = _quoted(node.files.directory)
+    directory = _quoted(node.files.directory)
     trust = f" --cacert {_quoted(node.files.tls_certificate)}" if node.settings.gateway.tls else ""
     for command in (
-        f"headgate policy apply {_quoted(node.files.policy)} --domain {place} --yes",
-        f"headgate subscribe shop.Sale --as ann --domain {place}",
-        f"headgate publish shop.Sale item=tea amount=3.5 --as till --domain {place}",
+        f"headgate policy apply {_quoted(node.files.policy)} --domain {directory} --yes",
+        f"headgate subscribe shop.Sale --as ann --domain {directory}",
+        f"headgate publish shop.Sale item=tea amount=3.5 --as till --domain {directory}",
         f"curl{trust} {node.urls[0]}/health",
-        f"headgate doctor {place}",
+        f"headgate doctor {directory}",
     ):
         say((f"  {command}", "bold"))
     say()

@@ -108,7 +108,7 @@ def export(
 
 def exported(state: State, type_name: str, letters: Mapping[str, Action]) -> Acl:
     """The list that decides what the rules of a state do on a type, by whoever wrote them."""
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for rule in state.rules:
         reached = {
             action: named_type(state, rule, action, type_name) for action in rule.actions & set(letters.values())
@@ -119,11 +119,11 @@ def exported(state: State, type_name: str, letters: Mapping[str, Action]) -> Acl
         if named != {type_name}:
             message = f"the rule `{rule.id}` is on `{min(named - {type_name})}`, the parent of `{type_name}`"
             raise BadDefinition(message, remedy="it gives some attributes only, which no access control list can say")
-        found.append(rule)
+        rules.append(rule)
     policy = [one for one in state.roles.policy.entries if one.event.type in state.types.lineage(type_name)]
     if policy and Action.SUBSCRIBE in letters.values():
         raise BadDefinition(f"event policy speaks of `{type_name}`, which no access control list can say")
-    return acl_of(found, letters)
+    return acl_of(rules, letters)
 
 
 def show(
@@ -162,14 +162,14 @@ def show(
         return
     say(f"{user} has ", (shown or "no rights", "bold"))
     for at in range(len(steps)):
-        one = steps[at]
+        entry = steps[at]
         gives = Acl(tuple(steps[: at + 1])).rights(inside | {user}) - Acl(tuple(steps[:at])).rights(inside | {user})
         does = (
-            f"bars {''.join(sorted(one.rights))}"
-            if one.negative
+            f"bars {''.join(sorted(entry.rights))}"
+            if entry.negative
             else f"gives {''.join(sorted(gives)) or 'nothing more'}"
         )
-        say(f"  {render_acl(Acl((one,)))}: {does}")
+        say(f"  {render_acl(Acl((entry,)))}: {does}")
 
 
 def _letters(text: str) -> Mapping[str, Action]:
@@ -177,13 +177,13 @@ def _letters(text: str) -> Mapping[str, Action]:
     if not text:
         return LETTERS
     known = {action.value: action for action in Action}
-    found: dict[str, Action] = {}
+    letters: dict[str, Action] = {}
     for pair in text.split(","):
         letter, _, name = pair.strip().partition("=")
-        if name not in known or letter in found:
+        if name not in known or letter in letters:
             raise BadExpression(f"`{brief(pair)}` is not `letter=action`", remedy=f"actions: {', '.join(known)}")
-        found[letter] = known[name]
-    return found
+        letters[letter] = known[name]
+    return letters
 
 
 def _read(file: Path) -> str:

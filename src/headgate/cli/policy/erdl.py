@@ -87,17 +87,17 @@ def explain(
     """
     check_text(type_name, str(file or ""))
     state = _state(file, policy, domain)
-    found = [stages(state, name) for name in _types(state, type_name)]
+    explanations = [stages(state, name) for name in _types(state, type_name)]
     if json:
-        print_json([_facts(one) for one in found])
+        print_json([_facts(one) for one in explanations])
         return
-    if not found:
+    if not explanations:
         say("there is no event policy")
-    for number, one in enumerate(found):
+    for number, explanation in enumerate(explanations):
         if number:
             say()
-        say((one.type, "bold"))
-        say(render_stages(one))
+        say((explanation.type, "bold"))
+        say(render_stages(explanation))
 
 
 def check(
@@ -150,22 +150,22 @@ def _read(file: Path) -> EventPolicy:
         raise error.at(str(file)) from None
 
 
-def _taken(said: EventPolicy, ground: CheckGround, place: str) -> State:
+def _taken(policy: EventPolicy, ground: CheckGround, place: str) -> State:
     """A state with this event policy, over a policy or over what it uses itself."""
     state = State(administrator=ADMINISTRATOR) if ground.state is None else ground.state
-    needed = tuple(_needed(said)) if ground.state is None else ()
+    needed = tuple(_needed(policy)) if ground.state is None else ()
     try:
-        return next_state(state, Batch(state.administrator, (*needed, SetEventPolicy(said))), ground.functions)
+        return next_state(state, Batch(state.administrator, (*needed, SetEventPolicy(policy))), ground.functions)
     except HeadgateError as error:
         raise error.at(place) from None
 
 
-def _needed(said: EventPolicy) -> Iterator[Change]:
+def _needed(policy: EventPolicy) -> Iterator[Change]:
     """The types, groups and relations that a policy uses."""
     attributes: dict[str, list[str]] = {}
     groups: dict[str, None] = {}
     relations: dict[str, None] = {}
-    for entry in said.entries:
+    for entry in policy.entries:
         known = attributes.setdefault(entry.event.type, [])
         for term in entry.event.args[len(known) :]:
             name = term.name if isinstance(term, Variable) and term.name not in (*known, "_") else ""
@@ -186,14 +186,14 @@ def _types(state: State, wanted: str | None) -> list[str]:
     return list(dict.fromkeys(entry.event.type for entry in state.roles.policy.entries))
 
 
-def _facts(one: Stages) -> dict[str, object]:
+def _facts(explanation: Stages) -> dict[str, object]:
     return {
-        "type": one.type,
-        "entries": [render_entry(each) for each in one.entries],
-        "acceptance": [render_acceptance(each) for each in one.acceptance],
-        "clients": [render_client(each) for each in one.clients],
-        "events": [render_literal(each) for each in one.events],
-        "clauses": None if one.clauses is None else [render_clause(each) for each in one.clauses],
+        "type": explanation.type,
+        "entries": [render_entry(each) for each in explanation.entries],
+        "acceptance": [render_acceptance(each) for each in explanation.acceptance],
+        "clients": [render_client(each) for each in explanation.clients],
+        "events": [render_literal(each) for each in explanation.events],
+        "clauses": None if explanation.clauses is None else [render_clause(each) for each in explanation.clauses],
     }
 
 

@@ -132,17 +132,21 @@ def _no_view(answer: Explanation) -> str:
     return f"no grant of {answer.principal} holds for this event{when}"
 
 
-def _why(one: AttributeExplanation, answer: Explanation) -> str:
-    when = f" at version {one.version}" if len(answer.views) > 1 else ""
-    match one.why:
+def _why(attribute: AttributeExplanation, answer: Explanation) -> str:
+    when = f" at version {attribute.version}" if len(answer.views) > 1 else ""
+    match attribute.why:
         case Why.GRANTED:
-            null = "; it is null in the event" if one.visible and one.value is None else ""
-            return f"granted by `{one.rule}`{when}{null}"
+            null = "; it is null in the event" if attribute.visible and attribute.value is None else ""
+            return f"granted by `{attribute.rule}`{when}{null}"
         case Why.FORBIDDEN:
-            return f"forbidden by `{one.rule}`{when}"
-        case Why.UNCOVERED if one.failed:
-            covers = "covers it, but its condition is" if len(one.failed) == 1 else "cover it, but their conditions are"
-            return f"{names(one.failed)} {covers} not true{when}"
+            return f"forbidden by `{attribute.rule}`{when}"
+        case Why.UNCOVERED if attribute.failed:
+            covers = (
+                "covers it, but its condition is"
+                if len(attribute.failed) == 1
+                else "cover it, but their conditions are"
+            )
+            return f"{names(attribute.failed)} {covers} not true{when}"
         case Why.UNCOVERED:
             return f"no {'entry' if answer.full else 'right of yours'} shows it{when}"
 
@@ -172,21 +176,23 @@ def _asks(one: Tried) -> str:
     return show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
 
 
-def _outcome(one: Tried) -> str:
-    if one.matched is None:
+def _outcome(attempt: Tried) -> str:
+    if attempt.matched is None:
         return "not told"
-    if one.matched:
-        does = "shows" if one.effect is Effect.GRANT else "hides"
-        said = f"{does} {names(one.decided)}" if one.decided else "matches, but decides nothing that is still open"
+    if attempt.matched:
+        does = "shows" if attempt.effect is Effect.GRANT else "hides"
+        outcome = (
+            f"{does} {names(attempt.decided)}" if attempt.decided else "matches, but decides nothing that is still open"
+        )
     else:
-        said = "does not match"
-    if not one.told:
-        return said
-    lines = [] if one.membership is None else [show_held(one.membership)]
-    lines += [] if one.judged is None else _credentials(one.judged)
-    lines += [show_part(part) for part in one.parts if part.values]
-    unknown = " (an unknown forbid forbids)" if one.matched and one.truth is None else ""
-    return "\n".join([f"{show_truth(one.truth)}: {said}{unknown}", *lines])
+        outcome = "does not match"
+    if not attempt.told:
+        return outcome
+    lines = [] if attempt.membership is None else [show_held(attempt.membership)]
+    lines += [] if attempt.judged is None else _credentials(attempt.judged)
+    lines += [show_part(part) for part in attempt.parts if part.values]
+    unknown = " (an unknown forbid forbids)" if attempt.matched and attempt.truth is None else ""
+    return "\n".join([f"{show_truth(attempt.truth)}: {outcome}{unknown}", *lines])
 
 
 def _credentials(judged: Judged) -> list[str]:

@@ -193,10 +193,10 @@ def _is_terminal() -> bool:
 
 
 def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
-    for one, beside in desired.predicates:
-        if domain.register_predicate(one.name, one.target, beside, desired.directory) != one:
+    for predicate, beside in desired.predicates:
+        if domain.register_predicate(predicate.name, predicate.target, beside, desired.directory) != predicate:
             raise VersionConflict(
-                f"the module of the predicate `{one.name}` was changed meanwhile", remedy="plan again"
+                f"the module of the predicate `{predicate.name}` was changed meanwhile", remedy="plan again"
             )
 
     return policies.apply(domain, made, lambda state: plan_policy(state, desired), note)
@@ -207,21 +207,21 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
 
 def describe(made: Plan) -> ShownPlan:
     """Everything there is to say about a plan."""
-    found = () if made.empty else tuple(effects(made.before, made.after, show_open))
+    affected = () if made.empty else tuple(effects(made.before, made.after, show_open))
     warnings = warned(advise(made.after), made.before, made.after) + named_by_entrants(made.after)
     changes = () if made.empty else tuple(preview(made.before, made.after, made.recorded))
-    return ShownPlan(made.expect, changes, found, warnings, tuple(_ended(made)))
+    return ShownPlan(made.expect, changes, affected, warnings, tuple(_ended(made)))
 
 
 def _ended(made: Plan) -> Iterator[Ended]:
     """The memberships and elections that would end, and why."""
     roles = made.before.roles
     for ending in made.ended:
-        one, election = roles.memberships.get(ending.id), roles.elections.get(ending.id)
-        if one is not None:
-            role = render_membership(one.service, one.instance, one.role, one.args)
-            words = f"`{one.holder}` loses `{role}` ({one.id}): {ending.reason}"
-            yield Ended(ending.id, one.holder, role, ending.reason, words)
+        membership, election = roles.memberships.get(ending.id), roles.elections.get(ending.id)
+        if membership is not None:
+            role = render_membership(membership.service, membership.instance, membership.role, membership.args)
+            words = f"`{membership.holder}` loses `{role}` ({membership.id}): {ending.reason}"
+            yield Ended(ending.id, membership.holder, role, ending.reason, words)
         elif election is not None:
             role = f"{election.service}.{election.role}"
             words = f"`{election.elector}` no longer elects to `{role}` ({election.id}): {ending.reason}"
@@ -277,24 +277,24 @@ def _show(shown: ShownPlan, made: Plan) -> None:
         _show_lines(one.words for one in shown.warnings)
 
 
-def _show_effects(found: Sequence[Affected], made: Plan) -> None:
-    if not found:
+def _show_effects(affected: Sequence[Affected], made: Plan) -> None:
+    if not affected:
         say("  nobody: every principal may do and see what it could before")
         if _speaks_of_roles(made):
             say("  rules for roles and event policy count for whoever comes to hold the roles they ask for")
         return
     made_table = table("", "", "")
     left = _MOST
-    for one in found:
-        who = whom(one.who, made.after, made.before)
-        for gain in one.gains[:left]:
+    for effect in affected:
+        who = whom(effect.who, made.after, made.before)
+        for gain in effect.gains[:left]:
             mark, style = _MARKS[gain.turn]
             made_table.add_row(*cells(f"  {who}", Text(mark, style=style), gain_words(gain)))
             who = ""
-        left -= min(left, len(one.gains))
+        left -= min(left, len(effect.gains))
     made_table.show_header = False
     out.print(made_table)
-    more = sum(len(one.gains) for one in found) - _MOST
+    more = sum(len(one.gains) for one in affected) - _MOST
     if more > 0:
         say(f"  and {more:,} more; `--json` has them all")
 

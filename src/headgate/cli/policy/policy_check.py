@@ -139,11 +139,11 @@ def check(
             )
             _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
             raise typer.Exit(0 if answer.verdict == "no" else 1)
-        found = check_policy(policy.state, limit=seconds)
+        proofs = check_policy(policy.state, limit=seconds)
     said = (*unattested(policy.state), *nothing_of_it(policy.state), *valued(policy.state))
     warnings = warned(said, policy.state) + named_by_entrants(policy.state)
-    _print(found, warnings=warnings) if json else _show(found, policy.state, warnings)
-    raise typer.Exit(1 if found.findings else 0)
+    _print(proofs, warnings=warnings) if json else _show(proofs, policy.state, warnings)
+    raise typer.Exit(1 if proofs.findings else 0)
 
 
 def _policy(
@@ -187,10 +187,10 @@ def _print(answer: PolicyProofs | Sight, **more: object) -> None:
 # -- in words -------------------------------------------------------------------------------------------------
 
 
-def _show(found: PolicyProofs, state: State, warnings: tuple[Warned, ...]) -> None:
+def _show(proofs: PolicyProofs, state: State, warnings: tuple[Warned, ...]) -> None:
     rules = {rule.id: rule for rule in state.rules}
-    never = [one for one in found.findings if one.fault is not Fault.REDUNDANT]
-    needless = [one for one in found.findings if one.fault is Fault.REDUNDANT]
+    never = [one for one in proofs.findings if one.fault is not Fault.REDUNDANT]
+    needless = [one for one in proofs.findings if one.fault is Fault.REDUNDANT]
     for title, findings in (("Rules that never count", never), ("Rules that nobody would miss", needless)):
         if findings:
             say((title, "bold yellow"))
@@ -198,14 +198,14 @@ def _show(found: PolicyProofs, state: State, warnings: tuple[Warned, ...]) -> No
                 say(f"  {line}")
             if len(findings) > _MOST:
                 say(f"  and {len(findings) - _MOST:,} more; `--json` has them all")
-    if not found.findings:
+    if not proofs.findings:
         say(("nothing found", "bold green"), f" in {len(rules):,} rule{'' if len(rules) == 1 else 's'}")
     if warnings:
         say(("Warnings", "bold yellow"))
         for one in warnings[:_MOST]:
             say(f"  {one.words}")
-    if found.undecided:
-        say(("not decided", "yellow"), f": {_some(found.undecided)}; `--seconds` gives proofs more time")
+    if proofs.undecided:
+        say(("not decided", "yellow"), f": {_some(proofs.undecided)}; `--seconds` gives proofs more time")
     _say_about()
 
 
@@ -214,9 +214,9 @@ def _say_about() -> None:
 
 
 def _lines(findings: list[RuleFinding], rules: Mapping[str, Rule]) -> Iterator[str]:
-    for one in findings:
-        rule = rules[one.rule]
-        match one.fault:
+    for finding in findings:
+        rule = rules[finding.rule]
+        match finding.fault:
             case Fault.NOBODY:
                 yield f"`{rule.id}` speaks to nobody: `{rule.who}` has no members"
             case Fault.NO_TYPE:
@@ -226,13 +226,13 @@ def _lines(findings: list[RuleFinding], rules: Mapping[str, Rule]) -> Iterator[s
             case Fault.NEVER_TRUE:
                 yield f"`{rule.id}` grants nothing: its condition can never be true"
             case Fault.SHADOWED:
-                verb = "decide" if len(one.because) > 1 else "decides"
-                yield f"`{rule.id}` comes too late: {_some(one.because)} {verb} all that it speaks of"
+                verb = "decide" if len(finding.because) > 1 else "decides"
+                yield f"`{rule.id}` comes too late: {_some(finding.because)} {verb} all that it speaks of"
             case Fault.REDUNDANT if rule.effect is Effect.FORBID:
                 yield f"`{rule.id}` takes nothing away"
             case Fault.REDUNDANT:
-                verb = "grant" if len(one.because) > 1 else "grants"
-                yield f"`{rule.id}` adds nothing: {_some(one.because)} {verb} the same"
+                verb = "grant" if len(finding.because) > 1 else "grants"
+                yield f"`{rule.id}` adds nothing: {_some(finding.because)} {verb} the same"
 
 
 def _some(ids: tuple[str, ...]) -> str:

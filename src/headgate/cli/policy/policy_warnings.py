@@ -48,44 +48,44 @@ def whom(who: Sequence[str], *states: State) -> str:
     return f"{names(who[:2])} and {len(who) - 2:,} more"
 
 
-def _words(one: Advice, *states: State) -> str:
-    rules = names(one.names[:_FEW]) + (f" and {len(one.names) - _FEW:,} more" if len(one.names) > _FEW else "")
-    people, many = whom(one.names, *states), len(one.names) > 1
-    match one.concern:
+def _words(advice: Advice, *states: State) -> str:
+    rules = names(advice.names[:_FEW]) + (f" and {len(advice.names) - _FEW:,} more" if len(advice.names) > _FEW else "")
+    people, many = whom(advice.names, *states), len(advice.names) > 1
+    match advice.concern:
         case Concern.IDLE_FORBID:
             return f"the forbid {rules} takes nothing away: those it speaks to have no right that it would limit"
         case Concern.IDLE_GRANT:
             return f"the grant {rules} gives nothing: rules before it decide all it speaks of, or it is never true"
         case Concern.EMPTY_GROUP:
-            valued = any(state.groups.get(one.group or "") for state in states)
+            valued = any(state.groups.get(advice.group or "") for state in states)
             members = "principals as members" if valued else "members"
-            return f"`{one.group}` has no {members}, so {rules} {'speak' if many else 'speaks'} to nobody"
+            return f"`{advice.group}` has no {members}, so {rules} {'speak' if many else 'speaks'} to nobody"
         case Concern.VALUES:
             are = "are no principals: they count as values" if many else "is no principal: it counts as a value"
-            return f"{rules} in `{one.group}` {are}, and no rule speaks to {'them' if many else 'it'}"
+            return f"{rules} in `{advice.group}` {are}, and no rule speaks to {'them' if many else 'it'}"
         case Concern.NO_KEY:
             return f"{people} {'have' if many else 'has'} no key, and cannot connect"
         case Concern.NOT_LET_IN:
             return f"{people} {'have' if many else 'has'} a key, but no rule lets {'them' if many else 'it'} connect"
         case Concern.NO_ROLE:
-            return f"{rules} {'ask' if many else 'asks'} for `{_role(one)}`, and no service here has such a role"
+            return f"{rules} {'ask' if many else 'asks'} for `{_role(advice)}`, and no service here has such a role"
         case Concern.UNATTESTED:
-            who = people if one.role is None else f"by {rules}, whoever holds `{_role(one)}`"
+            who = people if advice.role is None else f"by {rules}, whoever holds `{_role(advice)}`"
             return f"{who} could publish without an identity statement; `attested: true` in a rule asks for one"
         case Concern.AVOIDABLE:
-            return f"{rules} forbids by `{_role(one)}`, and whoever holds that need not count it for a subscription"
+            return f"{rules} forbids by `{_role(advice)}`, and whoever holds that need not count it for a subscription"
         case Concern.NOTHING_OF_IT:
             return f"{rules} gives no attribute: whoever it is for sees that the event happened, and nothing of it"
 
 
 def named_by_entrants(state: State) -> tuple[Warned, ...]:
     """Arguments of roles that whoever enters them names as it likes."""
-    found: list[Warned] = []
+    warnings: list[Warned] = []
     for service, rolefile in state.roles.rolefiles.items():
         for one in asked_for(rolefile, relation_columns(state)):
             words = f"rolefile of `{service}`, line {one.line}: {one.message}; {one.remedy}"
-            found.append(Warned("asked-for", (service,), words))
-    return tuple(found)
+            warnings.append(Warned("asked-for", (service,), words))
+    return tuple(warnings)
 
 
 def _role(one: Advice) -> str:

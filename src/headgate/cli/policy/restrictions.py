@@ -104,16 +104,16 @@ def _show(answer: Restriction) -> None:
         say(f"asked for in the filter, but never visible: {names(answer.never)}")
     out.print()
     shown = table("type", "sees at most", "when")
-    for one in answer.types:
-        shown.add_row(*cells(one.name, _attributes(one), _when(one)))
+    for reach in answer.types:
+        shown.add_row(*cells(reach.name, _attributes(reach), _when(reach)))
     out.print(shown)
-    for one in answer.types:
-        if one.entries:
+    for reach in answer.types:
+        if reach.entries:
             out.print()
-            say((f"entries on {one.name}, in order", "bold underline"))
+            say((f"entries on {reach.name}, in order", "bold underline"))
             listed = table("entry", "effect", "attributes", "condition")
-            for entry in one.entries:
-                listed.add_row(*cells(entry.rule, entry.effect.value, _covers(entry, one), _asks(entry)))
+            for entry in reach.entries:
+                listed.add_row(*cells(entry.rule, entry.effect.value, _covers(entry, reach), _asks(entry)))
             out.print(listed)
 
 
@@ -140,18 +140,18 @@ def _unless(answer: Restriction) -> Iterator[str]:
     able = [one for one in answer.types if one.told and one.reason is None]
     entries = [entry for one in able for entry in one.entries]
     conditions: list[Condition] = [answer.where, *(e.condition for e in entries if e.condition is not None)]
-    found: dict[str, None] = {}
+    assumptions: dict[str, None] = {}
     for atom in (atom for condition in conditions for atom in atoms(condition)):
         match atom:
             case Predicate(name, _):
-                found[f"the predicate `{name}`"] = None
+                assumptions[f"the predicate `{name}`"] = None
             case InGroup(_, name):
-                found[f"the members of `{name}`"] = None
+                assumptions[f"the members of `{name}`"] = None
             case Related(name, _):
-                found[f"the relation `{name}`"] = None
+                assumptions[f"the relation `{name}`"] = None
             case _:
                 pass
-    yield from found
+    yield from assumptions
     if any(entry.condition is None and entry.policy is not None for entry in entries):
         yield "what the event policy looks up"
     if any(entry.condition is None and entry.policy is None for entry in entries):
@@ -164,16 +164,16 @@ def _attributes(one: TypeReach) -> Text:
     return Text(", ".join(one.attributes) or ("nothing" if one.reason else "no attribute"))
 
 
-def _when(one: TypeReach) -> str:
-    if not one.told:
+def _when(reach: TypeReach) -> str:
+    if not reach.told:
         return "you do not govern or audit this type"
-    if one.reason is not None:
-        return f"never: {_REASONS[one.reason]}"
-    if one.condition is None and all(e.condition is not None or e.policy is not None for e in one.entries):
+    if reach.reason is not None:
+        return f"never: {_REASONS[reach.reason]}"
+    if reach.condition is None and all(e.condition is not None or e.policy is not None for e in reach.entries):
         return "as the entries below say"
-    if one.condition is None:
+    if reach.condition is None:
         return "under conditions that are not disclosed"
-    return "always" if one.condition == TRUE else show_condition(one.condition)
+    return "always" if reach.condition == TRUE else show_condition(reach.condition)
 
 
 def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
@@ -187,18 +187,22 @@ def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
 def _show_publish(answer: PublishRestriction) -> None:
     say(f"what becomes of {answer.type} published by {answer.principal} at control version {answer.version}")
     if answer.reason is None:
-        said = Text("yes, as the first of these grants that is true allows", "green")
+        verdict = Text("yes, as the first of these grants that is true allows", "green")
     else:
-        said = Text(f"no: {_REASONS[answer.reason]}", "bold red")
-    say("can be published: ", said)
+        verdict = Text(f"no: {_REASONS[answer.reason]}", "bold red")
+    say("can be published: ", verdict)
     if not answer.entries:
         return
     out.print()
     shown = table("entry", "effect", "keeps", "forces", "nulls", "condition")
-    for one in answer.entries:
-        kept = [", ".join(one.keeps), _forced(one), ", ".join(one.nulls)] if one.effect is Effect.GRANT else [""] * 3
-        when = "passed over: no identity statement in force" if one.passed_over else show_condition(one.condition)
-        shown.add_row(*cells(one.rule, one.effect.value, *kept, when))
+    for entry in answer.entries:
+        kept = (
+            [", ".join(entry.keeps), _forced(entry), ", ".join(entry.nulls)]
+            if entry.effect is Effect.GRANT
+            else [""] * 3
+        )
+        when = "passed over: no identity statement in force" if entry.passed_over else show_condition(entry.condition)
+        shown.add_row(*cells(entry.rule, entry.effect.value, *kept, when))
     out.print(shown)
 
 

@@ -126,13 +126,13 @@ def check(
     tell(check_files(files, ground_of(policy, domain, run_python)), strict=strict, json=json)
 
 
-def tell(found: Sequence[LocatedFinding], *, strict: bool, json: bool) -> None:
+def tell(findings: Sequence[LocatedFinding], *, strict: bool, json: bool) -> None:
     """Show findings, and leave with the status that they come to."""
     if json:
-        print_json(found)
+        print_json(findings)
     else:
-        _show(found)
-    bad = any(one.severity == "error" or strict for one in found)
+        _show(findings)
+    bad = any(one.severity == "error" or strict for one in findings)
     raise typer.Exit(int(bad))
 
 
@@ -142,10 +142,10 @@ def tell(found: Sequence[LocatedFinding], *, strict: bool, json: bool) -> None:
 def check_files(paths: Sequence[Path], ground: CheckGround, only: Kind | None = None) -> list[LocatedFinding]:
     """What is wrong with these files: those of roles and event policy together, directories and scenarios each."""
     check_text(*map(str, paths))
-    found: list[LocatedFinding] = []
+    findings: list[LocatedFinding] = []
     loose = [path for path in paths if not path.is_dir() and path.suffix in (ROLES, EVENTS)]
     written, unread = _texts(loose)
-    found += [*unread, *_checked(written, ground, only)]
+    findings += [*unread, *_checked(written, ground, only)]
     for path in paths:
         if path in loose:
             continue
@@ -155,8 +155,8 @@ def check_files(paths: Sequence[Path], ground: CheckGround, only: Kind | None = 
         own, refused = _own_ground(path, ground.run_python)
         told = [*unread, *_checked(texts, own, only)]
         known = any(one.severity == "error" for one in told)
-        found += told if refused is None or known else [*told, refused]
-    return sorted(found, key=lambda one: (one.file, one.severity != "error", one.line))
+        findings += told if refused is None or known else [*told, refused]
+    return sorted(findings, key=lambda one: (one.file, one.severity != "error", one.line))
 
 
 def ground_of(policy: Path | None, domain: Path | None, run_python: bool = False) -> CheckGround:
@@ -219,14 +219,14 @@ def _inside(directory: Path) -> list[Path]:
 
 def _texts(paths: Sequence[Path]) -> tuple[list[WrittenPolicy], list[LocatedFinding]]:
     """The texts of these files, and which of them cannot be read."""
-    found: list[WrittenPolicy] = []
+    texts: list[WrittenPolicy] = []
     unread: list[LocatedFinding] = []
     for path in paths:
         try:
-            found += _in_yaml(path) if path.suffix in _YAML else [_alone(path)]
+            texts += _in_yaml(path) if path.suffix in _YAML else [_alone(path)]
         except HeadgateError as error:
             unread.append(_refused(str(path), error))
-    return found, unread
+    return texts, unread
 
 
 def _alone(path: Path) -> WrittenPolicy:
@@ -264,28 +264,28 @@ def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, only: Kind |
     """The findings of texts that know each other."""
     rolefiles: dict[str, Rolefile] = {} if ground.state is None else dict(ground.state.roles.rolefiles)
     parsed: list[tuple[WrittenPolicy, Rolefile | EventPolicy]] = []
-    for one in written:
-        if only == "roles" and one.kind == "events":
+    for source in written:
+        if only == "roles" and source.kind == "events":
             continue
         try:
-            said = parse_rolefile(one.text) if one.kind == "roles" else parse_event_policy(one.text)
+            policy = parse_rolefile(source.text) if source.kind == "roles" else parse_event_policy(source.text)
         except HeadgateError as error:
-            yield _unread(one, error)
+            yield _unread(source, error)
             continue
-        parsed.append((one, said))
-        if isinstance(said, Rolefile):
-            rolefiles[one.service] = said
-    for one, said in parsed:
-        if isinstance(said, EventPolicy):
-            yield from _placed(one, _check_events(said, rolefiles, ground))
+        parsed.append((source, policy))
+        if isinstance(policy, Rolefile):
+            rolefiles[source.service] = policy
+    for source, policy in parsed:
+        if isinstance(policy, EventPolicy):
+            yield from _placed(source, _check_events(policy, rolefiles, ground))
         elif only != "events":
-            yield from _placed(one, _check_roles(said, one.service, rolefiles, ground))
+            yield from _placed(source, _check_roles(policy, source.service, rolefiles, ground))
 
 
-def _unread(one: WrittenPolicy, error: HeadgateError) -> LocatedFinding:
+def _unread(source: WrittenPolicy, error: HeadgateError) -> LocatedFinding:
     """Why a text cannot be read, and where in its file."""
     line, column = _LINE.search(error.place or ""), _COLUMN.search(error.place or "")
-    file, at = one.at(int(line[1]) if line else 1)
+    file, at = source.at(int(line[1]) if line else 1)
     where = f"{column[0]}: " if column else ""
     return LocatedFinding(file, at, "error", error.code, f"{where}{error.message}", error.remedy)
 
@@ -296,13 +296,15 @@ def _placed(one: WrittenPolicy, findings: Sequence[Finding]) -> Iterator[Located
         yield LocatedFinding(file, line, said.severity, said.code, said.message, said.remedy)
 
 
-def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile], ground: CheckGround) -> list[Finding]:
+def _check_roles(
+    rolefile: Rolefile, service: str, rolefiles: Mapping[str, Rolefile], ground: CheckGround
+) -> list[Finding]:
     state = ground.state
     if state is None:
-        return check_rolefile(said, service=service, known=rolefiles.get)
+        return check_rolefile(rolefile, service=service, known=rolefiles.get)
     functions = ground.functions
     return check_rolefile(
-        settle_rolefile(said, state, rolefiles, functions),
+        settle_rolefile(rolefile, state, rolefiles, functions),
         service=service,
         known=rolefiles.get,
         groups=frozenset(state.groups),
@@ -312,20 +314,20 @@ def _check_roles(said: Rolefile, service: str, rolefiles: Mapping[str, Rolefile]
     )
 
 
-def _check_events(said: EventPolicy, rolefiles: Mapping[str, Rolefile], ground: CheckGround) -> list[Finding]:
+def _check_events(policy: EventPolicy, rolefiles: Mapping[str, Rolefile], ground: CheckGround) -> list[Finding]:
     services: dict[str, Rolefile | None] = {
-        ref.service: None for entry in said.entries for ref in entry.credentials if ref.service is not None
+        ref.service: None for entry in policy.entries for ref in entry.credentials if ref.service is not None
     }
     services |= rolefiles
     state = ground.state
     if state is None:
         longest: dict[str, int] = {}
-        for entry in said.entries:
+        for entry in policy.entries:
             longest[entry.event.type] = max(longest.get(entry.event.type, 0), len(entry.event.args))
         types = {name: tuple(f"parameter {n + 1}" for n in range(count)) for name, count in longest.items()}
-        return check_event_policy(said, types=types, services=services if rolefiles else None)
+        return check_event_policy(policy, types=types, services=services if rolefiles else None)
     return check_event_policy(
-        said,
+        policy,
         types={name: tuple(one for one, _ in parameters(state, name)) for name in state.types},
         services=services,
         groups=frozenset(state.groups),
@@ -341,19 +343,19 @@ def _columns(state: State) -> dict[str, int | None]:
 # -- on the screen --------------------------------------------------------------------------------------------
 
 
-def _show(found: Sequence[LocatedFinding]) -> None:
-    if not found:
+def _show(findings: Sequence[LocatedFinding]) -> None:
+    if not findings:
         say(("nothing found", "bold green"))
         return
-    for file in dict.fromkeys(one.file for one in found):
+    for file in dict.fromkeys(one.file for one in findings):
         say((file, "bold"))
         shown = table("line", "", "what")
-        for one in (each for each in found if each.file == file):
+        for one in (each for each in findings if each.file == file):
             told = f"{one.message} [{one.code}]" + (f"\n{one.remedy}" if one.remedy else "")
             shown.add_row(*cells(str(one.line), Text(one.severity, _STYLES[one.severity]), told))
         out.print(shown)
-    errors = sum(one.severity == "error" for one in found)
-    say(f"{_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}")
+    errors = sum(one.severity == "error" for one in findings)
+    say(f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
 
 
 def _count(number: int, what: str) -> str:

@@ -161,11 +161,11 @@ def _say(results: Sequence[EngineResult], as_lines: bool) -> None:
     for result in results:
         if result.failures:
             out.print(Text.assemble("      ", (result.engine, "magenta"), f" {_failure(result)}"), soft_wrap=True)
-    said: dict[str, list[str]] = {}
+    differences: dict[str, list[str]] = {}
     for result in results:
         for difference in result.differences:
-            said.setdefault(difference, []).append(result.engine)
-    for difference, engines in said.items():
+            differences.setdefault(difference, []).append(result.engine)
+    for difference, engines in differences.items():
         text = Text.assemble("      ", (" and ".join(engines), "yellow"), f": {difference}")
         out.print(text, soft_wrap=True, highlight=False)
 

@@ -86,36 +86,37 @@ def sentence(report: Report) -> Text:
     return Text.assemble(done, (", ".join(kinds), "bold red"))
 
 
-def _what(one: DeliveryDifference) -> str:
-    match one.kind:
-        case DifferenceKind.MISSING if one.should is not None:
-            return f"{one.should.event} was not delivered: {_view(one.should.view)}"
-        case DifferenceKind.EXTRA if one.is_ is not None:
-            return f"{one.is_.event} should not be there: {_view(one.is_.view)}"
-        case DifferenceKind.VERSION if one.should is not None and one.is_ is not None:
-            return f"{one.is_.event} has version {one.is_.version}, and should have {one.should.version}"
-        case DifferenceKind.ALTERED if one.should is not None and one.is_ is not None:
-            return f"{one.is_.event}: {_altered(one.should, one.is_)}"
+def _what(difference: DeliveryDifference) -> str:
+    match difference.kind:
+        case DifferenceKind.MISSING if difference.should is not None:
+            return f"{difference.should.event} was not delivered: {_view(difference.should.view)}"
+        case DifferenceKind.EXTRA if difference.is_ is not None:
+            return f"{difference.is_.event} should not be there: {_view(difference.is_.view)}"
+        case DifferenceKind.VERSION if difference.should is not None and difference.is_ is not None:
+            is_, should = difference.is_, difference.should
+            return f"{is_.event} has version {is_.version}, and should have {should.version}"
+        case DifferenceKind.ALTERED if difference.should is not None and difference.is_ is not None:
+            return f"{difference.is_.event}: {_altered(difference.should, difference.is_)}"
         case _:
-            return one.words
+            return difference.words
 
 
-def _altered(should: Copy, found: Copy) -> str:
-    told = [
+def _altered(should: Copy, actual: Copy) -> str:
+    differences = [
         f"{what} is {mine}, and should be {theirs}"
         for what, mine, theirs in (
-            ("its id", found.event, should.event),
-            ("its type", found.type, should.type),
-            ("its publisher", found.publisher, should.publisher),
-            ("its source", found.source, should.source),
+            ("its id", actual.event, should.event),
+            ("its type", actual.type, should.type),
+            ("its publisher", actual.publisher, should.publisher),
+            ("its source", actual.source, should.source),
         )
         if mine != theirs
     ]
-    for name in {**should.view, **found.view}:
-        mine, theirs = found.view.get(name), should.view.get(name)
+    for name in {**should.view, **actual.view}:
+        mine, theirs = actual.view.get(name), should.view.get(name)
         if mine != theirs:
-            told.append(f"{name} is {show_constant(mine)}, and should be {show_constant(theirs)}")
-    return "; ".join(told)
+            differences.append(f"{name} is {show_constant(mine)}, and should be {show_constant(theirs)}")
+    return "; ".join(differences)
 
 
 def _view(view: Mapping[str, Value]) -> str:

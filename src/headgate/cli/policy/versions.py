@@ -101,21 +101,21 @@ def _show(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None
         say(f"no version{whom} here; the ledger is at version {ledger.version}")
         return
     shown = table("version", "author", "time (UTC)", "starts at", "what changed")
-    for one in entries:
-        changes = [one.note, ""] if one.note else []
-        changes += list(one.changes[:_MOST]) or ["nothing"]
-        if len(one.changes) > _MOST:
-            changes.append(f"and {len(one.changes) - _MOST:,} more")
-        starts = "\n".join(f"{p.stream}:{p.seq}" for p in one.starts)
-        shown.add_row(*cells(str(one.version), one.author, _time(one.time), starts, "\n".join(changes)))
+    for entry in entries:
+        changes = [entry.note, ""] if entry.note else []
+        changes += list(entry.changes[:_MOST]) or ["nothing"]
+        if len(entry.changes) > _MOST:
+            changes.append(f"and {len(entry.changes) - _MOST:,} more")
+        starts = "\n".join(f"{p.stream}:{p.seq}" for p in entry.starts)
+        shown.add_row(*cells(str(entry.version), entry.author, _time(entry.time), starts, "\n".join(changes)))
     out.print(shown)
 
 
-def _show_difference(a: int, b: int, found: Sequence[Difference]) -> None:
+def _show_difference(a: int, b: int, differences: Sequence[Difference]) -> None:
     say((f"from version {a} to version {b}", "bold"))
-    for one in found:
+    for one in differences:
         say(f"  {one.words}")
-    if not found:
+    if not differences:
         say("  nothing differs")
 
 

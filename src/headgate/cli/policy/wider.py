@@ -86,17 +86,17 @@ def _show(answer: WiderAnswer, rule: Condition, other: Condition) -> None:
 
 
 def _show_counterexample(answer: WiderAnswer, rule: Condition, other: Condition) -> None:
-    found = answer.counterexample
-    if found is None:
+    counterexample = answer.counterexample
+    if counterexample is None:
         say("  no counterexample: the second rule can never be true, which only the exact method takes into account")
         return
-    first, second = show_truth(match(rule, found)), show_truth(match(other, found))
-    who = "a subject with" if found else "a subject without attributes"
+    first, second = show_truth(match(rule, counterexample)), show_truth(match(other, counterexample))
+    who = "a subject with" if counterexample else "a subject without attributes"
     say(f"  for {who}")
-    if found:
+    if counterexample:
         shown = table("", "")
         shown.show_header = False
-        for name, value in found.items():
+        for name, value in counterexample.items():
             shown.add_row(*cells(f"    ${name}", f"= {show_constant(value)}"))
         out.print(shown)
     say(f"  the second rule is {second} and the first is {first}")

@@ -54,16 +54,16 @@ def role_graph(
     check_text(id, falls)
     if id is not None and falls not in (None, id):
         raise typer.BadParameter("an ID and --falls name two credentials; leave one of them out")
-    found = pictured(connection, id if falls is None else falls)
+    picture = pictured(connection, id if falls is None else falls)
     if svg_ is not None:
-        _write(svg_, svg(found if falls is not None else found_alone(found), "Credentials and what they rest on"))
+        _write(svg_, svg(picture if falls is not None else found_alone(picture), "Credentials and what they rest on"))
         say("drawn in ", (str(svg_), "bold"))
     if json:
-        print_json({"version": found.version, "boxes": list(found.boxes.values()), "falls": found.falls})
+        print_json({"version": picture.version, "boxes": list(picture.boxes.values()), "falls": picture.falls})
     elif falls is not None:
-        _show_falls(found, falls)
+        _show_falls(picture, falls)
     elif svg_ is None:
-        _show(found, id)
+        _show(picture, id)
 
 
 def pictured(connection: NodeConnection, root: str | None) -> Picture:
@@ -98,29 +98,29 @@ def _write(path: Path, text: str) -> None:
 # -- on the screen --------------------------------------------------------------------------------------------
 
 
-def _show(found: Picture, id: str | None) -> None:
-    if not found.boxes:
-        say(f"no credentials at version {found.version}")
+def _show(picture: Picture, id: str | None) -> None:
+    if not picture.boxes:
+        say(f"no credentials at version {picture.version}")
         return
-    say((f"version {found.version}", "dim"))
-    for line in tree(found, id):
+    say((f"version {picture.version}", "dim"))
+    for line in tree(picture, id):
         out.print(line, highlight=False, soft_wrap=True)
-    if not found.whole:
+    if not picture.whole:
         say((f"not all: a graph is told up to {MAX_NODES:,} nodes; name one credential", "yellow"))
 
 
-def _show_falls(found: Picture, id: str) -> None:
-    if not found.falls:
+def _show_falls(picture: Picture, id: str) -> None:
+    if not picture.falls:
         say(("nothing else", "bold green"), f" would fall with {id}")
         return
-    count = len(found.falls)
+    count = len(picture.falls)
     say((f"{count:,} credential{'' if count == 1 else 's'} would fall", "bold red"), f" with {id}")
-    show_falls(found, found.falls)
+    show_falls(picture, picture.falls)
 
 
-def show_falls(found: Picture, falls: Sequence[Fall]) -> None:
+def show_falls(picture: Picture, falls: Sequence[Fall]) -> None:
     """What would fall, or fell, in rows."""
-    words = {one.id: one.words for box in found.tops for one in box.credentials}
+    words = {one.id: one.words for box in picture.tops for one in box.credentials}
     shown = table("id", "what", "why")
     for one in falls:
         shown.add_row(*cells(one.id, words.get(one.id, ""), one.reason))

@@ -85,16 +85,16 @@ def _placed(picture: Picture, falling: set[str]) -> dict[str, _Placed]:
     for key, rank in ranks.items():
         columns.setdefault(rank, []).append(key)
     _settle(columns, picture.boxes)
-    found: dict[str, _Placed] = {}
+    nodes: dict[str, _Placed] = {}
     for rank in sorted(columns):
         y = float(_MARGIN)
         for key in columns[rank]:
             box = picture.boxes[key]
             falls = any(one.id in falling for one in box.credentials)
             one = _Placed(box, tuple(_said(box, falls)), _MARGIN + rank * (_WIDTH + _GAP_X), y, falls)
-            found[key] = one
+            nodes[key] = one
             y += one.height + _GAP_Y
-    return found
+    return nodes
 
 
 def _ranks(boxes: Mapping[str, Box]) -> dict[str, int]:
@@ -161,34 +161,37 @@ def _wrapped(text: str) -> list[str]:
     return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], f"{lines[_LINES - 1][: _CHARS - 1]}…"]
 
 
-def _drawn(one: _Placed) -> Iterator[str]:
-    fill, ink = _FILLS[one.box.state]
-    border = f'stroke="{_FALLING}" stroke-width="3" stroke-dasharray="6 3"' if one.falls else f'stroke="{ink}"'
-    whole = "; ".join([f"{c.id}: {c.words}" for c in one.box.credentials] + [one.box.says, show_truth(one.box.state)])
+def _drawn(node: _Placed) -> Iterator[str]:
+    fill, ink = _FILLS[node.box.state]
+    border = f'stroke="{_FALLING}" stroke-width="3" stroke-dasharray="6 3"' if node.falls else f'stroke="{ink}"'
+    whole = "; ".join(
+        [f"{c.id}: {c.words}" for c in node.box.credentials] + [node.box.says, show_truth(node.box.state)]
+    )
     yield f"<g><title>{_safe(whole)}</title>"
     yield (
-        f'<rect x="{one.x:.0f}" y="{one.y:.0f}" width="{_WIDTH}" height="{one.height}" rx="6" fill="{fill}" {border}/>'
+        f'<rect x="{node.x:.0f}" y="{node.y:.0f}" width="{_WIDTH}" height="{node.height}" rx="6" '
+        f'fill="{fill}" {border}/>'
     )
-    for number, (line, bold) in enumerate(one.lines):
-        y = one.y + _PAD + _LEADING * (number + 0.8)
-        last = number == len(one.lines) - 1
+    for number, (line, bold) in enumerate(node.lines):
+        y = node.y + _PAD + _LEADING * (number + 0.8)
+        last = number == len(node.lines) - 1
         look = f'fill="{ink}" font-weight="bold"' if last else 'font-weight="bold"' if bold else ""
-        yield f'<text x="{one.x + _PAD:.0f}" y="{y:.0f}" {look}>{_safe(line)}</text>'
+        yield f'<text x="{node.x + _PAD:.0f}" y="{y:.0f}" {look}>{_safe(line)}</text>'
     yield "</g>"
 
 
-def _edges(one: _Placed, placed: Mapping[str, _Placed]) -> Iterator[str]:
-    for key, negated in one.box.parents:
+def _edges(node: _Placed, placed: Mapping[str, _Placed]) -> Iterator[str]:
+    for key, negated in node.box.parents:
         if (parent := placed.get(key)) is None:
             continue
-        x1, y1, x2, y2 = parent.x + _WIDTH, parent.middle, one.x - (8 if negated else 0), one.middle
+        x1, y1, x2, y2 = parent.x + _WIDTH, parent.middle, node.x - (8 if negated else 0), node.middle
         bend = (x1 + x2) / 2
         yield (
             f'<path d="M {x1:.0f} {y1:.0f} C {bend:.0f} {y1:.0f} {bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}" '
             'fill="none" stroke="#667"/>'
         )
         if negated:
-            yield f'<circle cx="{one.x - 4:.0f}" cy="{y2:.0f}" r="4" fill="#ffffff" stroke="#667"/>'
+            yield f'<circle cx="{node.x - 4:.0f}" cy="{y2:.0f}" r="4" fill="#ffffff" stroke="#667"/>'
 
 
 def _legend(y: float, *, falls: bool) -> Iterator[str]:

@@ -84,20 +84,20 @@ class Picture:
 # -- from a graph ---------------------------------------------------------------------------------------------
 
 
-def of_graph(found: role_graph.Graph, version: int, root: str | None = None) -> Picture:
+def of_graph(graph: role_graph.Graph, version: int, root: str | None = None) -> Picture:
     """The picture of a graph that was made here."""
-    nodes = [(one.id, one.kind, one.state, one.says, one.holder) for one in found.nodes]
-    edges = [(one.start, one.to, one.negated) for one in found.edges]
-    falls = tuple(Fall(one.id, one.reason) for one in found.falls)
-    return Picture(version, _boxes(nodes, edges), falls, root, found.whole)
+    nodes = [(one.id, one.kind, one.state, one.says, one.holder) for one in graph.nodes]
+    edges = [(one.start, one.to, one.negated) for one in graph.edges]
+    falls = tuple(Fall(one.id, one.reason) for one in graph.falls)
+    return Picture(version, _boxes(nodes, edges), falls, root, graph.whole)
 
 
-def of_answer(told: rw.GraphAnswer) -> Picture:
+def of_answer(answer: rw.GraphAnswer) -> Picture:
     """The picture of a graph that a gateway told."""
-    nodes = [(one.id, one.kind, TRUTHS[one.state], one.says, one.holder) for one in told.nodes]
-    edges = [(one.from_, one.to, one.negated) for one in told.edges]
-    falls = tuple(Fall(one.id, one.reason) for one in told.falls)
-    return Picture(told.version, _boxes(nodes, edges), falls, told.root, told.whole)
+    nodes = [(one.id, one.kind, TRUTHS[one.state], one.says, one.holder) for one in answer.nodes]
+    edges = [(one.from_, one.to, one.negated) for one in answer.edges]
+    falls = tuple(Fall(one.id, one.reason) for one in answer.falls)
+    return Picture(answer.version, _boxes(nodes, edges), falls, answer.root, answer.whole)
 
 
 def _boxes(
@@ -120,12 +120,12 @@ def _boxes(
             boxes[to] = replace(boxes[to], parents=(*boxes[to].parents, (start, negated)))
     alone = {id: Box(id, state, "", (one,)) for id, (one, state) in credentials.items() if id not in placed}
     order = {id: at for at, id in enumerate(credentials)}
-    found = {**boxes, **alone}
+    merged = {**boxes, **alone}
     first = sorted(
-        (box for box in found.values() if box.credentials),
+        (box for box in merged.values() if box.credentials),
         key=lambda box: order[min(one.id for one in box.credentials)],
     )
-    return {box.key: box for box in (*first, *found.values())}
+    return {box.key: box for box in (*first, *merged.values())}
 
 
 def around(whole: Picture, rooted: Picture) -> Picture:
@@ -173,10 +173,10 @@ def _line(box: Box, depth: int, negated: bool, again: bool) -> Text:
     if negated:
         text.append("not ", style="bold default")
     if box.credentials:
-        for number, one in enumerate(box.credentials):
+        for number, credential in enumerate(box.credentials):
             text.append("" if not number else "; ", style="default")
-            text.append(printable(one.id), style="bold default")
-            text.append(f"  {printable(one.words)}", style="default")
+            text.append(printable(credential.id), style="bold default")
+            text.append(f"  {printable(credential.words)}", style="default")
         if box.says:
             text.append(f"  [{printable(box.says)}]", style="dim default")
     else:

@@ -118,17 +118,17 @@ def list_(
         if holder is not None:
             raise typer.BadParameter("--holder goes with a directory; a node tells you of your own")
         with connection.client() as client:
-            found = _told(client.roles.overview())
+            overview = _told(client.roles.overview())
     else:
         with connection.opened() as opened:
-            found = _kept(opened.ledger.state(), holder)
+            overview = _kept(opened.ledger.state(), holder)
     if json:
-        print_json(found)
+        print_json(overview)
         return
-    _show_held(found.held)
-    _show_elections(found.elections)
+    _show_held(overview.held)
+    _show_elections(overview.elections)
     if every:
-        _show_roles(found)
+        _show_roles(overview)
 
 
 @connects
@@ -157,14 +157,14 @@ def show(
 # -- what there is --------------------------------------------------------------------------------------------
 
 
-def _told(told: rw.RolesAnswer) -> RolesSeen:
+def _told(answer: rw.RolesAnswer) -> RolesSeen:
     """As a node tells it."""
     roles = {
         one.service: {role: [f"{a.name}: {a.type}" for a in args] for role, args in one.roles.items()}
-        for one in told.services
+        for one in answer.services
     }
-    revoked = tuple(map(_revoked_told, told.revoked))
-    return RolesSeen(tuple(map(_held_told, told.held)), tuple(map(_elected_told, told.elections)), roles, revoked)
+    revoked = tuple(map(_revoked_told, answer.revoked))
+    return RolesSeen(tuple(map(_held_told, answer.held)), tuple(map(_elected_told, answer.elections)), roles, revoked)
 
 
 def _held_told(one: rw.MembershipAnswer) -> ListedMembership:
@@ -210,11 +210,11 @@ def _revoked_told(one: rw.RoleRevokedAnswer) -> str:
     return f"{words}, by you as {one.revoker}{_PENDING if one.pending else ''}"
 
 
-def _held_kept(one: Membership) -> ListedMembership:
-    words = role_words(one.service, one.instance, one.role, one.args)
+def _held_kept(membership: Membership) -> ListedMembership:
+    words = role_words(membership.service, membership.instance, membership.role, membership.args)
     return ListedMembership(
-        *(one.id, words, one.holder, show_truth(one.state), reference_text(one.record)),
-        *(one.statement, one.supports, one.appointment, one.until),
+        *(membership.id, words, membership.holder, show_truth(membership.state), reference_text(membership.record)),
+        *(membership.statement, membership.supports, membership.appointment, membership.until),
     )
 
 
@@ -256,16 +256,16 @@ def _show_elections(elections: Sequence[ListedElection]) -> None:
     out.print(shown)
 
 
-def _show_roles(found: RolesSeen) -> None:
-    for service, roles in found.roles.items():
+def _show_roles(overview: RolesSeen) -> None:
+    for service, roles in overview.roles.items():
         say()
         say((service, "bold"))
         for line in _role_lines(roles):
             say(f"  {line}")
-    if found.revoked:
+    if overview.revoked:
         say()
         say(("revoked by role, until reinstated", "bold"))
-        for line in found.revoked:
+        for line in overview.revoked:
             say(f"  {line}")
 
 
@@ -283,19 +283,19 @@ def _time(moment: datetime | None) -> str:
 
 def _show_asked(connection: NodeConnection, name: str, *, json: bool) -> None:
     with connection.client() as client:
-        told = client.roles.overview()
-        held = [_held_told(one) for one in told.held if one.id == name]
-        elected = [_elected_told(one) for one in told.elections if one.id == name]
-        service = client.roles.rolefile(name) if not held and not elected and _is_service(told, name) else None
+        answer = client.roles.overview()
+        held = [_held_told(one) for one in answer.held if one.id == name]
+        elected = [_elected_told(one) for one in answer.elections if one.id == name]
+        service = client.roles.rolefile(name) if not held and not elected and _is_service(answer, name) else None
     if service is not None:
         roles = {role: [f"{a.name}: {a.type}" for a in args] for role, args in service.roles.items()}
-        revoked = tuple(_revoked_told(one) for one in told.revoked if one.service == name)
+        revoked = tuple(_revoked_told(one) for one in answer.revoked if one.service == name)
         _show_service(name, roles, service.statements, None, revoked, json=json)
         return
-    found: list[ListedMembership | ListedElection] = [*held, *elected]
-    if not found:
+    credentials: list[ListedMembership | ListedElection] = [*held, *elected]
+    if not credentials:
         raise NotFound(f"you have no credential `{brief(name)}`, and there is no such service", remedy="list them")
-    _show_story(connection, CredentialHistory(found[0]), json=json)
+    _show_story(connection, CredentialHistory(credentials[0]), json=json)
 
 
 def _is_service(told: rw.RolesAnswer, name: str) -> bool:
@@ -338,12 +338,12 @@ def _story(ledger: Ledger, state: State, id: str) -> CredentialHistory | None:
 
 def _revocations_of(before: State, now: State, id: str) -> tuple[str, ...]:
     """The revocations by role that now stand against what a membership is, or was."""
-    one = before.roles.memberships.get(id)
-    if one is None:
+    membership = before.roles.memberships.get(id)
+    if membership is None:
         return ()
-    office = one.service, one.instance, one.role
+    office = membership.service, membership.instance, membership.role
     about = [ban for ban in now.roles.bans if (ban.service, ban.instance, ban.role) == office]
-    return _revoked(now.roles, [ban for ban in about if covers(ban.args, one.args)])
+    return _revoked(now.roles, [ban for ban in about if covers(ban.args, membership.args)])
 
 
 def _credential(state: State, id: str) -> ListedMembership | ListedElection | None:
@@ -396,38 +396,38 @@ def _show_story(connection: NodeConnection, story: CredentialHistory, *, json: b
 
 
 def _rows(story: CredentialHistory) -> Iterator[tuple[str, Any]]:
-    one = story.credential
-    yield "id", one.id
-    if isinstance(one, ListedMembership):
-        yield "role", one.role
-        if one.holder is not None:
-            yield "holder", one.holder
-        yield "state", one.state if story.in_force else "ended"
-        yield "gained", _gained(one)
-        if one.supports:
-            yield "with", ", ".join(one.supports)
+    credential = story.credential
+    yield "id", credential.id
+    if isinstance(credential, ListedMembership):
+        yield "role", credential.role
+        if credential.holder is not None:
+            yield "holder", credential.holder
+        yield "state", credential.state if story.in_force else "ended"
+        yield "gained", _gained(credential)
+        if credential.supports:
+            yield "with", ", ".join(credential.supports)
     else:
-        yield "elects to", one.role
-        if one.elector is not None:
-            yield "elector", one.elector
+        yield "elects to", credential.role
+        if credential.elector is not None:
+            yield "elector", credential.elector
         yield "state", "in force" if story.in_force else "ended"
-        yield "whoever holds", " and ".join(one.required) or "anything"
-        if one.revokers:
-            yield "also revoked by", ", ".join(one.revokers)
-        if one.revoke_on_exit:
+        yield "whoever holds", " and ".join(credential.required) or "anything"
+        if credential.revokers:
+            yield "also revoked by", ", ".join(credential.revokers)
+        if credential.revoke_on_exit:
             yield "ends", "with the elector's own role"
-    if one.until is not None:
-        yield "until", render_timestamp(one.until)
-    yield "record", one.record
+    if credential.until is not None:
+        yield "until", render_timestamp(credential.until)
+    yield "record", credential.record
     for line in story.revoked:
         yield "revoked", line
     for end in story.ended:
         yield "ended", f"by version {end.version}: {end.reason}"
 
 
-def _gained(one: ListedMembership) -> str:
-    if one.appointment:
+def _gained(membership: ListedMembership) -> str:
+    if membership.appointment:
         return "by appointment"
-    if one.statement is None:
-        return "by a statement that is not told" if one.supports else "given by the service, or how is not told"
-    return f"by {one.statement}" if one.statement else "given by the service itself"
+    if membership.statement is None:
+        return "by a statement that is not told" if membership.supports else "given by the service, or how is not told"
+    return f"by {membership.statement}" if membership.statement else "given by the service itself"

@@ -137,11 +137,13 @@ def accept(
     """
     check_text(*(args or ()), *(with_ or ()))
     text = read_one(file).text
-    said = _said(text, str(file), statements.DELEGATION)
-    given = list(said.args) if not args else arguments_of(args)
+    delegation = _said(text, str(file), statements.DELEGATION)
+    given = list(delegation.args) if not args else arguments_of(args)
     with judged(), connection.client() as client:
         using = (rw.ALL,) if with_ is None else tuple(_shown(with_))
-        told = client.roles.accept(said.service, said.role, text, given or None, using=using, instance=said.instance)
+        told = client.roles.accept(
+            delegation.service, delegation.role, text, given or None, using=using, instance=delegation.instance
+        )
     _entered("entered", told, save)
 
 
@@ -230,10 +232,10 @@ def grant(
     check_text(service, role, to, instance, *(args or ()))
     end = _end(for_, until)
     with judged(), connection.client() as client:
-        told = client.roles.grant(
+        answer = client.roles.grant(
             service, role, to, arguments_of(args or ()), appointment=appointment, until=end, instance=instance
         )
-    _entered("appointed" if appointment else "given", told, save)
+    _entered("appointed" if appointment else "given", answer, save)
 
 
 # -- electing and revoking ------------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ def elect(
         raise typer.BadParameter("say who is elected: either --to ROLE, what they hold, or --anyone")
     end = _end(for_, until)
     with judged(), connection.client() as client:
-        told = client.roles.elect(
+        answer = client.roles.elect(
             service,
             role,
             arguments_of(args) if args else None,
@@ -287,15 +289,15 @@ def elect(
             using=None if with_ is None else _shown(with_),
             instance=instance,
         )
-    one = told.election
-    words = role_words(one.service, one.instance, one.role, one.args)
+    election = answer.election
+    words = role_words(election.service, election.instance, election.role, election.args)
     if save is not None or revocation is not None:
-        say(("elected", "bold green"), f" to {words}: election {one.id}")
-    for text, path, what in ((told.delegation, save, "delegation"), (told.revocation, revocation, "revocation")):
+        say(("elected", "bold green"), f" to {words}: election {election.id}")
+    for text, path, what in ((answer.delegation, save, "delegation"), (answer.revocation, revocation, "revocation")):
         if text is not None:
-            hand_out(text, path, f"{what} certificate of election {one.id}, to {words}")
-    if told.delegation is None:
-        say(f"there is no certificate, because you have no key; the election is {one.id}")
+            hand_out(text, path, f"{what} certificate of election {election.id}, to {words}")
+    if answer.delegation is None:
+        say(f"there is no certificate, because you have no key; the election is {election.id}")
 
 
 @connects
@@ -314,11 +316,11 @@ def pass_(
     """
     check_text(id, to)
     with judged(), connection.client() as client:
-        told = client.roles.pass_revocation(id, to)
-    if told.revocation is None:
+        answer = client.roles.pass_revocation(id, to)
+    if answer.revocation is None:
         say(("passed", "bold green"), f" on to {to}, who has no key and needs no certificate")
         return
-    hand_out(told.revocation, save, f"revocation certificate of election {told.election}, for {to}")
+    hand_out(answer.revocation, save, f"revocation certificate of election {answer.election}, for {to}")
 
 
 @connects
@@ -355,16 +357,19 @@ def revoke(
     check_text(instance, *what, *(with_ or ()))
     named = _role_named(what, instance)
     if named is not None:
-        service, place, role, args = named
+        service, named_instance, role, args = named
         with judged(), connection.client() as client:
             using = None if with_ is None else _shown(with_)
-            version = client.roles.revoke_role(service, role, args, using=using, instance=place)
+            version = client.roles.revoke_role(service, role, args, using=using, instance=named_instance)
             pending = any(
-                one.pending and (one.service, one.instance, one.role) == (service, place, role)
+                one.pending and (one.service, one.instance, one.role) == (service, named_instance, role)
                 for one in client.roles.overview().revoked
             )
         then = "once others have as well" if pending else "until it is reinstated"
-        say(("revoked", "bold green"), f" {role_words(service, place, role, args)} by version {version}, {then}")
+        say(
+            ("revoked", "bold green"),
+            f" {role_words(service, named_instance, role, args)} by version {version}, {then}",
+        )
         return
     if with_ is not None or instance:
         raise typer.BadParameter("--with and --instance go with SERVICE and ROLE")
@@ -400,11 +405,11 @@ def reinstate(
     named = _role_named(what, instance)
     if named is None:
         raise typer.BadParameter("name a service and a role, or write them as `Service.Role('a', _)`")
-    service, place, role, given = named
+    service, named_instance, role, given = named
     with judged(), connection.client() as client:
         using = None if with_ is None else _shown(with_)
-        version = client.roles.reinstate(service, role, given, using=using, instance=place)
-    say(("reinstated", "bold green"), f" {role_words(service, place, role, given)} by version {version}")
+        version = client.roles.reinstate(service, role, given, using=using, instance=named_instance)
+    say(("reinstated", "bold green"), f" {role_words(service, named_instance, role, given)} by version {version}")
 
 
 # -- what is shown and what is told ---------------------------------------------------------------------------
@@ -463,30 +468,30 @@ def _said(text: str, place: str, form: Form) -> Said:
     try:
         if said_kind(text) != form.typ:
             raise BadStatement(f"a statement `{brief(said_kind(text))}` is no `{form.typ}`", reason="wrong-type")
-        said = json_.loads(said_payload(text, form))
-        election = said.get("election")
-        args = tuple(None if one is None else load_argument(one) for one in said["args"])
-        return Said(str(said["service"]), str(said["instance"]), election, str(said["role"]), args)
+        claims = json_.loads(said_payload(text, form))
+        election = claims.get("election")
+        args = tuple(None if one is None else load_argument(one) for one in claims["args"])
+        return Said(str(claims["service"]), str(claims["instance"]), election, str(claims["role"]), args)
     except HeadgateError as error:
         raise error.at(place) from None
     except (ValueError, LookupError, TypeError, RecursionError):
         raise BadStatement("the certificate does not say what it is for", reason="malformed", place=place) from None
 
 
-def _entered(does: str, told: rw.CertificateAnswer, save: Path | None) -> None:
+def _entered(does: str, answer: rw.CertificateAnswer, save: Path | None) -> None:
     """Say what is held from now on, and hand the certificate out if that was asked for."""
     lines = []
-    for one in told.memberships:
+    for one in answer.memberships:
         until = "" if one.until is None else f", until {render_timestamp(one.until)}"
         lines.append(f"{one.id}: {role_words(one.service, one.instance, one.role, one.args)}{until}")
-    if save == STANDARD and told.certificate is not None:
-        hand_out(told.certificate, save)
+    if save == STANDARD and answer.certificate is not None:
+        hand_out(answer.certificate, save)
         return
     for line in lines:
         say((does, "bold green"), f" {line}")
-    if save is not None and told.certificate is not None:
-        good = "" if told.expires is None else f", good until {render_timestamp(told.expires)}"
-        hand_out(told.certificate, save, f"certificate{good}")
+    if save is not None and answer.certificate is not None:
+        good = "" if answer.expires is None else f", good until {render_timestamp(answer.expires)}"
+        hand_out(answer.certificate, save, f"certificate{good}")
     elif save is not None:
         say("there is no certificate: the holder has no key")
 

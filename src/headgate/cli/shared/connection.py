@@ -116,16 +116,16 @@ class NodeConnection:
         check_text(self.who, self.broker, coordinator, *(self.node or ()))
         if (self.who is None) == (self.key is None):
             raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
-        place = _place(self.domain, needed=not self.node, wanted=self.who is not None)
+        location = _place(self.domain, needed=not self.node, wanted=self.who is not None)
         proof: Path | PrivateKey | None = self.key
         if self.who is not None:
-            proof = _own_key(self.who) if place is None else place.key(self.who)
+            proof = _own_key(self.who) if location is None else location.key(self.who)
         assert proof is not None, "either of the two is given"
         return connect(
-            list(self.node or ()) or (place.urls if place else []),
+            list(self.node or ()) or (location.urls if location else []),
             proof,
-            broker=self.broker or (place.broker if place else None),
-            certificate=self.certificate or (place.certificate if place else None),
+            broker=self.broker or (location.broker if location else None),
+            certificate=self.certificate or (location.certificate if location else None),
             present=list(present),
             coordinator=coordinator,
         )

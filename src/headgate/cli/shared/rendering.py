@@ -68,13 +68,14 @@ def show_condition(condition: Condition | None) -> str:
     return "(not disclosed)" if condition is None else render_condition(condition)
 
 
-def show_held(one: RoleHolding) -> str:
+def show_held(membership: RoleHolding) -> str:
     """A membership, and how it was gained."""
-    text = f"holds `{render_membership(one.service, one.instance, one.role, one.args)}` ({one.id})"
-    if not one.statement:
+    name = render_membership(membership.service, membership.instance, membership.role, membership.args)
+    text = f"holds `{name}` ({membership.id})"
+    if not membership.statement:
         return f"{text}, given by the service itself"
-    with_ = f" with {', '.join(one.supports)}" if one.supports else ""
-    return f"{text}, entered by `{one.statement}`{with_}"
+    with_ = f" with {', '.join(membership.supports)}" if membership.supports else ""
+    return f"{text}, entered by `{membership.statement}`{with_}"
 
 
 def show_open(condition: Condition) -> str:

@@ -26,12 +26,12 @@ def moment_of(given: str, option: str) -> datetime:
 def seconds_of(given: str, option: str) -> int:
     """A duration in whole seconds."""
     try:
-        found = int(duration(given))
+        seconds = int(duration(given))
     except ValueError as error:
         raise typer.BadParameter(f"{option}: `{printable(given)}` is not {error}") from None
-    if found < 1:
+    if seconds < 1:
         raise typer.BadParameter(f"{option}: `{given}` is less than a second")
-    return found
+    return seconds
 
 
 def ahead(start: datetime, given: str, option: str) -> datetime:

@@ -33,20 +33,20 @@ _RIGHT: Final = re.compile(
 
 def given_right(text: str, names: KeyNames) -> Authority:
     """A right that is given in one piece."""
-    found = _RIGHT.match(text)
-    if found is None:
+    parts = _RIGHT.match(text)
+    if parts is None:
         raise typer.BadParameter(
             f"{_OPTION}: `{printable(brief(text))}` is neither `ACTIONS TYPE (NAMES) where CONDITION` "
             "nor `ACTIONS network NAME`"
         )
     try:
-        if found["type"] is None:
-            return NetworkAuthority(actions_of(found["actions"], NETWORK_ACTIONS, _OPTION), found["network"] or ANY)
-        owner, pattern = names.owned(found["type"])
-        listed, where = found["attributes"], found["where"]
+        if parts["type"] is None:
+            return NetworkAuthority(actions_of(parts["actions"], NETWORK_ACTIONS, _OPTION), parts["network"] or ANY)
+        owner, pattern = names.owned(parts["type"])
+        listed, where = parts["attributes"], parts["where"]
         named, forced = (None, {}) if listed is None else attributes_of(listed, _OPTION)
         condition = TRUE if where is None else condition_of(where, _OPTION)
-        actions = actions_of(found["actions"], TYPE_ACTIONS, _OPTION)
+        actions = actions_of(parts["actions"], TYPE_ACTIONS, _OPTION)
         return TypeAuthority(actions, pattern, owner, named, forced, condition)
     except HeadgateError as error:
         raise error if error.place is not None else error.at(_OPTION) from None
@@ -55,14 +55,14 @@ def given_right(text: str, names: KeyNames) -> Authority:
 def actions_of(given: str, possible: frozenset[Action], option: str) -> frozenset[Action]:
     """Actions with commas between them, or `*` for all there are."""
     by_name = {one.value: one for one in possible}
-    found = pieces(given.replace("|", ","))
-    if found == [_EVERY]:
+    words = pieces(given.replace("|", ","))
+    if words == [_EVERY]:
         return possible
-    if unknown := [one for one in found if one not in by_name]:
+    if unknown := [one for one in words if one not in by_name]:
         raise typer.BadParameter(f"{option}: `{unknown[0]}` is none of {', '.join(sorted(by_name))}, or `*` for all")
-    if not found:
+    if not words:
         raise typer.BadParameter(f"{option} names one or more of {', '.join(sorted(by_name))}, or `*` for all")
-    return frozenset(by_name[one] for one in found)
+    return frozenset(by_name[one] for one in words)
 
 
 def attributes_of(given: str, option: str) -> tuple[tuple[str, ...], dict[str, object]]:

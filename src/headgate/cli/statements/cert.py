@@ -227,12 +227,12 @@ def _authorities(
     give: list[str],
 ) -> list[Authority]:
     """What the options give: the right that they describe together, and those in one piece."""
-    found = [given_right(one, names) for one in give]
+    authorities = [given_right(one, names) for one in give]
     if not give or not type is network is may is attributes is where is None:
-        found = [_authority(names, type, network, may, attributes, where), *found]
-    if len(found) > MAX_AUTHORITIES:
+        authorities = [_authority(names, type, network, may, attributes, where), *authorities]
+    if len(authorities) > MAX_AUTHORITIES:
         raise typer.BadParameter(f"--give: a certificate gives at most MAX_AUTHORITIES ({MAX_AUTHORITIES}) rights")
-    return found
+    return authorities
 
 
 def _authority(
@@ -396,17 +396,19 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
     """
     names = KeyNames(keys)
     chain = in_order(certificates_of(read_all(files)))
-    found = steps(chain, names)
-    if len(found) < len(chain):
-        _stopped(found[-1].reduced, chain[len(found)].id, names)
+    chain_steps = steps(chain, names)
+    if len(chain_steps) < len(chain):
+        _stopped(chain_steps[-1].reduced, chain[len(chain_steps)].id, names)
     if json:
-        shown = tuple({"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in found)
-        print_json(Reduction(shown, found[-1].reduced))
+        shown = tuple(
+            {"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps
+        )
+        print_json(Reduction(shown, chain_steps[-1].reduced))
         return
     draw_chain(chain, names)
     say()
     say((names(chain[0].issuer), "bold"), " gives ", (names(chain[-1].subject), "bold"), ", all in all:")
-    say_reduced(found[-1].reduced, names)
+    say_reduced(chain_steps[-1].reduced, names)
     say()
     say(("whether it counts was not checked", "bold yellow"), ": `headgate cert verify --owner WHO` does that")
     say_legend(names)

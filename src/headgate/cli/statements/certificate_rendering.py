@@ -29,16 +29,16 @@ from headgate.model.values import Value, render_timestamp
 # -- words ----------------------------------------------------------------------------------------------------
 
 
-def authority_words(one: Authority, names: KeyNames) -> str:
+def authority_words(authority: Authority, names: KeyNames) -> str:
     """What an authority gives, on one line."""
-    match one:
+    match authority:
         case NetworkAuthority(actions, network):
             return f"{_actions(actions)} on {'every network' if network == ANY else f'the network {network}'}"
         case TypeAuthority(actions, pattern, owner, _, _, where):
             whose = "" if owner is None else f" of {names(owner)}"
             to = " to" if Action.SUBSCRIBE in actions else ""  # the last in order
             parts = [f"{_actions(actions)}{to} {'every type' if pattern == ANY else pattern}{whose}"]
-            if listed := _attributes(one):
+            if listed := _attributes(authority):
                 parts.append(f"({listed})")
             if where != TRUE:
                 parts.append(f"where {render_condition(where)}")
@@ -71,12 +71,15 @@ def _actions(actions: frozenset[Action]) -> str:
     return joined(sorted(action.value for action in actions))
 
 
-def _attributes(one: TypeAuthority) -> str:
+def _attributes(authority: TypeAuthority) -> str:
     """The attributes and the values they must have; nothing if all are meant."""
-    if one.attributes is None and not one.forced:
+    if authority.attributes is None and not authority.forced:
         return ""
-    named = [*(one.attributes or ()), *(name for name in one.forced if name not in (one.attributes or ()))]
-    found = [f"{name} = {_value(one.forced[name])}" if name in one.forced else name for name in named]
+    named = [
+        *(authority.attributes or ()),
+        *(name for name in authority.forced if name not in (authority.attributes or ())),
+    ]
+    found = [f"{name} = {_value(authority.forced[name])}" if name in authority.forced else name for name in named]
     return ", ".join(found) or "no attributes"
 
 
@@ -99,17 +102,17 @@ class ChainStep:
 
 def steps(chain: Sequence[Certificate], names: KeyNames, same: Same = eq) -> list[ChainStep]:
     """A chain, link by link, from the first issuer on; as far as something is left."""
-    found: list[ChainStep] = []
+    chain_steps: list[ChainStep] = []
     so_far: Reduced | None = None
-    for one in chain:
-        link = as_reduced(one)
+    for certificate in chain:
+        link = as_reduced(certificate)
         after = link if so_far is None else combine(so_far, link, same)
         if after is None:
             break
         cut = () if so_far is None else tuple(_cuts(so_far, link, after, names, same))
-        found.append(ChainStep(one, cut, after))
+        chain_steps.append(ChainStep(certificate, cut, after))
         so_far = after
-    return found
+    return chain_steps
 
 
 def _cuts(before: Reduced, link: Reduced, after: Reduced, names: KeyNames, same: Same) -> Iterator[str]:
@@ -169,14 +172,16 @@ def draw_chain(chain: Sequence[Certificate], names: KeyNames, same: Same = eq) -
 
 
 def _link(step: ChainStep, names: KeyNames) -> Text:
-    one = step.certificate
-    text = Text.assemble((names(one.subject), "bold"))
-    for authority in one.authority:
+    certificate = step.certificate
+    text = Text.assemble((names(certificate.subject), "bold"))
+    for authority in certificate.authority:
         text.append(f"\nmay {printable(authority_words(authority, names))}")
-    text.append(f"\n{'may pass it on, ' if one.delegate else ''}{validity_words(one.validity)}", style="dim")
-    if one.freshness is not None:
-        text.append(f", {freshness_words(one.freshness)}", style="dim")
-    text.append(f"\ncertificate {printable(one.id)}", style="dim")
+    text.append(
+        f"\n{'may pass it on, ' if certificate.delegate else ''}{validity_words(certificate.validity)}", style="dim"
+    )
+    if certificate.freshness is not None:
+        text.append(f", {freshness_words(certificate.freshness)}", style="dim")
+    text.append(f"\ncertificate {printable(certificate.id)}", style="dim")
     for cut in step.cut:
         text.append("\ncut ", style="bold yellow")
         text.append(printable(cut), style="yellow")

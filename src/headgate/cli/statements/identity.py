@@ -209,26 +209,26 @@ def vouch(
 
 
 def _attributes(given: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for one in pieces(given):
-        name, equals, value = (part.strip() for part in one.partition("="))
+    attributes: dict[str, Value] = {}
+    for pair in pieces(given):
+        name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name:
-            raise typer.BadParameter(f"--attributes: `{one}` is not NAME=VALUE")
-        if name in found:
+            raise typer.BadParameter(f"--attributes: `{pair}` is not NAME=VALUE")
+        if name in attributes:
             raise typer.BadParameter(f"--attributes names `{name}` twice")
-        found[name.removeprefix("$")] = value_of(value)
-    return found
+        attributes[name.removeprefix("$")] = value_of(value)
+    return attributes
 
 
 def _rule(given: str | None, option: str) -> Condition | None:
     if given is None:
         return None
-    found = condition_of(given, option)
+    condition = condition_of(given, option)
     try:
-        check_requirement(found)
+        check_requirement(condition)
     except HeadgateError as error:
         raise error.at(option) from None
-    return found
+    return condition
 
 
 def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
@@ -245,12 +245,12 @@ def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
 
 
 def _said(text: str, names: KeyNames) -> list[str]:
-    found = read_identity(text).value
-    attested = ", ".join(f"{name} = {show_value(value)}" for name, value in found.attributes.items()) or "nothing"
-    lines = [f"{names(found.issuer)} says of {names(found.subject)}: {attested}"]
-    if found.policy_rule is not None:
-        lines.append(f"policy rule {render_condition(found.policy_rule)}")
-    return [*lines, f"statement {found.id}, {validity_words(found.validity)}"]
+    identity = read_identity(text).value
+    attested = ", ".join(f"{name} = {show_value(value)}" for name, value in identity.attributes.items()) or "nothing"
+    lines = [f"{names(identity.issuer)} says of {names(identity.subject)}: {attested}"]
+    if identity.policy_rule is not None:
+        lines.append(f"policy rule {render_condition(identity.policy_rule)}")
+    return [*lines, f"statement {identity.id}, {validity_words(identity.validity)}"]
 
 
 # -- looking --------------------------------------------------------------------------------------------------
@@ -310,18 +310,18 @@ def verify(
         written, lists = _lists_of(written, now)
         lists = (*lists, *lists_beside(files, now))
         statement, crossing = _sorted(written)
-        found = _verified(statement.text, crossing, anchor, audience, now, names)
-        checked = _not_revoked(found, crossing, anchor, lists)
+        identity = _verified(statement.text, crossing, anchor, audience, now, names)
+        checked = _not_revoked(identity, crossing, anchor, lists)
     except _REFUSALS as error:
         if json:
             print_json(IdentityVerdict(holds=False, code=error.code, why=error.message, remedy=error.remedy))
             raise typer.Exit(1) from None
         fail(names.told(error), status=1)
-    truth = None if asked is None else match(asked, found.attributes)
+    truth = None if asked is None else match(asked, identity.attributes)
     holds = anchor is not None and (asked is None or truth is True)
     if json:
         why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
-        print_json(IdentityVerdict(holds, found, truth, checked, why=why, remedy=remedy))
+        print_json(IdentityVerdict(holds, identity, truth, checked, why=why, remedy=remedy))
     else:
         for line in _said(statement.text, names):
             say(line)
@@ -339,13 +339,13 @@ def _verified(
     text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: KeyNames
 ) -> Identity:
     """What a statement says, if the provider that is believed has signed it or vouches for whoever has."""
-    found = verify_identity(text, audience=audience, now=now)
-    if anchor in (None, found.issuer):
-        return found
+    identity = verify_identity(text, audience=audience, now=now)
+    if anchor in (None, identity.issuer):
+        return identity
     assert anchor is not None
     if crossing is None:
         raise BadStatement(
-            f"its provider is {names(found.issuer)}, not {names(anchor)}",
+            f"its provider is {names(identity.issuer)}, not {names(anchor)}",
             reason="wrong-issuer",
             remedy=f"give the statement by which {names(anchor)} vouches for it (`headgate identity vouch`)",
         )
@@ -362,23 +362,23 @@ def _lists_of(
     """What is no revocation list, and the lists, verified."""
     rest: list[WrittenStatement] = []
     lists: list[RevocationList] = []
-    for one in written:
+    for statement in written:
         try:
-            if said_kind(one.text) == revocations.FORM.typ:
-                lists.append(verify_revocations(one.text, now=now))
+            if said_kind(statement.text) == revocations.FORM.typ:
+                lists.append(verify_revocations(statement.text, now=now))
             else:
-                rest.append(one)
+                rest.append(statement)
         except HeadgateError as error:
-            raise error.at(one.place) from None
+            raise error.at(statement.place) from None
     return rest, tuple(lists)
 
 
 def _not_revoked(
-    found: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
+    identity: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
 ) -> tuple[ListCheck, ...]:
     """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
-    rests = [(found.issuer, found.id)]
-    if crossing is not None and anchor not in (None, found.issuer):
+    rests = [(identity.issuer, identity.id)]
+    if crossing is not None and anchor not in (None, identity.issuer):
         vouched = read_crossing(crossing).value
         rests.append((vouched.issuer, vouched.id))
     for issuer, id in rests:
@@ -391,13 +391,13 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
     """The one statement, and the text of the one that vouches for its provider, if there is one."""
     statements: list[WrittenStatement] = []
     crossings: list[WrittenStatement] = []
-    for one in written:
+    for statement in written:
         try:
-            read_crossing(one.text)
+            read_crossing(statement.text)
         except BadStatement:
-            statements.append(one)
+            statements.append(statement)
         else:
-            crossings.append(one)
+            crossings.append(statement)
     if len(statements) != 1 or len(crossings) > 1:
         raise BadStatement(
             f"there are `{len(statements)}` identity statements and `{len(crossings)}` cross-domain statements",

@@ -92,16 +92,16 @@ def list_(keys: KeysOption = None, json: Json = False) -> None:
     `headgate keys list`
     """
     keyring = keyring_at(keys)
-    found = [keyring.show(name) for name in keyring.names()]
+    entries = [keyring.show(name) for name in keyring.names()]
     if json:
-        print_json([_shown(one) for one in found])
+        print_json([_shown(one) for one in entries])
         return
-    if not found:
+    if not entries:
         say(f"No keys in {keyring.directory}; make one with `headgate keys new NAME`.")
         return
     shown = table("name", "key", "notes")
     shown.columns[1].no_wrap = True  # it is copied
-    for one in found:
+    for one in entries:
         notes = {"passphrase": one.locked, "rotated": one.succession is not None}
         shown.add_row(*cells(one.name, one.key.did, ", ".join(word for word, so in notes.items() if so)))
     out.print(shown)
@@ -115,16 +115,16 @@ def show(name: Name, keys: KeysOption = None, json: Json = False) -> None:
     `headgate keys show ann`
     """
     check_text(name)
-    found = keyring_at(keys).show(name)
+    entry = keyring_at(keys).show(name)
     if json:
-        print_json(_shown(found))
+        print_json(_shown(entry))
         return
-    say("name        ", (found.name, "bold"))
-    say(f"key         {found.key.did}")
-    say(f"file        {found.file}")
-    say(f"passphrase  {'yes' if found.locked else 'no'}")
-    if found.succession is not None:
-        say(f"successor   named in {found.succession}")
+    say("name        ", (entry.name, "bold"))
+    say(f"key         {entry.key.did}")
+    say(f"file        {entry.file}")
+    say(f"passphrase  {'yes' if entry.locked else 'no'}")
+    if entry.succession is not None:
+        say(f"successor   named in {entry.succession}")
 
 
 def export(

@@ -40,14 +40,14 @@ class ListCheck:
 def lists_beside(files: Sequence[Path], now: datetime) -> tuple[RevocationList, ...]:
     """The lists in the directories of these files, of whichever issuer."""
     directories = dict.fromkeys(one.parent for one in files if one != STANDARD)
-    found: list[RevocationList] = []
+    lists: list[RevocationList] = []
     for directory in directories:
         try:
             paths = sorted(islice(directory.glob("*.jwt"), MAX_BESIDE))
         except OSError:
             continue
-        found.extend(one for path in paths if (one := _list_in(path, now)) is not None)
-    return tuple(found)
+        lists.extend(one for path in paths if (one := _list_in(path, now)) is not None)
+    return tuple(lists)
 
 
 def _list_in(path: Path, now: datetime) -> RevocationList | None:
@@ -63,21 +63,21 @@ def _list_in(path: Path, now: datetime) -> RevocationList | None:
 
 def check_lists(issuers: Iterable[str], lists: Sequence[RevocationList], same: Same) -> tuple[ListCheck, ...]:
     """Of each issuer the newest list that there is."""
-    found: list[ListCheck] = []
+    checks: list[ListCheck] = []
     for issuer in dict.fromkeys(issuers):
         known = [one for one in lists if same(one.issuer, issuer)]
         newest = max(known, key=lambda one: (one.number, one.issued), default=None)
-        found.append(ListCheck(issuer) if newest is None else ListCheck(issuer, newest.number, newest.issued))
-    return tuple(found)
+        checks.append(ListCheck(issuer) if newest is None else ListCheck(issuer, newest.number, newest.issued))
+    return tuple(checks)
 
 
 def say_checked(checked: Sequence[ListCheck], names: KeyNames) -> None:
     """By which lists revocation was checked, and of whom it was not."""
-    for one in checked:
-        if one.number is None or one.issued is None:
+    for check in checked:
+        if check.number is None or check.issued is None:
             say(
                 ("revocation was not checked", "bold yellow"),
-                f" of what {names(one.issuer)} issued: give its revocation list, or put it beside the files",
+                f" of what {names(check.issuer)} issued: give its revocation list, or put it beside the files",
             )
         else:
-            say(f"not revoked by list {one.number} of {names(one.issuer)}, of {render_timestamp(one.issued)}")
+            say(f"not revoked by list {check.number} of {names(check.issuer)}, of {render_timestamp(check.issued)}")

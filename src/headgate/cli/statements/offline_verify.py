@@ -86,15 +86,17 @@ class VerifyGround:
         """Has its issuer taken it back?"""
         return any(one.id in each.revoked for each in self._lists(one.issuer))
 
-    def known(self, one: Certificate) -> bool | None:
+    def known(self, certificate: Certificate) -> bool | None:
         """Was its issuer heard lately enough, and does its key still count?"""
         counts = self._standing.counts
-        if not counts(one.issuer, self.now):
+        if not counts(certificate.issuer, self.now):
             return False
-        if one.freshness is None:
+        if certificate.freshness is None:
             return True
-        heard = max((each.issued for each in self._lists(one.issuer) if counts(each.issuer, self.now)), default=None)
-        return None if heard is None or heard + timedelta(seconds=one.freshness) <= self.now else True
+        heard = max(
+            (each.issued for each in self._lists(certificate.issuer) if counts(each.issuer, self.now)), default=None
+        )
+        return None if heard is None or heard + timedelta(seconds=certificate.freshness) <= self.now else True
 
     def _lists(self, issuer: str) -> list[RevocationList]:
         return [one for one in self.bag.lists if self.same(one.issuer, issuer)]
@@ -102,7 +104,7 @@ class VerifyGround:
     def chains(self, holder: str, wanted: WantedType | None = None) -> tuple[Reduced, ...]:
         """Every chain that gives the holder something of what is wanted; refused, with the reason, if none does."""
         certificates = self.bag.certificates
-        found = discover(
+        chains = discover(
             certificates,
             holder,
             coordinator=self.coordinator,
@@ -113,9 +115,9 @@ class VerifyGround:
             owners=self._owns,
             network=self.network,
         )
-        if not found:
+        if not chains:
             raise self._why_not(holder)
-        fitting = tuple(one for one in found if wanted is None or any(map(wanted.takes, one.authority)))
+        fitting = tuple(one for one in chains if wanted is None or any(map(wanted.takes, one.authority)))
         if not fitting:
             assert wanted is not None
             raise ChainInvalid(
@@ -125,7 +127,7 @@ class VerifyGround:
         return fitting
 
     def _why_not(self, holder: str) -> HeadgateError:
-        found = why_not(
+        refusal = why_not(
             self.bag.certificates,
             holder,
             coordinator=self.coordinator,
@@ -136,29 +138,29 @@ class VerifyGround:
             owners=self._owns,
             network=self.network,
         )
-        said = {type(one) for each in self.bag.certificates for one in each.authority}
-        if isinstance(found, ChainInvalid) and NetworkAuthority in said and self.coordinator == NOBODY:
-            found.remedy = "name the coordinating domain with `--coordinator`"
-        elif isinstance(found, ChainInvalid) and TypeAuthority in said and self.anchored and self.owner is None:
-            found.remedy = "name the owner of the types with `--owner`"
-        return found
+        kinds = {type(one) for each in self.bag.certificates for one in each.authority}
+        if isinstance(refusal, ChainInvalid) and NetworkAuthority in kinds and self.coordinator == NOBODY:
+            refusal.remedy = "name the coordinating domain with `--coordinator`"
+        elif isinstance(refusal, ChainInvalid) and TypeAuthority in kinds and self.anchored and self.owner is None:
+            refusal.remedy = "name the owner of the types with `--owner`"
+        return refusal
 
 
 def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> Bag:
     """The statements of files, verified; the place of a bad one is its file and line."""
-    for one in written:
+    for statement in written:
         try:
-            _check_no_type(one)
-            open_bag([one.text], audience=audience, now=now)
+            _check_no_type(statement)
+            open_bag([statement.text], audience=audience, now=now)
         except HeadgateError as error:
-            error.place = one.place
+            error.place = statement.place
             raise
     return open_bag([one.text for one in written], audience=audience, now=now)
 
 
-def _check_no_type(one: WrittenStatement) -> None:
+def _check_no_type(statement: WrittenStatement) -> None:
     """Refuse a signed type, which is verified by another command."""
-    if said_kind(one.text) == typedefs.FORM.typ:
+    if said_kind(statement.text) == typedefs.FORM.typ:
         raise BadStatement(
             "it is a signed event type, and no certificate",
             reason="wrong-type",
@@ -168,27 +170,27 @@ def _check_no_type(one: WrittenStatement) -> None:
 
 def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
     """The certificates of files, whoever they are for and whenever they are good."""
-    found: list[Certificate] = []
-    for one in written:
+    certificates: list[Certificate] = []
+    for statement in written:
         try:
-            _check_no_type(one)
-            found.append(read_certificate(one.text).value)
+            _check_no_type(statement)
+            certificates.append(read_certificate(statement.text).value)
         except HeadgateError as error:
-            error.place = one.place
+            error.place = statement.place
             raise
-    return found
+    return certificates
 
 
 def holder_of(certificates: Sequence[Certificate]) -> str:
     """Whom a bag is for, where that is plain: the one who was given something and gave nothing on."""
     issuers = {one.issuer for one in certificates}
-    found = list(dict.fromkeys(one.subject for one in certificates if one.subject not in issuers))
-    if len(found) != 1:
+    holders = list(dict.fromkeys(one.subject for one in certificates if one.subject not in issuers))
+    if len(holders) != 1:
         raise ChainInvalid(
-            "nothing is issued to anyone" if not found else f"{len(found)} hold something and give nothing on",
+            "nothing is issued to anyone" if not holders else f"{len(holders)} hold something and give nothing on",
             remedy="say with `--holder` who shows the certificates",
         )
-    return found[0]
+    return holders[0]
 
 
 def in_order(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
@@ -197,11 +199,11 @@ def in_order(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
     subjects = {one.subject for one in certificates}
     first = [one for one in certificates if one.issuer not in subjects]
     if len(by_issuer) == len(certificates) and len(first) == 1:
-        found = [first[0]]
-        while (after := by_issuer.get(found[-1].subject)) is not None and len(found) < len(certificates):
-            found.append(after)
-        if len(found) == len(certificates):
-            return tuple(found)
+        chain = [first[0]]
+        while (after := by_issuer.get(chain[-1].subject)) is not None and len(chain) < len(certificates):
+            chain.append(after)
+        if len(chain) == len(certificates):
+            return tuple(chain)
     raise ChainInvalid(
         "the certificates are not one chain",
         remedy="give those that lead from one issuer to the next; `headgate cert verify` finds chains in a bag",

@@ -40,36 +40,36 @@ def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None
 
     What is there as a file is one, and so is what could not be an id.
     """
-    found: dict[str, None] = {}
-    for one in given:
-        if Path(one).is_file() or "/" in one or Path(one).suffix == ".jwt":
-            found |= dict.fromkeys(_issued(each, names, issuers) for each in read_all([Path(one)]))
-        elif _ID.match(one):
-            found[one] = None
+    ids: dict[str, None] = {}
+    for argument in given:
+        if Path(argument).is_file() or "/" in argument or Path(argument).suffix == ".jwt":
+            ids |= dict.fromkeys(_issued(each, names, issuers) for each in read_all([Path(argument)]))
+        elif _ID.match(argument):
+            ids[argument] = None
         else:
             raise BadStatement(
-                f"`{brief(one)}` is neither a file nor the id of a statement",
+                f"`{brief(argument)}` is neither a file nor the id of a statement",
                 reason="bad-claim",
                 remedy="give the file of the certificate, or its id as `headgate cert show` has it",
             )
-    return list(found)
+    return list(ids)
 
 
-def _issued(one: WrittenStatement, names: KeyNames, issuers: frozenset[str] | None) -> str:
+def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] | None) -> str:
     """The id of a certificate or identity statement, which one of these keys must have issued."""
     try:
-        is_identity = said_kind(one.text) == identities.TYPE
-        found = read_identity(one.text).value if is_identity else read_certificate(one.text).value
-        if issuers is not None and found.issuer not in issuers:
+        is_identity = said_kind(written.text) == identities.TYPE
+        statement = read_identity(written.text).value if is_identity else read_certificate(written.text).value
+        if issuers is not None and statement.issuer not in issuers:
             raise BadStatement(
-                f"`{found.id}` was issued by {names(found.issuer)}",
+                f"`{statement.id}` was issued by {names(statement.issuer)}",
                 reason="wrong-issuer",
                 remedy="only whoever issued it can take it back",
             )
     except HeadgateError as error:
-        error.place = one.place
+        error.place = written.place
         raise
-    return found.id
+    return statement.id
 
 
 def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime) -> None:

@@ -138,17 +138,17 @@ class KeyNames:
             return self.did(given, option)
         check_text(given)
         try:
-            found = read_type(read_one(Path(given)).text).value
+            definition = read_type(read_one(Path(given)).text).value
         except HeadgateError as error:
             raise error.at(option) from None
-        if found.signer != found.owner:
+        if definition.signer != definition.owner:
             raise BadStatement(
-                f"`{found.owner}` did not itself sign the type in `{printable(given)}`",
+                f"`{definition.owner}` did not itself sign the type in `{printable(given)}`",
                 reason="squatting",
                 place=option,
                 remedy="name the key of the owner",
             )
-        return found.owner
+        return definition.owner
 
     def owned(self, pattern: str) -> tuple[str | None, str]:
         """The owner's key, if it is named, and the rest of `OWNER/pattern`."""
@@ -226,10 +226,10 @@ def pieces(given: str) -> list[str]:
 def value_of(text: str) -> Value:
     """A value as expressions write it; what is no literal is text, so that plain words need no quotes."""
     try:
-        found = parse_condition(f"x = {text}")
+        condition = parse_condition(f"x = {text}")
     except BadExpression:
         return text
-    match found:
+    match condition:
         case Compare("=", Attribute("x"), Constant(value)):
             return plain(value)
         case _:
@@ -250,18 +250,20 @@ def condition_of(text: str, option: str) -> Condition:
 
 def read_all(paths: Sequence[Path]) -> list[WrittenStatement]:
     """Every statement of these files."""
-    found = [one for path in paths for one in _read(path)]
-    if len(found) > MAX_SHOWN:
-        raise TooLarge(f"`{len(found)}` statements are more than MAX_SHOWN ({MAX_SHOWN})", remedy="give fewer")
-    return found
+    statements = [one for path in paths for one in _read(path)]
+    if len(statements) > MAX_SHOWN:
+        raise TooLarge(f"`{len(statements)}` statements are more than MAX_SHOWN ({MAX_SHOWN})", remedy="give fewer")
+    return statements
 
 
 def read_one(path: Path) -> WrittenStatement:
     """The one statement of a file."""
-    found = _read(path)
-    if len(found) > 1:
-        raise BadStatement(f"there are `{len(found)}` statements", reason="malformed", place=str(path), remedy="one")
-    return found[0]
+    statements = _read(path)
+    if len(statements) > 1:
+        raise BadStatement(
+            f"there are `{len(statements)}` statements", reason="malformed", place=str(path), remedy="one"
+        )
+    return statements[0]
 
 
 def _read(path: Path) -> list[WrittenStatement]:
@@ -277,10 +279,10 @@ def _read(path: Path) -> list[WrittenStatement]:
     if len(data) > MAX_LIST_BYTES:
         raise TooLarge(f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it")
     lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
-    found = [WrittenStatement(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
-    if not found:
+    statements = [WrittenStatement(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
+    if not statements:
         raise BadStatement("there is no statement", reason="malformed", place=name, remedy="one stands on a line")
-    return found
+    return statements
 
 
 def hand_out(text: str, path: Path | None, *said: str) -> None:

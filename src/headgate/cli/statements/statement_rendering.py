@@ -66,39 +66,39 @@ class ShownStatement:
 
 def show_all(written: Sequence[WrittenStatement], names: KeyNames, now: datetime, *, json: bool) -> None:
     """Show every statement: one table each, or one JSON list."""
-    found = [(one, *_read(one)) for one in written]
+    statements = [(one, *_read(one)) for one in written]
     if json:
-        print_json([_as_shown(kind, one.place, read) for one, kind, read in found])
+        print_json([_as_shown(kind, one.place, read) for one, kind, read in statements])
         return
-    for number, (one, kind, read) in enumerate(found):
+    for number, (statement, kind, read) in enumerate(statements):
         if number:
             say()
-        say((kind, "bold"), (f"  {one.place}", "dim"))
+        say((kind, "bold"), (f"  {statement.place}", "dim"))
         shown = table("", "")
         shown.show_header = False
-        for name, value in _rows(one.text, read, names, now):
+        for name, value in _rows(statement.text, read, names, now):
             shown.add_row(*cells(f"  {name}", value))
         out.print(shown)
     say_legend(names)
 
 
-def _read(one: WrittenStatement) -> tuple[str, Read[Any]]:
+def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
     """What a statement is called, and what it says."""
     try:
-        match said_kind(one.text):
+        match said_kind(statement.text):
             case certificates.FORM.typ:
-                return "certificate", read_certificate(one.text)
+                return "certificate", read_certificate(statement.text)
             case successions.FORM.typ:
-                return "succession", read_succession(one.text)
+                return "succession", read_succession(statement.text)
             case revocations.FORM.typ:
-                return "revocation list", read_revocations(one.text)
+                return "revocation list", read_revocations(statement.text)
             case typedefs.FORM.typ:
-                return "event type", read_type(one.text)
+                return "event type", read_type(statement.text)
             case identities.TYPE:
-                return _identity(one.text)
+                return _identity(statement.text)
             case kind if kind in _ABOUT_ROLES:
                 name, form = _ABOUT_ROLES[kind]
-                return name, _about_roles(one.text, form)
+                return name, _about_roles(statement.text, form)
             case other:
                 raise BadStatement(
                     f"a statement `{brief(other)}` is not known here",
@@ -106,7 +106,7 @@ def _read(one: WrittenStatement) -> tuple[str, Read[Any]]:
                     remedy="show certificates, identity statements, successions, revocation lists or event types",
                 )
     except HeadgateError as error:
-        error.place = one.place
+        error.place = statement.place
         raise
 
 
@@ -121,28 +121,28 @@ def _identity(text: str) -> tuple[str, Read[Any]]:
 def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
     """What a certificate about roles says, in its own words."""
     try:
-        said = json_.loads(said_payload(text, form))
-        if not isinstance(said, dict) or not form.required <= said.keys():
+        payload = json_.loads(said_payload(text, form))
+        if not isinstance(payload, dict) or not form.required <= payload.keys():
             raise ValueError("claims are missing")  # noqa: TRY301 - as with all else that is no certificate
-        list(_of_roles(said, str))
+        list(_of_roles(payload, str))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise BadStatement("it does not say what such a certificate says", reason="bad-claim") from None
-    issued, until = claims.time(said["iat"], "iat"), claims.time(said["exp"], "exp")
-    return Read(AboutRoles(said), digest_of(text), issued, Validity(None, until), claims.audience(said))
+    issued, until = claims.time(payload["iat"], "iat"), claims.time(payload["exp"], "exp")
+    return Read(AboutRoles(payload), digest_of(text), issued, Validity(None, until), claims.audience(payload))
 
 
 def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
-    said = read.value
-    if isinstance(said, Definition):
-        said = {
-            "name": f"{said.owner}/{said.name}",
-            "attributes": said.attributes,
-            "inherited": said.inherited,
-            "key": said.key,
-            "parent": None if said.parent is None else f"{said.parent.value.owner}/{said.parent.value.name}",
-            "credentials": [one.value for one in said.credentials],
+    content = read.value
+    if isinstance(content, Definition):
+        content = {
+            "name": f"{content.owner}/{content.name}",
+            "attributes": content.attributes,
+            "inherited": content.inherited,
+            "key": content.key,
+            "parent": None if content.parent is None else f"{content.parent.value.owner}/{content.parent.value.name}",
+            "credentials": [one.value for one in content.credentials],
         }
-    return ShownStatement(kind, place, read.issued, read.audience, read.digest, said)
+    return ShownStatement(kind, place, read.issued, read.audience, read.digest, content)
 
 
 # -- rows -----------------------------------------------------------------------------------------------------
@@ -150,26 +150,29 @@ def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
 
 def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
     match read.value:
-        case Certificate() as found:
-            yield from _certificate(found, names, now)
-        case Identity() as found:
-            yield from _attested(found, text, names, now)
-        case Crossing() as found:
-            yield "id", found.id
-            yield "from", names(found.issuer)
-            yield "says", f"{names(found.provider)} is an identity provider"
-            yield "good", state_words(found.validity, now)
-        case Succession() as found:
-            yield "from", names(found.old)
-            yield "says", f"{names(found.new)} is my key from now on"
-            yield "number", str(found.number)
-            yield "old key", "counts on" if found.until is None else f"counts until {render_timestamp(found.until)}"
-        case RevocationList() as found:
-            yield from _list(found, names)
-        case Definition() as found:
-            yield from _definition(found, names)
-        case AboutRoles() as found:
-            yield from _of_roles(found.said, names)
+        case Certificate() as statement:
+            yield from _certificate(statement, names, now)
+        case Identity() as statement:
+            yield from _attested(statement, text, names, now)
+        case Crossing() as statement:
+            yield "id", statement.id
+            yield "from", names(statement.issuer)
+            yield "says", f"{names(statement.provider)} is an identity provider"
+            yield "good", state_words(statement.validity, now)
+        case Succession() as statement:
+            yield "from", names(statement.old)
+            yield "says", f"{names(statement.new)} is my key from now on"
+            yield "number", str(statement.number)
+            yield (
+                "old key",
+                "counts on" if statement.until is None else f"counts until {render_timestamp(statement.until)}",
+            )
+        case RevocationList() as statement:
+            yield from _list(statement, names)
+        case Definition() as statement:
+            yield from _definition(statement, names)
+        case AboutRoles() as statement:
+            yield from _of_roles(statement.said, names)
             yield "good", state_words(read.validity, now)
     if read.audience is not None:
         yield "only for", joined(read.audience)
@@ -178,25 +181,25 @@ def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterato
     yield "signature", "good" if vouched else "not verified: show it to a gateway of its domain"
 
 
-def _of_roles(said: Mapping[str, Any], names: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    place = str(said["service"]), str(said["instance"])
-    yield "id", str(said["jti"])
-    yield "from", names(str(said["iss"]))
-    if "sub" in said:
-        yield "to", names(str(said["sub"]))
-    for one in said.get("roles", ()):
-        yield "holds", f"{_role(*place, one)}, record {one['ref']}"
-    if "role" in said:
-        yield "elects to", _role(*place, said)
-        yield "whoever holds", joined(map(str, said["required"])) or "anything"
-        yield "elector", names(str(said["elector"]))
-        if said["revoke_on_exit"]:
+def _of_roles(payload: Mapping[str, Any], names: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    service = str(payload["service"]), str(payload["instance"])
+    yield "id", str(payload["jti"])
+    yield "from", names(str(payload["iss"]))
+    if "sub" in payload:
+        yield "to", names(str(payload["sub"]))
+    for one in payload.get("roles", ()):
+        yield "holds", f"{_role(*service, one)}, record {one['ref']}"
+    if "role" in payload:
+        yield "elects to", _role(*service, payload)
+        yield "whoever holds", joined(map(str, payload["required"])) or "anything"
+        yield "elector", names(str(payload["elector"]))
+        if payload["revoke_on_exit"]:
             yield "ends", "with the elector's own role"
-    if "target" in said:
-        office = said["elector"]
+    if "target" in payload:
+        office = payload["elector"]
         yield "may revoke", f"while it is {_role(str(office['service']), str(office['instance']), office)}"
-    if "election" in said:
-        yield "election", str(said["election"])
+    if "election" in payload:
+        yield "election", str(payload["election"])
 
 
 def _role(service: str, instance: str, said: Mapping[str, Any]) -> str:
@@ -204,51 +207,51 @@ def _role(service: str, instance: str, said: Mapping[str, Any]) -> str:
     return role_words(service, instance, str(said["role"]), args)
 
 
-def _certificate(found: Certificate, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
-    yield "id", found.id
-    yield "from", names(found.issuer)
-    yield "to", names(found.subject)
-    for one in found.authority:
+def _certificate(certificate: Certificate, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "id", certificate.id
+    yield "from", names(certificate.issuer)
+    yield "to", names(certificate.subject)
+    for one in certificate.authority:
         yield "may", authority_words(one, names)
-    yield "pass it on", "yes" if found.delegate else "no"
-    yield "good", state_words(found.validity, now)
-    yield "fresh", freshness_words(found.freshness)
+    yield "pass it on", "yes" if certificate.delegate else "no"
+    yield "good", state_words(certificate.validity, now)
+    yield "fresh", freshness_words(certificate.freshness)
 
 
-def _attested(found: Identity, text: str, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
-    yield "id", found.id
-    yield "from", names(found.issuer)
-    yield "about", names(found.subject)
-    yield "attributes", _values(found.attributes)
-    if found.policy_rule is not None:
-        yield "policy rule", render_condition(found.policy_rule)
-    if found.guest_of is not None:
-        yield "guest of", names(found.guest_of)
-        yield "made from", str(found.origin)
+def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "id", identity.id
+    yield "from", names(identity.issuer)
+    yield "about", names(identity.subject)
+    yield "attributes", _values(identity.attributes)
+    if identity.policy_rule is not None:
+        yield "policy rule", render_condition(identity.policy_rule)
+    if identity.guest_of is not None:
+        yield "guest of", names(identity.guest_of)
+        yield "made from", str(identity.origin)
         yield "mapping", str(made_by(text))
-    yield "good", state_words(found.validity, now)
+    yield "good", state_words(identity.validity, now)
 
 
 def _values(attributes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items()) or "none"
 
 
-def _list(found: RevocationList, names: KeyNames) -> Iterator[tuple[str, str]]:
-    yield "from", names(found.issuer)
-    yield "number", str(found.number)
-    some = sorted(found.revoked)[:SHOWN_IDS]
-    more = len(found.revoked) - len(some)
+def _list(listing: RevocationList, names: KeyNames) -> Iterator[tuple[str, str]]:
+    yield "from", names(listing.issuer)
+    yield "number", str(listing.number)
+    some = sorted(listing.revoked)[:SHOWN_IDS]
+    more = len(listing.revoked) - len(some)
     yield "revoked", (", ".join(some) or "nothing") + (f" and {more} more" if more else "")
 
 
-def _definition(found: Definition, names: KeyNames) -> Iterator[tuple[str, str]]:
-    yield "name", found.name
-    yield "owner", names(found.owner)
-    if found.parent is not None:
-        yield "extends", f"{found.parent.value.name} of {names(found.parent.value.owner)}"
-    yield "attributes", ", ".join(f"{name}: {kind.value}" for name, kind in found.attributes.items()) or "none"
-    if found.inherited:
-        yield "inherited", ", ".join(f"{name}: {kind.value}" for name, kind in found.inherited.items())
-    if found.key:
-        yield "key", ", ".join(found.key)
-    yield "carries", f"{len(found.credentials)} certificate{'' if len(found.credentials) == 1 else 's'}"
+def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, str]]:
+    yield "name", definition.name
+    yield "owner", names(definition.owner)
+    if definition.parent is not None:
+        yield "extends", f"{definition.parent.value.name} of {names(definition.parent.value.owner)}"
+    yield "attributes", ", ".join(f"{name}: {kind.value}" for name, kind in definition.attributes.items()) or "none"
+    if definition.inherited:
+        yield "inherited", ", ".join(f"{name}: {kind.value}" for name, kind in definition.inherited.items())
+    if definition.key:
+        yield "key", ", ".join(definition.key)
+    yield "carries", f"{len(definition.credentials)} certificate{'' if len(definition.credentials) == 1 else 's'}"

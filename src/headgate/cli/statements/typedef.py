@@ -129,16 +129,16 @@ def _alone(owner: str, shown: str, above: str | None, names: KeyNames) -> str:
 
 
 def _kinds(given: list[str]) -> dict[str, Kind]:
-    found: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = {}
     known = {kind.value: kind for kind in Kind}
-    for one in given:
-        name, colon, kind = one.partition(":")
+    for pair in given:
+        name, colon, kind = pair.partition(":")
         if not colon or kind not in known:
-            raise typer.BadParameter(f"`{one}` is not NAME:KIND with a kind of {', '.join(known)}")
-        if name in found:
+            raise typer.BadParameter(f"`{pair}` is not NAME:KIND with a kind of {', '.join(known)}")
+        if name in kinds:
             raise typer.BadParameter(f"`{name}` is given twice")
-        found[name] = known[kind]
-    return found
+        kinds[name] = known[kind]
+    return kinds
 
 
 def verify(
@@ -165,26 +165,32 @@ def verify(
     root = names.did(coordinator, "--coordinator")
     written, given = read_one(file), read_all(list_ or [])
     try:
-        found = verify_type(written.text, coordinator=root, now=now, audience=audience)
+        signed_type = verify_type(written.text, coordinator=root, now=now, audience=audience)
         lists = (*(verify_revocations(one.text, now=now) for one in given), *lists_beside([file], now))
-        for one in found.certificates:
+        for one in signed_type.certificates:
             if any(each.issuer == one.issuer and one.id in each.revoked for each in lists):
-                raise Revoked(f"the certificate `{brief(one.id)}` was revoked, which allows `{brief(found.name)}`")
+                raise Revoked(
+                    f"the certificate `{brief(one.id)}` was revoked, which allows `{brief(signed_type.name)}`"
+                )
     except _REFUSALS as error:
         fail(names.told(error), status=1)
-    _say_type(found, names)
-    say_checked(check_lists((one.issuer for one in found.certificates), lists, eq), names)
+    _say_type(signed_type, names)
+    say_checked(check_lists((one.issuer for one in signed_type.certificates), lists, eq), names)
     say_legend(names)
 
 
-def _say_type(found: SignedType, names: KeyNames) -> None:
-    above = "" if found.parent is None else f", extends {found.parent.name} of {names(found.parent.owner)}"
-    say((found.name, "bold green"), f" of {names(found.owner)}{above}")
-    for name, kind in found.attributes.items():
+def _say_type(signed_type: SignedType, names: KeyNames) -> None:
+    above = (
+        ""
+        if signed_type.parent is None
+        else f", extends {signed_type.parent.name} of {names(signed_type.parent.owner)}"
+    )
+    say((signed_type.name, "bold green"), f" of {names(signed_type.owner)}{above}")
+    for name, kind in signed_type.attributes.items():
         say(f"  {name}: {kind.value}")
-    if found.chain:
-        last = steps(found.chain, names)[-1].reduced
-        say(f"  allowed by {names(found.chain[0].issuer)}, {validity_words(last.validity)}")
+    if signed_type.chain:
+        last = steps(signed_type.chain, names)[-1].reduced
+        say(f"  allowed by {names(signed_type.chain[0].issuer)}, {validity_words(last.validity)}")
     else:
         say("  allowed by nobody: its owner coordinates the network")
 

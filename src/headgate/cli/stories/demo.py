@@ -157,14 +157,14 @@ def _goodbye(stage: Stage, keep: Path | None) -> None:
     if keep is None:
         out.print(Text(f"Look inside: headgate demo {stage.name} --keep DIR", "dim"))
         return
-    place = f"--domain {shlex.quote(str(keep / stage.narration.domain))}"
+    option = f"--domain {shlex.quote(str(keep / stage.narration.domain))}"
     asked = stage.narration.question
     out.print(Text(f"Everything is in {keep}. Try:"))
     for command, what in (
-        (f"headgate versions {place}", "every change, by whom, and where it starts"),
-        (f"headgate explain {asked.principal} {asked.event} {place}", "why a reader sees what it sees"),
-        (f"headgate restrictions {stage.narration.readers[0].subscription} {place}", "what a subscription is cut to"),
-        (f"headgate verify {place}", "decide everything again and compare"),
+        (f"headgate versions {option}", "every change, by whom, and where it starts"),
+        (f"headgate explain {asked.principal} {asked.event} {option}", "why a reader sees what it sees"),
+        (f"headgate restrictions {stage.narration.readers[0].subscription} {option}", "what a subscription is cut to"),
+        (f"headgate verify {option}", "decide everything again and compare"),
         *((command.format(dir=shlex.quote(str(keep))), what) for command, what in stage.narration.tries),
     ):
         out.print(Text(f"  {command}", "bold"), Text(f"    {what}", "dim"), sep="\n", soft_wrap=True)

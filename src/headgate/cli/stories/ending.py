@@ -26,51 +26,51 @@ def answer(stage: Stage) -> RenderableType:
     """Why a reader does not see an attribute: each attribute with its reason, and what it would have taken."""
     domain = stage.world.domain
     ledger, asked = domain.ledger, stage.narration.question
-    found = explain(
+    explanation = explain(
         Question(ledger.administrator, asked.principal, asked.event),
         stage.event(asked.event),
         Books(ledger.state(), ledger.state, domain.predicates),
     )
-    lines = [Text(line) for line in (*_failed(found), *_needed(found, asked.attribute), *_asides(stage))]
-    return Group(Text(asked.text, "bold"), _attributes(found, stage), *lines)
+    lines = [Text(line) for line in (*_failed(explanation), *_needed(explanation, asked.attribute), *_asides(stage))]
+    return Group(Text(asked.text, "bold"), _attributes(explanation, stage), *lines)
 
 
-def _attributes(found: Explanation, stage: Stage) -> RenderableType:
-    who, asked = stage.called(found.principal), stage.narration.question.attribute
-    if not found.visible:
+def _attributes(explanation: Explanation, stage: Stage) -> RenderableType:
+    who, asked = stage.called(explanation.principal), stage.narration.question.attribute
+    if not explanation.visible:
         return Text(f"No right of `{who}` holds for this event, so it is not sent at all.")
-    if found.unmet:
-        unmet = ", and ".join(f"{_demand(one)}, which is {_outcome(one.truth)} of `{who}`" for one in found.unmet)
+    if explanation.unmet:
+        unmet = ", and ".join(f"{_demand(one)}, which is {_outcome(one.truth)} of `{who}`" for one in explanation.unmet)
         return Text(f"`{who}` has the right to see it, but {unmet}. So it is not sent at all.")
     chains = {
         rule.id: stage.called(rule.author)
-        for rule in stage.world.domain.ledger.state(found.version).rules
+        for rule in stage.world.domain.ledger.state(explanation.version).rules
         if rule.source is Source.CHAIN
     }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    for one in found.attributes:
+    for one in explanation.attributes:
         value = Text(show(one.value), "green") if one.visible else Text("hidden", "yellow")
         table.add_row(Text(one.name, "bold" if one.name == asked else ""), value, Text(_why(one, who, chains)))
     return table
 
 
-def _why(one: AttributeExplanation, who: str, chains: Mapping[str, str]) -> str:
-    match one.why:
-        case Why.GRANTED if one.rule is not None and one.rule in chains:
-            return f"shown by a chain that begins at `{chains[one.rule]}`"
+def _why(attribute: AttributeExplanation, who: str, chains: Mapping[str, str]) -> str:
+    match attribute.why:
+        case Why.GRANTED if attribute.rule is not None and attribute.rule in chains:
+            return f"shown by a chain that begins at `{chains[attribute.rule]}`"
         case Why.GRANTED:
-            return f"shown by the rule `{one.rule}`"
+            return f"shown by the rule `{attribute.rule}`"
         case Why.FORBIDDEN:
-            return f"the rule `{one.rule}` forbids it"
-        case Why.UNCOVERED if one.failed:
+            return f"the rule `{attribute.rule}` forbids it"
+        case Why.UNCOVERED if attribute.failed:
             return "the rules that would show it do not hold for this event"
         case Why.UNCOVERED:
             return f"no {'certificate' if chains else 'rule'} shows it to `{who}`"
 
 
-def _demand(one: Unmet) -> str:
-    rule = render_condition(one.condition)
-    match one.demand:
+def _demand(unmet: Unmet) -> str:
+    rule = render_condition(unmet.condition)
+    match unmet.demand:
         case Demand.EVENT:
             return f"the event asks for receivers with {rule}"
         case Demand.POLICY_RULE:
@@ -83,21 +83,21 @@ def _outcome(truth: bool | None) -> str:
     return "unknown" if truth is None else str(truth).lower()
 
 
-def _failed(found: Explanation) -> Iterator[str]:
+def _failed(explanation: Explanation) -> Iterator[str]:
     """The grants that were tried and did not hold, with what decided."""
-    for one in found.views[0].tried:
-        if one.matched or one.effect is Effect.FORBID:
+    for attempt in explanation.views[0].tried:
+        if attempt.matched or attempt.effect is Effect.FORBID:
             continue
-        for part in one.parts:
+        for part in attempt.parts:
             asks = f"asks for {render_condition(part.condition)}, which is {_outcome(part.truth)} here"
-            yield f"The rule `{one.rule}` {asks}."
+            yield f"The rule `{attempt.rule}` {asks}."
 
 
-def _needed(found: Explanation, attribute: str) -> Iterator[str]:
-    for need in found.needed:
+def _needed(explanation: Explanation, attribute: str) -> Iterator[str]:
+    for need in explanation.needed:
         if attribute in need.attributes:
             first = f", placed before the rule `{need.before}`" if need.before else ""
-            what = f"covers {attribute}" if found.visible else "holds for it"
+            what = f"covers {attribute}" if explanation.visible else "holds for it"
             yield f"It would take a right to subscribe to {need.type} that {what}{first}."
 
 

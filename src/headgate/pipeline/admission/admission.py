@@ -129,17 +129,17 @@ class Admission:
         entries = self.entries(columns.publisher, columns.type)
         counted = before if self.asks_rate else None
         if counted is not None and any(names_meta(entry.where, "rate") for entry in entries):
-            found = by_rate(sent, entries, asked, narrow, counted, self._decide, self._facts)
+            decided = by_rate(sent, entries, asked, narrow, counted, self._decide, self._facts)
         else:
-            found = self._decide(sent, entries, asked)
-        settled = found.denied | found.open
+            decided = self._decide(sent, entries, asked)
+        settled = decided.denied | decided.open
         for row in np.flatnonzero(settled).tolist():
-            refused = forbidden if found.denied[row] else self._no_right
+            refused = forbidden if decided.denied[row] else self._no_right
             refusals[row] = refused(columns.publisher, columns.type)
         for row in np.flatnonzero(asked & ~settled & ~narrow).tolist():
             refusals[row] = too_wide[NONE if columns.required is None else int(columns.required.codes[row])]
         accepted = asked & ~settled & narrow
-        table = self._table(columns, accepted, found.used)
+        table = self._table(columns, accepted, decided.used)
         if counted is not None:
             table = table.append_column("rate", pa.array(counted + 1 + np.arange(table.num_rows), pa.int64()))
         return Admitted(accepted, refusals, table)
@@ -208,12 +208,12 @@ class Admission:
     def entries(self, publisher: str, type_name: str) -> tuple[PreparedEntry, ...]:
         """The publish entries of a principal on a type, in order, up to one that lets everything in."""
         key = publisher, type_name
-        found = self._prepared.get(key)
-        if found is None:
+        entries = self._prepared.get(key)
+        if entries is None:
             if len(self._prepared) >= MAX_PREPARED:
                 self._prepared.clear()
-            found = self._prepared[key] = self._prepare(publisher, type_name)
-        return found
+            entries = self._prepared[key] = self._prepare(publisher, type_name)
+        return entries
 
     def asks_no_predicate(self, publisher: str, type_name: str) -> bool:
         """Is everything put to whole columns, whenever it is? A predicate is asked event by event, a rate is counted in
@@ -226,15 +226,17 @@ class Admission:
     def _prepare(self, publisher: str, type_name: str) -> tuple[PreparedEntry, ...]:
         attributes = self.attributes(type_name)
         subject = self.state.principals.get(publisher, {})
-        found = []
+        entries = []
         for rule in publish_entries(self.state, publisher, type_name):
             fixed = _fixed(rule, attributes)
             if fixed is None:
                 continue  # a forced value that does not fit the type
-            found.append(PreparedEntry(rule.effect, prepared(rule.where, {**subject, **rule.given}, attributes), fixed))
+            entries.append(
+                PreparedEntry(rule.effect, prepared(rule.where, {**subject, **rule.given}, attributes), fixed)
+            )
             if rule.where == TRUE:
                 break
-        return tuple(found)
+        return tuple(entries)
 
     def _hit(self, entry: PreparedEntry, sent: Sent, asked: Flags) -> Flags:
         """The rows an entry settles: those a grant lets in, or a forbid keeps out."""
@@ -256,12 +258,12 @@ class Admission:
         hits = [(entry, hit[rows]) for entry, hit in used if entry.fixed]
         places = self._layouts[columns.type]
         for name in self._in_order(columns.type):
-            place = places[name]
-            kind = ARROW[place.slot.store]
+            attribute = places[name]
+            kind = ARROW[attribute.slot.store]
             if not hits and name in columns.arrays:
-                arrays[place.slot.column] = _taken(columns.arrays[name], chosen)
+                arrays[attribute.slot.column] = _taken(columns.arrays[name], chosen)
                 continue
-            changed = [(stored(e.fixed[name], place.kind), hit) for e, hit in hits if name in e.fixed]
+            changed = [(stored(e.fixed[name], attribute.kind), hit) for e, hit in hits if name in e.fixed]
             hidden = np.logical_or.reduce([hit for _, hit in changed]) if changed else np.zeros(1, np.bool_)
             if name not in columns.arrays or hidden.all():
                 array = pa.nulls(len(rows), kind)
@@ -272,7 +274,7 @@ class Admission:
             for value, hit in changed:
                 if value is not None:
                     array = pc.if_else(pa.array(hit), pa.scalar(value, kind), array)
-            arrays[place.slot.column] = array
+            arrays[attribute.slot.column] = array
         if columns.required is not None and (columns.required.codes[rows] != NONE).any():
             arrays["requires"] = columns.required.column(rows)
         origin = columns.origin

@@ -159,14 +159,14 @@ def by_type(table: pa.Table, default: str | None = None) -> list[TablePart]:
         raise TypeMismatch("an event has no type", remedy="send a `type` column, or name the type in the request")
     if len(set(names)) == 1:
         return [TablePart(str(names[0]), table, every)]
-    found = []
+    parts = []
     filled = pc.fill_null(types, default) if default is not None else types
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(flags(pc.equal(filled, name)))
         mine = table.take(pa.array(rows))
         used = [n for n in mine.column_names if n in _ENVELOPE or mine.column(n).null_count < len(rows)]
-        found.append(TablePart(str(name), mine.select(used), rows))
-    return found
+        parts.append(TablePart(str(name), mine.select(used), rows))
+    return parts
 
 
 def requirement_texts(table: pa.Table) -> list[str]:
@@ -216,17 +216,17 @@ def from_arrow(
 
 def _named(table: pa.Table, type_name: str, attributes: Mapping[str, Kind]) -> dict[str, int]:
     """Which column holds which attribute."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for at, column in enumerate(table.column_names):
         if column in _ENVELOPE:
             continue
         name = column.removeprefix(_PREFIX)
         if name not in attributes:
             type_check(Draft("", "", type_name, {name: None}), attributes)
-        if name in found:
+        if name in positions:
             raise TypeMismatch(f"two columns hold the attribute `{name}`")
-        found[name] = at
-    return found
+        positions[name] = at
+    return positions
 
 
 def _text(table: pa.Table, name: str) -> pa.Array | None:

@@ -131,14 +131,14 @@ def _labels(what: str, raw: list[str], refusals: dict[int, HeadgateError]) -> pa
     if array is not None and array.null_count == 0:
         return array
     kept: list[str] = []
-    for row, one in enumerate(raw):
+    for row, label in enumerate(raw):
         try:
-            kept.append(str(conform(Kind.STRING, "" if one is None else one)))
+            kept.append(str(conform(Kind.STRING, "" if label is None else label)))
         except TypeMismatch as error:
             kept.append("")
             refusals.setdefault(row, TypeMismatch(f"the {what} of the event: {error.message}"))
         else:
-            if one is None:
+            if label is None:
                 refusals.setdefault(row, TypeMismatch(f"the event has no {what}"))
     return pa.array(kept, pa.string())
 

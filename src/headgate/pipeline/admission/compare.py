@@ -71,12 +71,12 @@ def compare_columns(op: str, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Flags:
     """Two columns of numbers, compared exactly even between int and float."""
     if a.dtype == b.dtype:
         return np.asarray(_NUMPY[op](a, b))
-    found: Flags = np.asarray(_NUMPY[op](a.astype(np.float64), b.astype(np.float64)))
+    result: Flags = np.asarray(_NUMPY[op](a.astype(np.float64), b.astype(np.float64)))
     ints = a if a.dtype == np.int64 else b
     large = np.flatnonzero((ints > _EXACT) | (ints < -_EXACT))
     if len(large):
-        found[large] = _exact(op, a[large].tolist(), b[large].tolist())
-    return found
+        result[large] = _exact(op, a[large].tolist(), b[large].tolist())
+    return result
 
 
 def compare_texts(op: str, a: pa.Array, b: pa.Array | str | bytes) -> Flags:

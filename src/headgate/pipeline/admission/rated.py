@@ -73,14 +73,14 @@ def by_rate(
         last = _last(points, rate)
         here = asked.copy()
         here[:row] = False
-        found = decide(replace(sent, rate=Same(rate)), entries, here)
-        accepted = here & ~(found.denied | found.open) & narrow
+        decided = decide(replace(sent, rate=Same(rate)), entries, here)
+        accepted = here & ~(decided.denied | decided.open) & narrow
         rates = rate + np.cumsum(accepted[row:]) - accepted[row:]  # of each row from here on
         end = len(asked) if last is None else row + int(np.searchsorted(rates, last, "right"))
         here[end:] = False
-        denied |= found.denied & here
-        open_ |= found.open & here
-        used += [(entry, hit & here) for entry, hit in found.used]
+        denied |= decided.denied & here
+        open_ |= decided.open & here
+        used += [(entry, hit & here) for entry, hit in decided.used]
         rate += int(np.count_nonzero(accepted[row:end]))
         row = end
     return Decided(denied, open_, used)
@@ -88,21 +88,21 @@ def by_rate(
 
 def _points(entries: Sequence[E]) -> list[int] | None:
     """The rates at which a condition may change its truth; None if they differ from event to event."""
-    found: set[int] = set()
+    points: set[int] = set()
     for entry in entries:
         for atom in atoms(entry.where):
             if _RATE not in operands(atom):
                 continue
             match atom:
                 case Compare(_, Meta(), Constant(value)) | Compare(_, Constant(value), Meta()):
-                    found.update(_around(plain(value)))
+                    points.update(_around(plain(value)))
                 case InSet(_, values):
-                    found.update(point for value in values for point in _around(value))
+                    points.update(point for value in values for point in _around(value))
                 case IsNull():
                     pass
                 case _:
                     return None
-    return sorted(found)
+    return sorted(points)
 
 
 def _around(value: Value) -> Iterator[int]:

@@ -86,14 +86,14 @@ def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
         case AllOf(args):
             true, false = _constant(True, len(need))
             for arg in args:
-                found = truth(arg, frame, need & ~false)
-                true, false = true & found.true, false | found.false
+                part = truth(arg, frame, need & ~false)
+                true, false = true & part.true, false | part.false
             return Truth(true, false)
         case AnyOf(args):
             true, false = _constant(False, len(need))
             for arg in args:
-                found = truth(arg, frame, need & ~true)
-                true, false = true | found.true, false & found.false
+                part = truth(arg, frame, need & ~true)
+                true, false = true | part.true, false & part.false
             return Truth(true, false)
         case Starred(arg):
             return truth(arg, frame, need)
@@ -212,14 +212,14 @@ def _in_set(column: Column, values: tuple[Value, ...], size: int) -> Truth:
 
 def _holdable(values: tuple[Value, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The numbers that a column of this type can equal, as it holds them."""
-    found: list[int | float] = []
+    numbers: list[int | float] = []
     for value in map(number, values):
         if dtype == np.int64:
             if value == int(value) and INT_MIN <= value <= INT_MAX:
-                found.append(int(value))
+                numbers.append(int(value))
         elif -DOUBLE_MAX <= value <= DOUBLE_MAX and float(value) == value:
-            found.append(float(value))
-    return np.array(found, dtype)
+            numbers.append(float(value))
+    return np.array(numbers, dtype)
 
 
 def _text_match(op: str, text: Column, part: Column, size: int) -> Truth:
@@ -261,23 +261,23 @@ def _in_group(column: Column, members: frozenset[str], size: int) -> Truth:
 
 
 def _related(known: frozenset[Row], args: tuple[Operand, ...], frame: Frame, need: Flags) -> Truth:
-    found = _constant(None, len(need))
+    truths = _constant(None, len(need))
     rows = np.flatnonzero(need)
     columns = [_listed(_column(arg, frame), declared_kind(arg, frame.sent.kinds), rows) for arg in args]
     for row, values in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
         if None not in values:
-            (found.true if tuple(map(family, values)) in known else found.false)[row] = True
-    return found
+            (truths.true if tuple(map(family, values)) in known else truths.false)[row] = True
+    return truths
 
 
 def _predicate(asked: Predicate, frame: Frame, need: Flags) -> Truth:
-    found = _constant(None, len(need))
+    truths = _constant(None, len(need))
     rows = np.flatnonzero(need)
     for row, event in zip(rows.tolist(), frame.events(rows), strict=True):
         answer = reference.truth(asked, event, replace(frame.facts.world, origin=event.origin))
         if answer is not None:
-            (found.true if answer else found.false)[row] = True
-    return found
+            (truths.true if answer else truths.false)[row] = True
+    return truths
 
 
 def _constant(answer: bool | None, size: int) -> Truth:

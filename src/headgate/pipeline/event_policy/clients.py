@@ -97,12 +97,12 @@ def _groups(parts: Sequence[CredentialPart]) -> tuple[list[_Group], list[_Chosen
         conditions: list[Condition] = []
         for part in mine:
             asks = []
-            for one in part.conditions:
-                plain = one.arg if isinstance(one, Not) else one
+            for condition in part.conditions:
+                plain = condition.arg if isinstance(condition, Not) else condition
                 at = texts.setdefault(repr(plain), len(conditions))
                 if at == len(conditions):
                     conditions.append(plain)
-                asks.append((at, plain is not one))
+                asks.append((at, plain is not condition))
             made[id(part)] = _Chosen(part, tuple(asks), [{} for _ in part.columns])
         used = frozenset().union(*(part.used for part in mine))
         groups.append(_Group(mine[0].refs, used, conditions, [made[id(part)] for part in mine]))
@@ -133,7 +133,7 @@ class Clients:
     def numbers(self, state: State, holders: Sequence[Holder]) -> list[int]:
         """The class of each holder at a state."""
         self.asked = max(self.asked, len(holders))
-        found = []
+        classes = []
         for principal, _, counted in holders:
             chosen = None if counted is None else frozenset(counted)
             mine = {
@@ -141,8 +141,8 @@ class Clients:
                 for one in state.roles.held_by(principal)
                 if one.role in self._roles and (chosen is None or one.id in chosen)
             }
-            found.append(self._class(tuple(sorted(mine))))
-        return found
+            classes.append(self._class(tuple(sorted(mine))))
+        return classes
 
     def frozen(self) -> Policy:
         """The policy with the classes known by now."""
@@ -158,24 +158,24 @@ class Clients:
             )
         return self._frozen
 
-    def _content(self, one: Membership) -> int:
+    def _content(self, membership: Membership) -> int:
         """The number of what a membership says, whoever holds it."""
-        key = one.service, one.instance, one.role, exact_key(one.args)
-        found = self._contents.get(key)
-        if found is None:
-            found = self._contents[key] = len(self._samples)
-            self._samples.append(one)
-        return found
+        key = membership.service, membership.instance, membership.role, exact_key(membership.args)
+        number = self._contents.get(key)
+        if number is None:
+            number = self._contents[key] = len(self._samples)
+            self._samples.append(membership)
+        return number
 
     def _class(self, contents: tuple[int, ...]) -> int:
-        found = self._classes.get(contents)
-        if found is None:
-            found = self._classes[contents] = len(self._masks)
+        class_number = self._classes.get(contents)
+        if class_number is None:
+            class_number = self._classes[contents] = len(self._masks)
             for number in range(len(self._groups)):
                 self._choose(number, contents)
             hit = [at for at, entry in enumerate(self.compiled.entries) if self._chosen[entry.part].counts[-1]]
             self._masks.append(mask_of(hit, _words(len(self.compiled.entries))))
-        return found
+        return class_number
 
     def _choose(self, number: int, contents: tuple[int, ...]) -> None:
         """Work out the choices of one class for the parts of one group."""
@@ -186,27 +186,27 @@ class Clients:
         rows: list[dict[tuple[int, ...], None]] = [{} for _ in group.chosen]
         for bound in choices:
             truths = [code(self._evaluator.truth(one, bound)) for one in group.conditions]
-            for chosen, found in zip(group.chosen, rows, strict=True):
+            for chosen, part_rows in zip(group.chosen, rows, strict=True):
                 if chosen.meets(truths, least):
-                    found[chosen.row(bound, self._evaluator)] = None
-        for chosen, found in zip(group.chosen, rows, strict=True):
-            chosen.counts.append(len(found))
-            chosen.rows += found
+                    part_rows[chosen.row(bound, self._evaluator)] = None
+        for chosen, part_rows in zip(group.chosen, rows, strict=True):
+            chosen.counts.append(len(part_rows))
+            chosen.rows += part_rows
 
     def _choices(self, number: int, contents: tuple[int, ...]) -> Iterable[Mapping[str, Argument]] | None:
         """What the used variables mean for each distinct choice of credentials; None if there are too many."""
-        found: dict[Any, dict[str, Argument]] = {(): {}}
+        choices: dict[Any, dict[str, Argument]] = {(): {}}
         for at in range(len(self._groups[number].refs)):
             fitting = {}
             for content in contents:
                 made = self._fit(number, at, content)
                 if made is not None:
                     fitting[exact_key(tuple(made.values()))] = made
-            if len(found) * len(fitting) > MAX_CHOICES:
+            if len(choices) * len(fitting) > MAX_CHOICES:
                 return None
-            joined = (_joined(a, b) for a in found.values() for b in fitting.values())
-            found = {exact_key(tuple(one.values())): one for one in joined if one is not None}
-        return found.values()
+            joined = (_joined(a, b) for a in choices.values() for b in fitting.values())
+            choices = {exact_key(tuple(one.values())): one for one in joined if one is not None}
+        return choices.values()
 
     def _fit(self, number: int, at: int, content: int) -> dict[str, Argument] | None:
         key = number, at, content
@@ -216,12 +216,12 @@ class Clients:
         return self._fits[key]
 
 
-def _fitted(ref: RoleRef, one: Membership, used: frozenset[str]) -> dict[str, Argument] | None:
+def _fitted(ref: RoleRef, membership: Membership, used: frozenset[str]) -> dict[str, Argument] | None:
     """What the used variables of a credential mean if a membership is meant by it."""
-    if not means(ref, one):
+    if not means(ref, membership):
         return None
     made: dict[str, Argument] = {}
-    for term, argument in zip(ref.args, one.args, strict=False):
+    for term, argument in zip(ref.args, membership.args, strict=False):
         match term:
             case Constant(wanted):
                 if not alike(wanted, argument):

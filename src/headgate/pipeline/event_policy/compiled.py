@@ -191,10 +191,10 @@ class CredentialPart:
 
 def _placed(known: list[Any], one: Any, numbers: dict[str, int]) -> int:
     """Where something stands in a list, at its end if it is new; `1` and `true` are two."""
-    found = numbers.setdefault(repr(one), len(known))
-    if found == len(known):
+    position = numbers.setdefault(repr(one), len(known))
+    if position == len(known):
         known.append(one)
-    return found
+    return position
 
 
 class Compiled:
@@ -213,28 +213,28 @@ class Compiled:
         takes = [[names[one.type] in line for one in self.entries] for line in lines]
         self.takes = np.array(takes, np.bool_).reshape(len(names), len(self.entries))
         masks = []
-        for one in self.entries:
-            bits = state.types.bits(names[one.type])
-            masks.append(mask_of([bits[name] for name in state.types.attributes(names[one.type])], words))
+        for variant in self.entries:
+            bits = state.types.bits(names[variant.type])
+            masks.append(mask_of([bits[name] for name in state.types.attributes(names[variant.type])], words))
         self.attributes = np.array(masks, np.uint64).reshape(len(self.entries), words)
 
     def _variants(self, state: State, entry: EventEntry, numbers: Mapping[str, int]) -> Iterator[PolicyEntry]:
         """An entry, or entries one after another that say the same, of which more can be told by bits alone."""
-        known, said = self._template(state, entry)
-        refs, meaning = _credentials(entry.credentials, known, said)
+        known, conditions = self._template(state, entry)
+        refs, meaning = _credentials(entry.credentials, known, conditions)
         constraint = rewrite_operands(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
-        parts = [one for each in (*said, constraint) for one in conjuncts(settled(each))]
+        parts = [one for each in (*conditions, constraint) for one in conjuncts(settled(each))]
         for mine in _spread(parts):
             yield self._entry(refs, mine, entry.negative, numbers[entry.event.type])
 
     def _entry(self, refs: tuple[RoleRef, ...], parts: list[Condition], negative: bool, number: int) -> PolicyEntry:
         apart = {which: [one for one in parts if sides(one) == which] for which in map(frozenset, _SIDES)}
         clients = tuple(sorted(apart[frozenset({CLIENT})], key=repr))
-        place = self._part(refs, clients, negative)
-        part = self.parts[place]
+        position = self._part(refs, clients, negative)
+        part = self.parts[position]
         events = (*apart[frozenset()], *apart[frozenset({EVENT})])
         mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
-        return PolicyEntry(number, negative, tuple(self._formula(one, part) for one in events), place, mixed)
+        return PolicyEntry(number, negative, tuple(self._formula(one, part) for one in events), position, mixed)
 
     def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Operand], list[Condition]]:
         """What the variables of a template are worked out of, and what it says besides."""
@@ -245,16 +245,16 @@ class Compiled:
             self.columns[variable.name] = Column(place.slot, place.kind)
             attributes[name] = variable
         known: dict[str, Operand] = {}
-        said: list[Condition] = []
+        conditions: list[Condition] = []
         for term, (_, expression) in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
             seen = put(expression, attributes)
             if isinstance(term, Constant):
-                said.append(Compare("=", seen, term))
+                conditions.append(Compare("=", seen, term))
             elif term.name in known:
-                said.append(Compare("=", seen, known[term.name]))
+                conditions.append(Compare("=", seen, known[term.name]))
             elif term.name != "_":
                 known[term.name] = seen
-        return known, said
+        return known, conditions
 
     def _part(self, refs: tuple[RoleRef, ...], conditions: tuple[Condition, ...], negative: bool) -> int:
         key = repr((refs, conditions, negative))
@@ -296,12 +296,12 @@ def _spread(parts: list[Condition]) -> Iterator[list[Condition]]:
     while waiting:
         mine = waiting.pop(0)
         at = next((n for n, one in enumerate(mine) if len(sides(one)) == 2 and not is_mixed(one)), None)
-        found = () if at is None else alternatives(mine[at])
-        if at is None or done + len(waiting) + len(found) > MAX_VARIANTS:
+        disjuncts = () if at is None else alternatives(mine[at])
+        if at is None or done + len(waiting) + len(disjuncts) > MAX_VARIANTS:
             done += 1
             yield mine
             continue
-        waiting += [[*mine[:at], *conjuncts(one), *mine[at + 1 :]] for one in found]
+        waiting += [[*mine[:at], *conjuncts(one), *mine[at + 1 :]] for one in disjuncts]
 
 
 def _variables(constraint: Condition) -> frozenset[str]:
@@ -327,14 +327,14 @@ class _Cut:
 
 
 def _credentials(
-    refs: tuple[RoleRef, ...], known: Mapping[str, Operand], said: list[Condition]
+    refs: tuple[RoleRef, ...], known: Mapping[str, Operand], conditions: list[Condition]
 ) -> tuple[tuple[RoleRef, ...], dict[str, Operand]]:
     """Credentials with variables named by their places, and what the client's variables are.
 
     An argument that is a variable of the event is compared with it, which may be unknown.
     """
     meaning: dict[str, Operand] = {}
-    found = []
+    credentials = []
     for at, ref in enumerate(refs):
         args: list[Any] = []
         for place, term in enumerate(ref.args):
@@ -342,9 +342,9 @@ def _credentials(
             if not isinstance(term, Variable) or term.name == "_":
                 args.append(term)
             elif term.name in known:
-                said.append(Compare("=", known[term.name], here))
+                conditions.append(Compare("=", known[term.name], here))
                 args.append(here)
             else:
                 args.append(meaning.setdefault(term.name, here))
-        found.append(replace(ref, args=tuple(args)))
-    return tuple(found), meaning
+        credentials.append(replace(ref, args=tuple(args)))
+    return tuple(credentials), meaning

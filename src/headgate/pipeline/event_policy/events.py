@@ -79,11 +79,11 @@ class ValueDomain:
     def number(self, value: Any) -> int:
         """The number of a value, new if need be."""
         key = exact_key(value)
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.values)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.values)
             self.values.append(value)
-        return found
+        return number
 
 
 class ValueTable:
@@ -248,10 +248,10 @@ class EventSide:
                 raise TypeError(f"not of the event alone: {formula}")
 
     def _fold(self, fold: Any, start: int, args: tuple[Formula, ...], rows: Rows) -> Truths:
-        found = np.full(len(rows.rows), start, np.int8)
+        truths = np.full(len(rows.rows), start, np.int8)
         for arg in args:
-            found = fold(found, self.truth(arg, rows))
-        return found
+            truths = fold(truths, self.truth(arg, rows))
+        return truths
 
     def node(self, expressions: tuple[Operand, ...]) -> Node:
         """The node of an expression, or of several beside one another."""
@@ -405,8 +405,8 @@ def _opened(of: Any) -> tuple[Any, tuple[Operand, ...]]:
 def _condition(leaf: Atom) -> Condition | None:
     """A leaf over one column and constants as a condition on it, if conditions can say it."""
 
-    def put(one: Operand) -> Operand | None:
-        match one:
+    def put(operand: Operand) -> Operand | None:
+        match operand:
             case Variable():
                 return _COLUMN
             case Constant(value) if not isinstance(value, frozenset):
@@ -437,10 +437,10 @@ def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truths]:
         distinct, places = rows.distinct(column)
         size = len(distinct)
         sent = Sent("", "", BEGINNING, size, kinds, {_COLUMN.name: distinct})
-        found = truth(ready, Frame(sent, _NO_FACTS), np.ones(size, np.bool_))
+        outcome = truth(ready, Frame(sent, _NO_FACTS), np.ones(size, np.bool_))
         truths = np.full(size + 1, UNKNOWN, np.int8)
-        truths[:-1][found.true] = TRUE
-        truths[:-1][found.false] = FALSE
+        truths[:-1][outcome.true] = TRUE
+        truths[:-1][outcome.false] = FALSE
         return truths[places]
 
     return look

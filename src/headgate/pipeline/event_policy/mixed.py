@@ -71,8 +71,8 @@ class _Compared:
         self._op, self._node = op, node
         kinds = list(map(family, rights))
         families: dict[int, set[Any]] = {}
-        for kind, one in zip(kinds, rights, strict=True):
-            families.setdefault(kind, set()).add(one)
+        for kind, right in zip(kinds, rights, strict=True):
+            families.setdefault(kind, set()).add(right)
         # Sets have no order, but then only whether they are equal is asked.
         self._orders = {kind: list(ones) if kind == SET else sorted(ones) for kind, ones in families.items() if kind}
         self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
@@ -102,24 +102,24 @@ class _Compared:
     def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
         low, high, kinds = seen
         ranks, kind = self._ranks[choices], kinds[events]
-        found: Flags
+        matches: Flags
         match self._op:
             case "=":
-                found = (ranks >= low[events]) & (ranks < high[events])
+                matches = (ranks >= low[events]) & (ranks < high[events])
             case "!=":
-                found = (ranks < low[events]) | (ranks >= high[events])
+                matches = (ranks < low[events]) | (ranks >= high[events])
             case "<":
-                found = ranks >= high[events]
+                matches = ranks >= high[events]
             case "<=":
-                found = ranks >= low[events]
+                matches = ranks >= low[events]
             case ">":
-                found = ranks < low[events]
+                matches = ranks < low[events]
             case _:
-                found = ranks < high[events]
+                matches = ranks < high[events]
         known: Flags = (kind == self._families[choices]) & (kind != NO_FAMILY)
         if self._op not in ("=", "!="):
             known &= kind != SET
-        return found & known if sure else found | ~known
+        return matches & known if sure else matches | ~known
 
 
 class _Related:
@@ -134,10 +134,10 @@ class _Related:
 
     def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
         left, right = seen[0][events], self._others[choices]
-        found = self._relation.found((left, right))
+        related = self._relation.found((left, right))
         if self._relation.unknown:
             return np.full(len(events), not sure)
-        return found if sure else found | (left == NULL) | (right == NULL)
+        return related if sure else related | (left == NULL) | (right == NULL)
 
 
 def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
@@ -179,9 +179,9 @@ class _Asked:
             self._known.clear()
         truths = np.zeros(len(distinct), np.int8)
         for at, key in enumerate(distinct.tolist()):
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = self._ask(key // wide, key % wide)
-            truths[at] = found
+            answer = self._known.get(key)
+            if answer is None:
+                answer = self._known[key] = self._ask(key // wide, key % wide)
+            truths[at] = answer
         counts: Flags = truths == TRUE if sure else truths != FALSE
         return counts[places]

@@ -49,8 +49,8 @@ class Relation:
 
     def _level(self, at: Ints, more: Ints, wide: int) -> Ints:
         """One more part: what the parts so far and it are together, numbered."""
-        found: Ints
-        keys, found = np.unique(at * wide + more, return_inverse=True)
+        numbers: Ints
+        keys, numbers = np.unique(at * wide + more, return_inverse=True)
         cells = (int(at.max(initial=0)) + 1) * wide
         if cells <= MAX_TABLE:
             table = np.full(cells, NONE, np.int32)
@@ -58,7 +58,7 @@ class Relation:
             self._levels.append((wide, True, table))
         else:
             self._levels.append((wide, False, keys))
-        return found
+        return numbers
 
     def code(self, part: int, values: Sequence[Argument]) -> int:
         """The number of the values of a part."""

@@ -58,13 +58,13 @@ class PairStanding:
         views, decided = np.take(self.views, places, axis=0), np.take(self.decided, places, axis=0)
         return PairStanding(views, decided, self.granted[places], self.stopped[places])
 
-    def add(self, found: PolicyOutcome) -> None:
+    def add(self, outcome: PolicyOutcome) -> None:
         """Let what the event policy says decide: positive entries what is open, a negative one the rest."""
-        self.views |= found.views & ~self.decided
-        self.decided |= found.views
-        self.granted |= found.granted & ~self.stopped
-        self.decided[found.negative] = ALL
-        self.stopped |= found.negative & ~self.granted
+        self.views |= outcome.views & ~self.decided
+        self.decided |= outcome.views
+        self.granted |= outcome.granted & ~self.stopped
+        self.decided[outcome.negative] = ALL
+        self.stopped |= outcome.negative & ~self.granted
 
 
 @dataclass
@@ -194,12 +194,12 @@ class CompiledStages:
                 held = seen.truths.setdefault(id(formula), np.zeros(len(seen.batch), np.int8))
                 held[looked.rows] = self._events.truth(formula, looked)
             case OfBoth():
-                found = self._term(formula, part).of_events(looked)
+                arrays = self._term(formula, part).of_events(looked)
                 if len(looked.rows) == len(seen.batch):
-                    seen.terms[id(formula)] = found
+                    seen.terms[id(formula)] = arrays
                     return
-                kept = seen.terms.setdefault(id(formula), [np.zeros(len(seen.batch), one.dtype) for one in found])
-                for whole, one in zip(kept, found, strict=True):
+                kept = seen.terms.setdefault(id(formula), [np.zeros(len(seen.batch), one.dtype) for one in arrays])
+                for whole, one in zip(kept, arrays, strict=True):
                     whole[looked.rows] = one
             case OfClient():
                 pass
@@ -236,14 +236,14 @@ class CompiledStages:
             self._spare(hits, ends)
             waiting = (hits & self._mixed).any(axis=1)
         plain = self._found(hits)
-        found = PolicyOutcome(np.take(plain.views, cells, axis=0), plain.granted[cells], plain.negative[cells])
+        outcome = PolicyOutcome(np.take(plain.views, cells, axis=0), plain.granted[cells], plain.negative[cells])
         left = np.flatnonzero(waiting[cells]) if waiting.any() else cells[:0]
         if len(left):
             mine = np.take(hits, cells[left], axis=0)
             self._put_mixed(seen, mine, events[left], classes[left], batch.type[events[left]])
             more = self._found(mine)
-            found.views[left], found.granted[left], found.negative[left] = more.views, more.granted, more.negative
-        return found
+            outcome.views[left], outcome.granted[left], outcome.negative[left] = more.views, more.granted, more.negative
+        return outcome
 
     def _found(self, hits: Words) -> PolicyOutcome:
         """What entries that match make of a pair: they end with the first that leaves nothing to decide."""
@@ -301,17 +301,17 @@ class CompiledStages:
         self, seen: _Seen, formulas: tuple[Formula, ...], events: Ints, places: Ints, choices: Choices, *, sure: bool
     ) -> Flags:
         """Each formula is put only to the pairs for which those before it hold."""
-        found = np.ones(len(events), np.bool_)
+        flags = np.ones(len(events), np.bool_)
         left: Ints | None = None
         for formula in formulas:
             if left is None:
-                found = self._holds(seen, formula, events, places, choices, sure=sure)
+                flags = self._holds(seen, formula, events, places, choices, sure=sure)
             else:
-                found[left] = self._holds(seen, formula, events[left], places[left], choices, sure=sure)
-            left = np.flatnonzero(found)
+                flags[left] = self._holds(seen, formula, events[left], places[left], choices, sure=sure)
+            left = np.flatnonzero(flags)
             if len(left) == 0:
                 break
-        return found
+        return flags
 
     def _holds(
         self, seen: _Seen, formula: Formula, events: Ints, places: Ints, choices: Choices, *, sure: bool
@@ -378,11 +378,11 @@ class PolicyStages:
 
     def of(self, epoch: int) -> CompiledStages | None:
         """The event policy of an epoch, if it has one."""
-        one = self._index.epochs[epoch]
-        if one.policy_facts is None:
+        snapshot = self._index.epochs[epoch]
+        if snapshot.policy_facts is None:
             return None
-        key = one.policy, id(one.policy_facts)
+        key = snapshot.policy, id(snapshot.policy_facts)
         if key not in self._ready:
             types = len(self._index.types.names)
-            self._ready[key] = CompiledStages(self._index.policies[one.policy], one.policy_facts, types)
+            self._ready[key] = CompiledStages(self._index.policies[snapshot.policy], snapshot.policy_facts, types)
         return self._ready[key]

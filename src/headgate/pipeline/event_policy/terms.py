@@ -171,9 +171,9 @@ class PolicyFacts:
     relations: Mapping[str, frozenset[Row]]
 
 
-def facts_for(state: State, said: Iterable[Condition]) -> PolicyFacts:
+def facts_for(state: State, constraints: Iterable[Condition]) -> PolicyFacts:
     """What these constraints look at: of groups, with those inside them; a function may ask for any group."""
-    names = frozenset().union(*map(named, said))
+    names = frozenset().union(*map(named, constraints))
     if names & FUNCTIONS.keys():
         groups = dict(state.groups)
     else:
@@ -247,13 +247,13 @@ class Evaluator:
     def inside(self, group: str) -> frozenset[str]:
         """Every name in a group, directly or through other groups, whose names are in it too."""
         if group not in self._inside:
-            found: set[str] = set()
+            names: set[str] = set()
             waiting = [group]
             while waiting:
-                fresh = self.facts.groups.get(waiting.pop(), frozenset()) - found
-                found |= fresh
+                fresh = self.facts.groups.get(waiting.pop(), frozenset()) - names
+                names |= fresh
                 waiting += [one for one in fresh if one in self.facts.groups]
-            self._inside[group] = frozenset(found)
+            self._inside[group] = frozenset(names)
         return self._inside[group]
 
     def projected(self, relation: str, arity: int, places: tuple[int, ...]) -> frozenset[Any]:
@@ -277,11 +277,11 @@ class Evaluator:
         """The rows of a relation as a function: its last column by the others."""
         key = relation, arguments
         if key not in self._functions:
-            found: dict[Any, list[Argument]] = {}
+            results: dict[Any, list[Argument]] = {}
             for row in self.facts.relations[relation]:
                 if len(row) == arguments + 1:
-                    found.setdefault(tuple(map(same_key, row[:-1])), []).append(row[-1])
-            self._functions[key] = found
+                    results.setdefault(tuple(map(same_key, row[:-1])), []).append(row[-1])
+            self._functions[key] = results
         return self._functions[key]
 
     def _fresh(self) -> Scene:

@@ -66,11 +66,11 @@ class Agreed:
         """The attribute set of each subscription's principal."""
         holders = self.index.subscriptions.holder[owners]
         used = np.unique(epochs)
-        found = np.zeros(len(owners), np.int64)
+        subjects = np.zeros(len(owners), np.int64)
         for epoch in used.tolist():
             at: Ints | slice = slice(None) if len(used) == 1 else np.flatnonzero(epochs == epoch)
-            found[at] = self.index.epochs[epoch].subject[holders[at]]
-        return found
+            subjects[at] = self.index.epochs[epoch].subject[holders[at]]
+        return subjects
 
     # -- what a batch asks ------------------------------------------------------------------------------------
 
@@ -103,9 +103,9 @@ class Agreed:
         """A number for each event, from its publisher at its version."""
         encoded = batch.texts(PUBLISHER).dictionary_encode()
         names, indices = encoded.dictionary.to_pylist(), pc.fill_null(encoded.indices, 0).to_numpy()
-        found = np.zeros(len(batch), np.int64)
+        numbers = np.zeros(len(batch), np.int64)
         for epoch in np.unique(epochs).tolist():
             table = np.array([of(epoch, name) for name in names], np.int64)
             at = np.flatnonzero(epochs == epoch)
-            found[at] = table[indices[at]]
-        return found
+            numbers[at] = table[indices[at]]
+        return numbers

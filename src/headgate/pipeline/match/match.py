@@ -67,14 +67,14 @@ class Matcher:
 
     def match(self, batch: EventBatch, window: DecisionWindow) -> Matches:
         """Every delivery of the batch."""
-        found = [self._decide(batch, window, *pairs) for pairs in self._candidates(batch)]
-        if not found:
+        matched = [self._decide(batch, window, *pairs) for pairs in self._candidates(batch)]
+        if not matched:
             empty = np.zeros(0, np.int64)
             return Matches(empty, empty.astype(np.int32), np.zeros((0, self.index.types.words), np.uint64), empty)
-        events = np.concatenate([f.events for f in found])
-        owners = np.concatenate([f.subscriptions for f in found])
-        visible = np.concatenate([f.visible for f in found])
-        parts = np.concatenate([f.parts for f in found])
+        events = np.concatenate([f.events for f in matched])
+        owners = np.concatenate([f.subscriptions for f in matched])
+        visible = np.concatenate([f.visible for f in matched])
+        parts = np.concatenate([f.parts for f in matched])
         several = self.index.subscriptions.several
         key = events * np.int64(len(several)) + owners
         order = np.argsort(key, kind="stable")  # candidates come in long sorted runs, which this sort is made for
@@ -188,11 +188,11 @@ class Matcher:
             profiles = index.epochs[epoch].profile[holders[at]].astype(np.int64)
             policy = self._policies.of(epoch)
             if policy is None:
-                found = self._profile_views(batch, events[at], profiles, self.facts[epoch])
+                standing = self._profile_views(batch, events[at], profiles, self.facts[epoch])
             else:
                 clients = index.epochs[epoch].clients[holders[at]].astype(np.int64)
-                found = self._policy_views(batch, events[at], profiles, clients, epoch, policy)
-            views[at], exists[at] = found.views, found.granted & ~found.stopped
+                standing = self._policy_views(batch, events[at], profiles, clients, epoch, policy)
+            views[at], exists[at] = standing.views, standing.granted & ~standing.stopped
         return views, exists
 
     def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: RestFacts) -> PairStanding:
@@ -207,16 +207,16 @@ class Matcher:
         self, batch: EventBatch, events: Ints, profiles: Ints, clients: Ints, epoch: int, policy: CompiledStages
     ) -> PairStanding:
         """Rules by (event, profile); then event policy by (event, client); then what chains add to a pair."""
-        found = policy.settle(batch, self._live(batch, epoch), events, clients)
+        outcome = policy.settle(batch, self._live(batch, epoch), events, clients)
         facts, rights = self.facts[epoch], self.index.rights
         if len(rights.keys) == 0:
-            return found.alone()
+            return outcome.alone()
         distinct, width, inverse = self._by_profile(batch, events, profiles)
         at, has = self._entries_of(batch, distinct // width, distinct % width)
         so_far = PairStanding.none(len(distinct), self.index.types.words)
         self._walk(batch, distinct // width, has, rights.starts[at], rights.chains[at], facts, so_far)
         so_far = so_far.at(inverse)
-        so_far.add(found)
+        so_far.add(outcome)
         chained = np.full(len(distinct), -1, np.int64)
         chained[has] = np.where(rights.chains[at] < rights.starts[at + 1], at, -1)
         place = chained[inverse]
@@ -294,7 +294,7 @@ class Matcher:
         begin = rights.condition_starts[conditions]
         run, position = expand(begin, rights.condition_starts[conditions + 1] - begin)
         shapes, rows = rights.clause_shape[position], rights.clause_row[position]
-        found = np.zeros(len(events), np.bool_)
+        met = np.zeros(len(events), np.bool_)
         for number in np.unique(shapes).tolist():
             shape = rights.shapes[number]
             at = np.flatnonzero(shapes == number)
@@ -303,8 +303,8 @@ class Matcher:
             ok &= ((shape.null[r] & ~batch.nulls[e]) == 0).all(axis=1)
             if ok.any():
                 ok[ok] = self._rest_holds(batch, rights.rests, shape.rest[r[ok]], e[ok], facts, None)
-            found[run[at[ok]]] = True
-        return found
+            met[run[at[ok]]] = True
+        return met
 
     # -- the rest of a clause ---------------------------------------------------------------------------------
 

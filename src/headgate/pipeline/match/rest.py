@@ -117,18 +117,18 @@ def _literal(atom: Any, want: bool, where: Where, asked: RowsAsked) -> Flags:
             return _predicate(name, args, want, places, asked)
         case Compare(op, left, right):
             a, b = _column(left, places, asked), _column(right, places, asked)
-            found = compare_texts(op, a, b) if isinstance(a, pa.Array) else compare_columns(op, a, b)
+            truths = compare_texts(op, a, b) if isinstance(a, pa.Array) else compare_columns(op, a, b)
         case TextMatch(op, left, right):
-            found = _text_match(op, left, right, places, asked)
+            truths = _text_match(op, left, right, places, asked)
         case InGroup(operand, group):
             members = pa.array(sorted(asked.facts.groups.get(group, ())), pa.string())
-            found = flags(pc.is_in(_column(operand, places, asked), value_set=members))
+            truths = flags(pc.is_in(_column(operand, places, asked), value_set=members))
         case Related(relation, args):
             rows = asked.facts.relations.get(relation, frozenset())
-            found = _distinct(args, places, asked, lambda *values: related(rows, values) is True)
+            truths = _distinct(args, places, asked, lambda *values: related(rows, values) is True)
         case _:
             raise TypeError(f"not of the rest: {atom}")
-    return found if want else ~found
+    return truths if want else ~truths
 
 
 def _text_match(op: str, left: Operand, right: Operand, places: Mapping[str, AttributeSlot], asked: RowsAsked) -> Flags:
@@ -151,13 +151,13 @@ def _distinct(
     """A test once for each distinct combination of values."""
     memo: dict[tuple[Any, ...], bool] = {}
     columns = [_values(arg, places, asked) for arg in args]
-    found = np.zeros(len(asked.rows), np.bool_)
+    results = np.zeros(len(asked.rows), np.bool_)
     for at, values in enumerate(zip(*columns, strict=True)):
         key = tuple((type(v), v) for v in values)
         if key not in memo:
             memo[key] = test(*values)
-        found[at] = memo[key]
-    return found
+        results[at] = memo[key]
+    return results
 
 
 def _predicate(

@@ -42,33 +42,33 @@ class RoleIndex:
         for election in book.elections.values():
             self.add(election)
 
-    def add(self, one: Membership | Election) -> None:
+    def add(self, credential: Membership | Election) -> None:
         """A membership or an election begins."""
-        office = (one.service, one.instance, one.role)
-        if isinstance(one, Election):
-            self.standing.setdefault(office, {})[one.id] = None
-            self.electing.setdefault(one.elector, {})[one.id] = None
+        office = (credential.service, credential.instance, credential.role)
+        if isinstance(credential, Election):
+            self.standing.setdefault(office, {})[credential.id] = None
+            self.electing.setdefault(credential.elector, {})[credential.id] = None
             return
-        self.members.setdefault(office, {})[one.id] = None
+        self.members.setdefault(office, {})[credential.id] = None
         for place, by_argument in self._by_argument.get(office, {}).items():
-            if place < len(one.args):
-                by_argument.setdefault(same(one.args[place]), {})[one.id] = None
+            if place < len(credential.args):
+                by_argument.setdefault(same(credential.args[place]), {})[credential.id] = None
 
-    def remove(self, one: Membership | Election) -> None:
+    def remove(self, credential: Membership | Election) -> None:
         """A membership or an election ends."""
-        office = (one.service, one.instance, one.role)
-        if isinstance(one, Election):
-            _discard(self.standing, office, one.id)
-            _discard(self.electing, one.elector, one.id)
+        office = (credential.service, credential.instance, credential.role)
+        if isinstance(credential, Election):
+            _discard(self.standing, office, credential.id)
+            _discard(self.electing, credential.elector, credential.id)
             return
-        _discard(self.members, office, one.id)
+        _discard(self.members, office, credential.id)
         for place, by_argument in self._by_argument.get(office, {}).items():
-            if place < len(one.args):
-                _discard(by_argument, same(one.args[place]), one.id)
+            if place < len(credential.args):
+                _discard(by_argument, same(credential.args[place]), credential.id)
 
     def holding(
         self,
-        place: Service,
+        service: Service,
         role: str,
         having: tuple[int, Argument] | None,
         known: Callable[[str], Membership | None],
@@ -77,7 +77,7 @@ class RoleIndex:
 
         `known` says what each membership is.
         """
-        office = (*place, role)
+        office = (*service, role)
         if having is None:
             return self.members.get(office, ())
         at, argument = having
@@ -172,10 +172,10 @@ class Book:
 
 
 def _discard(index: dict[K, dict[str, None]], key: K, id: str) -> None:
-    found = index.get(key)
-    if found is not None:
-        found.pop(id, None)
-        if not found:
+    ids = index.get(key)
+    if ids is not None:
+        ids.pop(id, None)
+        if not ids:
             del index[key]
 
 

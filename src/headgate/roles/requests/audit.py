@@ -128,11 +128,13 @@ def with_types(state: State, batch: Batch) -> Batch:
     who = state.administrator
     wanted = [EventType(AUDITED, who, _ATTRIBUTES), *(EventType(name, who, {}, AUDITED) for name in TYPES.values())]
     made: list[Change] = []
-    for one in wanted:
-        if one.name in state.types and state.types[one.name].owner != who:
-            raise BadDefinition(f"`{one.name}` is another type here", remedy="retire it: the name is Headgate's own")
-        if one.name not in state.types and one.name not in declared:
-            made.append(DeclareType(one))
+    for event_type in wanted:
+        if event_type.name in state.types and state.types[event_type.name].owner != who:
+            raise BadDefinition(
+                f"`{event_type.name}` is another type here", remedy="retire it: the name is Headgate's own"
+            )
+        if event_type.name not in state.types and event_type.name not in declared:
+            made.append(DeclareType(event_type))
     if ANNOUNCES not in ruled:
         made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), _ALL)))
     return replace(batch, changes=(*made, *batch.changes)) if made else batch

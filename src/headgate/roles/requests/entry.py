@@ -47,14 +47,14 @@ class Derived:
         seen: set[int] = set()
         walk: list[Candidate | Election] = [self]
         while walk:
-            one = walk.pop()
-            if id(one) in seen:
+            support = walk.pop()
+            if id(support) in seen:
                 continue
-            seen.add(id(one))
-            if isinstance(one, Derived):
-                walk += [*reversed(one.elections), *reversed(one.credentials)]
+            seen.add(id(support))
+            if isinstance(support, Derived):
+                walk += [*reversed(support.elections), *reversed(support.credentials)]
             else:
-                yield one.id
+                yield support.id
 
     def followed(self) -> list[Derived]:
         """Itself and the intermediate memberships that must last, each after those that it rests on."""
@@ -62,13 +62,13 @@ class Derived:
         seen: set[int] = set()
         walk: list[tuple[Derived, bool]] = [(self, False)]
         while walk:
-            one, done = walk.pop()
+            derived, done = walk.pop()
             if done:
-                order.append(one)
-            elif id(one) not in seen:
-                seen.add(id(one))
-                walk.append((one, True))
-                pairs = zip(one.statement.credentials, one.credentials, strict=True)
+                order.append(derived)
+            elif id(derived) not in seen:
+                seen.add(id(derived))
+                walk.append((derived, True))
+                pairs = zip(derived.statement.credentials, derived.credentials, strict=True)
                 walk += [(c, False) for said, c in pairs if said.starred and isinstance(c, Derived)]
         return order
 
@@ -144,11 +144,11 @@ class Derivation:
                 found = self._apply(number)
                 if found is not None:
                     return found
-                for one in self.stirred:
-                    if one > number:
-                        heappush(waiting, one)
+                for dependent in self.stirred:
+                    if dependent > number:
+                        heappush(waiting, dependent)
                     else:
-                        later.add(one)
+                        later.add(dependent)
             waiting = list(later)
         return None
 
@@ -158,15 +158,15 @@ class Derivation:
         self.stirred = set()
         seen, self.seen[number] = self.seen[number], self.length
         asked = self.asked(statement)
-        found = None if asked is None else next(self._derived(statement, asked, seen), None)
-        if found is None:
+        derived = None if asked is None else next(self._derived(statement, asked, seen), None)
+        if derived is None:
             self._extend(statement, seen)
-        return found
+        return derived
 
     def _extend(self, statement: Statement, seen: int) -> None:
         """Add what a statement gives, whoever asked."""
-        for one in list(self._derived(statement, {}, seen)):
-            key = (one.role, *map(same, one.args))
+        for derived in list(self._derived(statement, {}, seen)):
+            key = (derived.role, *map(same, derived.args))
             if key in self.known:
                 continue
             if len(self.known) >= MAX_ENTRY_MEMBERSHIPS:
@@ -176,8 +176,8 @@ class Derivation:
                     remedy="name the arguments you want, or show fewer credentials",
                 )
             self.known.add(key)
-            self._append(one)
-            self.stirred.update(self.users.get((one.service, one.role), ()))
+            self._append(derived)
+            self.stirred.update(self.users.get((derived.service, derived.role), ()))
 
     def _append(self, one: Candidate) -> None:
         self.listed.setdefault((one.service, one.role), []).append((self.length, one))
@@ -225,14 +225,14 @@ class Derivation:
         """How many credentials of a statement there are together, in its order, and what variables mean then."""
         refs = [self.scene.own(one.ref) for one in statement.credentials]
         listed = [tuple(self.listed.get(self._kind(ref), ())) for ref in refs]
-        found: list[Bindings] = [bound]
+        bindings: list[Bindings] = [bound]
         for depth in range(len(refs)):
             further = islice(self._credentials(refs[: depth + 1], listed, bound, -1), most)
             made = [after for _, after in further]
             if not made:
-                return depth, found
-            found = made
-        return len(refs), found
+                return depth, bindings
+            bindings = made
+        return len(refs), bindings
 
     def elected(self, statement: Statement, bound: Bindings, most: int) -> tuple[int, list[Bindings]]:
         """How many electors of a statement have elected, in its order, and what variables mean then."""
@@ -255,17 +255,17 @@ class Derivation:
         if at == len(refs):
             yield (), bound
             return
-        for place, one in listed[at]:
+        for position, candidate in listed[at]:
             is_last = at == len(refs) - 1
-            if is_last and place < seen:
+            if is_last and position < seen:
                 continue
             self.scene.budget.spend()
-            made = _meant(refs[at], one, bound)
+            made = _meant(refs[at], candidate, bound)
             if made is None:
                 continue
-            rest = -1 if place >= seen else seen
+            rest = -1 if position >= seen else seen
             for others, after in self._credentials(refs, listed, made, rest, at + 1):
-                yield (one, *others), after
+                yield (candidate, *others), after
 
     def _elections(
         self, statement: Statement, chosen: tuple[Election, ...], bound: Bindings
@@ -276,14 +276,14 @@ class Derivation:
             return
         elector = statement.electors[len(chosen)]
         ref = self.scene.own(elector.ref)
-        for one in self.elections.get(statement.head.role, ()):
+        for election in self.elections.get(statement.head.role, ()):
             self.scene.budget.spend()
-            if any(one.elector == other.elector for other in chosen):
+            if any(election.elector == other.elector for other in chosen):
                 continue
-            made = in_office(ref, one.office, bound)
-            if made is None or not self._meets(one) or (elector.starred and self._has_left(one)):
+            made = in_office(ref, election.office, bound)
+            if made is None or not self._meets(election) or (elector.starred and self._has_left(election)):
                 continue
-            yield from self._elections(statement, (*chosen, one), made)
+            yield from self._elections(statement, (*chosen, election), made)
 
     def _has_left(self, election: Election) -> bool:
         """Has the elector left the office by which it elected? What needs it to stay cannot begin without it."""
@@ -317,30 +317,30 @@ class Derivation:
         for term in statement.head.args:
             settled = self.scene.settled(term)
             if isinstance(settled, Variable):
-                found = bound.get(settled.name)
+                value = bound.get(settled.name)
             else:
-                found = settled.value if isinstance(settled, Constant) else None
-            if found is None:
+                value = settled.value if isinstance(settled, Constant) else None
+            if value is None:
                 return None
-            args.append(found)
+            args.append(value)
         return tuple(args)
 
     def _is_banned(self, statement: Statement, args: tuple[Argument, ...]) -> bool:
         return bool(statement.revokers) and (statement.head.role, args) in self.revoked
 
 
-def _as_read(one: Membership, times: Mapping[int, Reading] | None) -> Membership:
+def _as_read(membership: Membership, times: Mapping[int, Reading] | None) -> Membership:
     """A credential of another service, whose arguments are times where the rolefile compares them with times.
 
     That service need not know that they are (decision 0033).
     """
     if times is None:
-        return one
-    args = list(one.args)
-    for place, arg in enumerate(one.args):
+        return membership
+    args = list(membership.args)
+    for place, arg in enumerate(membership.args):
         if place in times and not isinstance(arg, frozenset):
             args[place] = read(times[place], arg)
-    return replace(one, args=tuple(args))
+    return replace(membership, args=tuple(args))
 
 
 def _meant(ref: RoleRef, one: Candidate, bound: Bindings) -> Bindings | None:
@@ -355,15 +355,15 @@ def elected_roles(rolefile: Rolefile, service: str, role: str) -> Iterator[str]:
     by_head: dict[str, list[Statement]] = {}
     for statement in rolefile.statements:
         by_head.setdefault(statement.head.role, []).append(statement)
-    found = {role: None}
+    roles = {role: None}
     waiting = [role]
     while waiting:
         for statement in by_head.get(waiting.pop(0), ()):
-            for one in statement.credentials:
-                if one.ref.service in (None, service) and one.ref.role not in found:
-                    found[one.ref.role] = None
-                    waiting.append(one.ref.role)
-    return (name for name in found if any(one.electors for one in by_head.get(name, ())))
+            for credential in statement.credentials:
+                if credential.ref.service in (None, service) and credential.ref.role not in roles:
+                    roles[credential.ref.role] = None
+                    waiting.append(credential.ref.role)
+    return (name for name in roles if any(one.electors for one in by_head.get(name, ())))
 
 
 def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None:
@@ -383,7 +383,7 @@ def _only_in(elector: Elector, statement: Statement) -> frozenset[str]:
     return variables_in([elector.ref]) - elsewhere - told
 
 
-def shares_office(one: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
+def shares_office(membership: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
     """Is a membership one in which the same election could have been made: of the elector's role, and of its arguments?
 
     Those are what the elector's clause binds: what it leaves out, or calls by a name that the statement uses for
@@ -402,6 +402,6 @@ def shares_office(one: Membership, election: Election, rolefile: Rolefile | None
             if made is not None:
                 asked = True
                 alone = _only_in(elector, statement)
-                if fit(ref, one, {name: value for name, value in made.items() if name not in alone}) is not None:
+                if fit(ref, membership, {name: value for name, value in made.items() if name not in alone}) is not None:
                     return True
-    return not asked and office_of(one) == election.office
+    return not asked and office_of(membership) == election.office

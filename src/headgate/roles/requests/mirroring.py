@@ -114,13 +114,13 @@ class Mirroring(Settling):
         mine = {one for one in self.watches if one.watcher == request.watcher}
         asked = {RecordWatch(request.watcher, ref) for ref in request.records}
         if not request.watching:
-            for one in asked & mine:
-                self.watches.discard(one)
-                self.records.release(one.record)
+            for watch in asked & mine:
+                self.watches.discard(watch)
+                self.records.release(watch.record)
             return
         if len(mine | asked) > MAX_WATCHED:
             raise BadDefinition(f"`{request.watcher}` follows more than MAX_WATCHED ({MAX_WATCHED}) records")
-        for one in asked - mine:
-            if one.record in self.records:
-                self.watches.add(one)
-                self.records.hold(one.record)
+        for watch in asked - mine:
+            if watch.record in self.records:
+                self.watches.add(watch)
+                self.records.hold(watch.record)

@@ -67,13 +67,13 @@ class Nearest:
 
     def details(self, scene: Scene, *, full: bool) -> dict[str, str]:
         """The same as facts for programs."""
-        found = {
+        facts = {
             "line": str(self.line),
             "part": self.part,
             "number": str(self.number),
             "truth": "unknown" if self.truth is None else "false",
         }
-        return found if self.what is None else {**found, "what": _shown(self.what, scene, full=full)}
+        return facts if self.what is None else {**facts, "what": _shown(self.what, scene, full=full)}
 
 
 def _shown(what: RoleRef | Condition | None, scene: Scene, *, full: bool) -> str:
@@ -89,28 +89,28 @@ def _shown(what: RoleRef | Condition | None, scene: Scene, *, full: bool) -> str
         return HIDDEN
 
 
-def not_entered(one: EnterRole, request: EntryRequest, rolefile: Rolefile, scene: Scene) -> RoleDenied:
+def not_entered(enter_role: EnterRole, request: EntryRequest, rolefile: Rolefile, scene: Scene) -> RoleDenied:
     """Why a role is not given: revoked, not a role of this service, or not enough shown."""
-    if one.role not in role_names(rolefile):
-        return RoleDenied(f"`{one.service}` has no role `{brief(one.role)}`", failure="misuse")
-    name = render_membership(one.service, one.instance, one.role, ())
+    if enter_role.role not in role_names(rolefile):
+        return RoleDenied(f"`{enter_role.service}` has no role `{brief(enter_role.role)}`", failure="misuse")
+    name = render_membership(enter_role.service, enter_role.instance, enter_role.role, ())
     if request.bans and derive(rolefile, replace(request, bans=frozenset()), scene) is not None:
         return RoleDenied(
             f"`{name}` was revoked", failure="revocation", remedy="ask whoever revoked it to reinstate you"
         )
-    message = f"what `{one.principal}` showed does not lead to `{name}`"
-    remedy = f"`headgate role show {one.service}` says what does"
-    found = nearest(rolefile, request, scene)
-    if found is None:
+    message = f"what `{enter_role.principal}` showed does not lead to `{name}`"
+    remedy = f"`headgate role show {enter_role.service}` says what does"
+    closest = nearest(rolefile, request, scene)
+    if closest is None:
         return RoleDenied(message, failure="credentials", remedy=remedy)
-    full = is_told_everything(scene.state, one.principal)
+    full = is_told_everything(scene.state, enter_role.principal)
     denied = RoleDenied(
-        f"{message}: {found.words(scene, full=full)}",
+        f"{message}: {closest.words(scene, full=full)}",
         failure="credentials",
-        details=found.details(scene, full=full),
+        details=closest.details(scene, full=full),
         remedy=remedy,
     )
-    denied.for_authors = f"{message}: {found.words(scene, full=True)}"
+    denied.for_authors = f"{message}: {closest.words(scene, full=True)}"
     return denied
 
 
@@ -121,13 +121,13 @@ def nearest(rolefile: Rolefile, request: EntryRequest, scene: Scene) -> Nearest 
     try:
         tried = Derivation(rolefile, request, bounded)
         tried.run()
-        found = [one for s in rolefile.statements if s.head.role == request.role for one in [_missed(tried, s)]]
+        misses = [one for s in rolefile.statements if s.head.role == request.role for one in [_missed(tried, s)]]
     except RoleDenied:
         return None
     finally:
         if scene.budget.left is not None:  # whoever asks is charged for finding out
             scene.budget.left -= room - max(0, bounded.budget.left or 0)
-    return min(found, key=lambda one: one.left, default=None)
+    return min(misses, key=lambda one: one.left, default=None)
 
 
 def _missed(tried: Derivation, statement: Statement) -> Nearest:
@@ -167,11 +167,11 @@ def _beyond(
 
 def _failing(conditions: tuple[Condition, ...], bound: Bindings, scene: Scene) -> Nearest | None:
     """The condition without which all others hold; else the first that is false, or is not true."""
-    for at, one in enumerate(conditions):
+    for at, condition in enumerate(conditions):
         others = conditions[:at] + conditions[at + 1 :]
         found = next(solutions(_all_of(others), bound, scene), None)
         if found is not None:
-            return Nearest(0, "condition", at + 1, _truth(one, found, scene), one, 1)
+            return Nearest(0, "condition", at + 1, _truth(condition, found, scene), condition, 1)
     truths = [_truth(one, bound, scene) for one in conditions]
     for wanted in (False, None):
         if wanted in truths:

@@ -119,18 +119,18 @@ def revocable(
     scene: Scene,
 ) -> dict[Ban, bool]:
     """What a client may revoke, or reinstate, with what it shows; and whether that alone is enough for a statement."""
-    found: dict[Ban, bool] = {}
+    bans: dict[Ban, bool] = {}
     for statement in statements:
         for ban in _revocations(statement, args, shown, scene):
-            found[ban] = found.get(ban, False) or len(statement.revokers) == 1
-    if not found:
+            bans[ban] = bans.get(ban, False) or len(statement.revokers) == 1
+    if not bans:
         name = render_membership(request.service, request.instance, request.role, args)
         raise RoleDenied(
             f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
             failure="credentials",
             remedy="show a membership of the role after `|>`",
         )
-    return found
+    return bans
 
 
 def lifted(
@@ -149,20 +149,20 @@ def lifted(
     asked = {(one.service, one.instance, one.role, *map(same, one.args)) for one in mine}
     alone = {(one.revoker, *map(same, one.args)) for one, enough in mine.items() if enough}
     given = {(one.revoker, *map(same, one.args)) for one in mine}
-    found: set[Ban] = set()
+    liftable: set[Ban] = set()
     others: list[Ban] = []
     for ban in bans:
         key = tuple(map(same, ban.args))
         if (ban.service, ban.instance, ban.role, *key) not in asked:
             continue
         if ban.revoker not in named or (ban.revoker, *key) in alone:
-            found.add(ban)
+            liftable.add(ban)
         elif (ban.revoker, *key) in given:
             if ban.by == principal or not any(office_of(one) == ban.office for one in kept_by(ban.by)):
-                found.add(ban)
+                liftable.add(ban)
             else:
                 others.append(ban)
-    if others and not found:
+    if others and not liftable:
         first = min(others, key=repr)
         name = render_membership(first.service, first.instance, first.role, first.args)
         raise RoleDenied(
@@ -170,7 +170,7 @@ def lifted(
             failure="misuse",
             remedy="a revocation that is one of several is taken back by whoever gave it",
         )
-    return found
+    return liftable
 
 
 def _revocations(
@@ -180,15 +180,15 @@ def _revocations(
     bound = bound_by_head(statement, args)
     for revoker in statement.revokers if bound is not None else ():
         ref = scene.own(revoker.ref)
-        for one in shown:
+        for membership in shown:
             scene.budget.spend()
-            made = fit(ref, one, bound or {})
+            made = fit(ref, membership, bound or {})
             if made is not None:
                 pairs = zip(statement.head.args, args, strict=True)
                 narrowed = tuple(arg if arg is not None else settled_by(term, made) for term, arg in pairs)
                 yield Ban(
                     *(scene.service, scene.instance, statement.head.role, narrowed, office_name(revoker.ref)),
-                    *(str(scene.client), office_of(one)),
+                    *(str(scene.client), office_of(membership)),
                 )
 
 
@@ -221,13 +221,13 @@ def _quorum(rule: str) -> Statement | None:
     return parse_rolefile(rule).statements[0] if "|>" in rule else None
 
 
-def is_revoked_by(rule: str, place: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
+def is_revoked_by(rule: str, service: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
     """Has a role instance been revoked by a rule? `bans` are those of the role."""
     about = [one for one in bans if covers(one.args, args)]
     statement = _quorum(rule) if about else None
     if statement is None:
         return any(one.revoker == rule for one in about)
-    return is_complete(statement, place, args, about)
+    return is_complete(statement, service, args, about)
 
 
 def is_complete(statement: Statement, place: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
@@ -238,7 +238,7 @@ def is_complete(statement: Statement, place: Service, args: Sequence[Argument | 
 
 
 def _choices(
-    statement: Statement, place: Service, bound: Bindings, bans: list[Ban], chosen: tuple[str, ...], budget: Budget
+    statement: Statement, service: Service, bound: Bindings, bans: list[Ban], chosen: tuple[str, ...], budget: Budget
 ) -> Iterator[bool]:
     if len(chosen) == len(statement.revokers):
         if truth(of_revokers(statement), bound, Scene(State())) is True:
@@ -246,18 +246,18 @@ def _choices(
         return
     ref = statement.revokers[len(chosen)].ref
     name = office_name(ref)
-    for one in bans:
+    for ban in bans:
         budget.spend()
-        if one.revoker != name or one.by in chosen:
+        if ban.revoker != name or ban.by in chosen:
             continue
-        made = bound if one.office is None else _in_office(ref, one, place, bound)
+        made = bound if ban.office is None else _in_office(ref, ban, service, bound)
         if made is not None:
-            yield from _choices(statement, place, made, bans, (*chosen, one.by), budget)
+            yield from _choices(statement, service, made, bans, (*chosen, ban.by), budget)
 
 
-def _in_office(ref: RoleRef, one: Ban, place: Service, bound: Bindings) -> Bindings | None:
+def _in_office(ref: RoleRef, ban: Ban, service: Service, bound: Bindings) -> Bindings | None:
     """What variables mean if a revocation was given in the office that a clause asks for."""
-    meant, office = Scene(State(), *place, client=one.by).own(ref), one.office
+    meant, office = Scene(State(), *service, client=ban.by).own(ref), ban.office
     assert office is not None
     if (meant.role, meant.service) != (office.role, office.service) or len(meant.args) > len(office.args):
         return None
@@ -279,12 +279,12 @@ def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict
 class RevokedInstances:
     """Which instances of the roles of a rolefile are revoked, so that nobody enters them by a statement with `|>`."""
 
-    def __init__(self, rolefile: Rolefile, place: Service, bans: Iterable[Ban]) -> None:
+    def __init__(self, rolefile: Rolefile, service: Service, bans: Iterable[Ban]) -> None:
         self._rolefile = rolefile
-        self._place = place
+        self._place = service
         self._bans: dict[str, list[Ban]] = {}
         for one in bans:
-            if (one.service, one.instance) == place:
+            if (one.service, one.instance) == service:
                 self._bans.setdefault(one.role, []).append(one)
 
     def __contains__(self, instance: tuple[str, tuple[Argument | None, ...]]) -> bool:
@@ -303,10 +303,10 @@ def pending_in(book: RoleBook) -> Callable[[Ban], bool]:
     known: dict[Service, RevokedInstances] = {}
 
     def is_pending(ban: Ban) -> bool:
-        place = ban.service, ban.instance
-        if place not in known:
-            known[place] = RevokedInstances(book.rolefiles.get(ban.service, Rolefile()), place, book.bans)
-        return (ban.role, ban.args) not in known[place]
+        service = ban.service, ban.instance
+        if service not in known:
+            known[service] = RevokedInstances(book.rolefiles.get(ban.service, Rolefile()), service, book.bans)
+        return (ban.role, ban.args) not in known[service]
 
     return is_pending
 

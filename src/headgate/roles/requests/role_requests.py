@@ -127,8 +127,8 @@ class RoleRequests(Mirroring):
         self.fresh(request.id)
         self.holder(request.principal)
         scene = self.scene((request.service, request.instance), request.principal, request.origin)
-        found = self._searched(request) or search.find_entry(self, request, scene)
-        record = self._record(found, scene)
+        derived = self._searched(request) or search.find_entry(self, request, scene)
+        record = self._record(derived, scene)
         if self.records.state(record) is not True:
             raise RoleDenied(
                 f"what `{request.role}` would rest on does not hold now", failure="revocation", remedy="try again later"
@@ -138,12 +138,12 @@ class RoleRequests(Mirroring):
                 request.id,
                 request.service,
                 request.role,
-                found.args,
+                derived.args,
                 request.principal,
                 record,
                 request.instance,
-                statement=_entered_by(found),
-                supports=tuple(found.supports()),
+                statement=_entered_by(derived),
+                supports=tuple(derived.supports()),
             )
         )
         self.settle()
@@ -178,33 +178,33 @@ class RoleRequests(Mirroring):
             return self.records.leaf(True, latch=True)
         return self.records.combine(Op.AND, links, own=True, latch=True)
 
-    def _links(self, found: Derived, scene: Scene) -> list[Link]:
+    def _links(self, derived: Derived, scene: Scene) -> list[Link]:
         """What a membership rests on; intermediate ones that must last get records of their own first."""
         made: dict[int, Reference] = {}
-        *between, last = found.followed()
+        *between, last = derived.followed()
         for one in between:
             made[id(one)] = self._own(self._rests_on(one, scene, made))
         return self._rests_on(last, scene, made)
 
-    def _rests_on(self, found: Derived, scene: Scene, made: Mapping[int, Reference]) -> list[Link]:
+    def _rests_on(self, derived: Derived, scene: Scene, made: Mapping[int, Reference]) -> list[Link]:
         links: list[Link] = []
-        statement = found.statement
-        for credential, one in zip(statement.credentials, found.credentials, strict=True):
+        statement = derived.statement
+        for credential, one in zip(statement.credentials, derived.credentials, strict=True):
             if credential.starred:
                 links.append(Link(one.record if isinstance(one, Membership) else made[id(one)]))
-        for elector, election in zip(statement.electors, found.elections, strict=True):
+        for elector, election in zip(statement.electors, derived.elections, strict=True):
             if elector.wish:
                 links.append(Link(election.record))
             if elector.starred:
                 links.append(Link(election.office_record))
         if any(one.starred for one in statement.revokers):
             links.append(
-                self.fact(NotRevoked(found.service, found.instance, found.role, found.args, rule_of(statement)))
+                self.fact(NotRevoked(derived.service, derived.instance, derived.role, derived.args, rule_of(statement)))
             )
-        rule = membership_rule(on_entry(statement), found.bound, scene, self.records, self.fact)
+        rule = membership_rule(on_entry(statement), derived.bound, scene, self.records, self.fact)
         if rule is False:  # it was true a moment ago: a function that answers otherwise when asked again
             raise RoleDenied(
-                f"what `{found.role}` rests on does not hold any more", failure="revocation", remedy="try again"
+                f"what `{derived.role}` rests on does not hold any more", failure="revocation", remedy="try again"
             )
         if isinstance(rule, Link):
             links.append(rule)
@@ -345,28 +345,28 @@ class RoleRequests(Mirroring):
                 self._rederive(now, rolefile)
                 self.settle()
 
-    def _rederive(self, one: Membership, rolefile: Rolefile | None) -> None:
+    def _rederive(self, membership: Membership, rolefile: Rolefile | None) -> None:
         # What is only unknown, or false for now, does not end the membership; but it counts for nothing while it is.
-        shown = tuple(m for id in one.supports if (m := self.membership(id)) is not None)
-        elections = tuple(e for id in one.supports if (e := self.election(id)) is not None)
+        shown = tuple(m for id in membership.supports if (m := self.membership(id)) is not None)
+        elections = tuple(e for id in membership.supports if (e := self.election(id)) is not None)
         office = frozenset(e.id for e in elections if not self.records.is_final(e.office_record))
-        scene = self.scene(one.place, one.holder)
-        asked = EntryRequest(one.role, one.args, shown, elections, frozenset(self.bans), office)
+        scene = self.scene(membership.place, membership.holder)
+        asked = EntryRequest(membership.role, membership.args, shown, elections, frozenset(self.bans), office)
         try:
-            found = None if rolefile is None else derive(rolefile, asked, scene)
-            links = [] if found is None else self._links(found, scene)
+            derived = None if rolefile is None else derive(rolefile, asked, scene)
+            links = [] if derived is None else self._links(derived, scene)
         except RoleDenied:  # past a limit, or on what holds no more: it does not follow
-            found, links = None, []
-        if found is None:
-            self.end(one, "it no longer follows from the rolefile")
+            derived, links = None, []
+        if derived is None:
+            self.end(membership, "it no longer follows from the rolefile")
             return
         # Unknown never grants: what is not known now must come to be known, star or no star.
-        used = set(found.supports())
+        used = set(derived.supports())
         unknown = [m.record for m in shown if m.id in used and m.state is not True]
         unknown += [e.record for e in elections if e.id in used and self.records.state(e.record) is not True]
         links += [link for link in map(Link, unknown) if link not in links]
-        self.records.relink(one.record, Op.AND, links)
-        self.note(replace(one, statement=_entered_by(found), supports=tuple(found.supports())))
+        self.records.relink(membership.record, Op.AND, links)
+        self.note(replace(membership, statement=_entered_by(derived), supports=tuple(derived.supports())))
 
 
 def _entered_by(found: Derived) -> str:

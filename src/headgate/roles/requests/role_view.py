@@ -84,17 +84,17 @@ class RoleView:
         budget = self.budgets.setdefault(client, Budget(MAX_ENTRY_STEPS))
         return replace(self.view(place), client=client, origin=origin, budget=budget, answers={})
 
-    def view(self, place: Service) -> Scene:
+    def view(self, service: Service) -> Scene:
         """What the constraints of a service may look at now, whoever asks."""
         return Scene(
             self.state,
-            place[0],
-            place[1],
+            service[0],
+            service[1],
             now=self.now,
             functions=self.functions,
             members=self.members,
-            roles=self._roles(place[0]),
-            readings=readings(self.rolefiles.get(place[0])),
+            roles=self._roles(service[0]),
+            readings=readings(self.rolefiles.get(service[0])),
         )
 
     def _roles(self, service: str) -> frozenset[str]:

@@ -53,11 +53,11 @@ class SearchedEntry(EnterRole):
 
 def find_entry(view: RoleView, request: EnterRole, scene: Scene) -> Derived:
     """How a client comes to a role with what it shows; `scene` is what constraints look at for this request."""
-    place, rolefile = (request.service, request.instance), rolefile_of(view, request.service)
+    service, rolefile = (request.service, request.instance), rolefile_of(view, request.service)
     shown, elections = _shown(view, request)
     if request.using is None:  # entering is accepting: whatever stands that may elect the client
         roles = elected_roles(rolefile, request.service, request.role)
-        standing = (one for role in roles for one in view.elections_to(place, role))
+        standing = (one for role in roles for one in view.elections_to(service, role))
         elections = tuple(one for one in standing if view.believed(one.record) is True)
     asked = EntryRequest(
         role=request.role,
@@ -67,10 +67,10 @@ def find_entry(view: RoleView, request: EnterRole, scene: Scene) -> Derived:
         bans=frozenset(view.bans),
         in_office=frozenset(one.id for one in elections if view.believed(one.office_record) is True),
     )
-    found = derive(rolefile, asked, scene)
-    if found is None:
-        raise not_entered(request, asked, rolefile, view.scene(place, request.principal, request.origin))
-    return found
+    derived = derive(rolefile, asked, scene)
+    if derived is None:
+        raise not_entered(request, asked, rolefile, view.scene(service, request.principal, request.origin))
+    return derived
 
 
 def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
@@ -78,7 +78,7 @@ def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
 
     That is the first that any statement asks of an elector; what all such statements say alike is settled.
     """
-    place, rolefile = (request.service, request.instance), rolefile_of(view, request.service)
+    service, rolefile = (request.service, request.instance), rolefile_of(view, request.service)
     shown, _ = _shown(view, request)
     wanted = _wanted(view, rolefile, request)
     if request.until is not None and request.until <= request.at:
@@ -91,7 +91,7 @@ def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
             failure="misuse",
             remedy="take some back",
         )
-    scene = view.scene(place, request.principal)
+    scene = view.scene(service, request.principal)
     office: Membership | None = None
     settled: list[tuple[Argument | None, ...]] = []
     for statement in rolefile.statements:
@@ -101,11 +101,11 @@ def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
         asked = [] if wanted is None else list(zip(head, wanted, strict=True))
         bound = unify([(term, arg) for term, arg in asked if arg is not None], {})
         for elector in () if bound is None else statement.electors:
-            for one in shown if office is None else (office,):
+            for membership in shown if office is None else (office,):
                 scene.budget.spend()
-                made = fit(scene.own(elector.ref), one, bound or {})
+                made = fit(scene.own(elector.ref), membership, bound or {})
                 if made is not None:
-                    office = one
+                    office = membership
                     settled.append(tuple(settled_by(term, made) for term in head))
                     break
     if office is None:
@@ -136,10 +136,10 @@ def find_lifted(view: RoleView, request: ReinstateRole) -> set[Ban]:
 
 def rolefile_of(view: RoleView, service: str) -> Rolefile:
     """The rolefile of a service of this domain."""
-    found = view.rolefiles.get(service)
-    if found is None:
+    rolefile = view.rolefiles.get(service)
+    if rolefile is None:
         raise RoleDenied(f"no service `{brief(service)}` has a rolefile here", failure="misuse")
-    return found
+    return rolefile
 
 
 def _revoked_by(rolefile: Rolefile, role: str) -> list[Statement]:
@@ -213,13 +213,13 @@ class Known(RoleView):
         match request:
             case EnterRole():
                 place = request.service, request.instance
-                found = find_entry(self, request, self.scene(place, request.principal, request.origin))
+                derived = find_entry(self, request, self.scene(place, request.principal, request.origin))
                 self.begun[request.id] = Membership(
-                    request.id, request.service, request.role, found.args, request.principal, 0, request.instance
+                    request.id, request.service, request.role, derived.args, request.principal, 0, request.instance
                 )
                 self.fresh_of.setdefault(request.principal, {})[request.id] = None
                 asked = {one.name: getattr(request, one.name) for one in fields(EnterRole)}
-                return SearchedEntry(**asked, version=self.state.version, found=found)
+                return SearchedEntry(**asked, version=self.state.version, found=derived)
             case ElectRole():
                 find_office(self, request)
             case RevokeRole():

@@ -222,10 +222,10 @@ class Settling(RoleView):
     def _start_again(self) -> None:
         """Take every membership that has not ended by itself as it was, look at all facts about roles, and go on."""
         known = self.state.roles.memberships
-        for id, one in self.begun.items():
+        for id, membership in self.begun.items():
             was = self._as_begun[id] if id in self._as_begun else known[id].state
-            if id not in self.ended and one.state is not was:
-                self.note(replace(one, state=was))
+            if id not in self.ended and membership.state is not was:
+                self.note(replace(membership, state=was))
         self._look_again(self._about_roles)
         self._follow(self.records.take())
         for id in [*self.begun, *self.falling]:
@@ -269,11 +269,11 @@ class Settling(RoleView):
             if most > MAX_FACT_TURNS and dips is None:
                 dips = {}  # what has fallen so far may have come to rest
             elif most > 2 * MAX_FACT_TURNS:
-                fell = [one for id in dips or () if (one := self.membership(id)) is not None]
+                fell = [membership for id in dips or () if (membership := self.membership(id)) is not None]
                 circle = [one for one in fell if order.get((one.service, one.role)) == lowest]
                 self.contested.update({one.id: None for one in circle})
-                for one in sorted(circle, key=_began) if final else ():
-                    self.end(one, (dips or {})[one.id])
+                for membership in sorted(circle, key=_began) if final else ():
+                    self.end(membership, (dips or {})[membership.id])
                 if not circle or not final:
                     unknown.update(turned)
                     self.records.set_all({ref: None for text in turned if (ref := self.records.of_fact(text))})
@@ -282,7 +282,7 @@ class Settling(RoleView):
 
     def _look_again(self, texts: Iterable[str]) -> list[str]:
         """Let the records of facts say what holds, all of them at once; those that turned."""
-        found: dict[Reference, bool | None] = {}
+        states: dict[Reference, bool | None] = {}
         turned = []
         for text in sorted(texts):
             ref = self.records.of_fact(text)
@@ -290,10 +290,10 @@ class Settling(RoleView):
                 continue
             holds = self.holds(fact_of(text))
             if holds is not self.records.state(ref):
-                found[ref] = holds
+                states[ref] = holds
                 turned.append(text)
-        if found:
-            self.records.set_all(found)
+        if states:
+            self.records.set_all(states)
         return turned
 
     def _follow(self, changes: Changes, dips: dict[str, str] | None = None) -> None:
@@ -304,27 +304,27 @@ class Settling(RoleView):
         turned += [(made.ref, made.state) for made in changes.made]  # a later request of the batch may have turned it
         for ref, state in turned:
             for id in list(self.book.users.get(ref, ())):
-                one = self.membership(id) or self.election(id)
-                if one is None:
+                credential = self.membership(id) or self.election(id)
+                if credential is None:
                     continue
                 if state is False and self.records.is_final(ref):
-                    over.append(one)
+                    over.append(credential)
                     continue
                 if state is False and dips is not None and id not in dips:
                     dips[id] = self._reason(ref)
-                self._turned(one, state)
+                self._turned(credential, state)
         self._end_all(over)
 
-    def _turned(self, one: Membership | Election, state: bool | None) -> None:
+    def _turned(self, credential: Membership | Election, state: bool | None) -> None:
         """The record of a membership or an election has another state for now."""
         if state is False:
-            self.falling[one.id] = None
+            self.falling[credential.id] = None
         else:
-            self.falling.pop(one.id, None)
-        self.moved = self.moved or state is not (one.state if isinstance(one, Membership) else True)
-        if isinstance(one, Membership) and one.state is not state:
-            self.note(replace(one, state=state))
-            self._stir(one)
+            self.falling.pop(credential.id, None)
+        self.moved = self.moved or state is not (credential.state if isinstance(credential, Membership) else True)
+        if isinstance(credential, Membership) and credential.state is not state:
+            self.note(replace(credential, state=state))
+            self._stir(credential)
 
     def _reason(self, ref: Reference) -> str:
         """Why a record is false: the first of what it rested on that is, before all what is so for good."""
@@ -356,32 +356,34 @@ class Settling(RoleView):
         for one, reason in [(one, self._reason(one.record)) for one in ending]:
             self._ended(one, reason)
 
-    def _ended(self, one: Membership | Election, reason: str) -> None:
+    def _ended(self, credential: Membership | Election, reason: str) -> None:
         self.moved = True
-        self.ended[one.id] = reason
-        self.fallen[one.record] = one.id
-        self.falling.pop(one.id, None)
-        self.book.remove(one)
-        self.records.release(one.record)
-        if isinstance(one, Membership) and one.state is not False:
-            self._stir(one)
+        self.ended[credential.id] = reason
+        self.fallen[credential.record] = credential.id
+        self.falling.pop(credential.id, None)
+        self.book.remove(credential)
+        self.records.release(credential.record)
+        if isinstance(credential, Membership) and credential.state is not False:
+            self._stir(credential)
 
     def _stir(self, one: Membership) -> None:
         """Whatever looks at who holds a role is looked at again."""
         if role_key(one.place, one.role) in self.book.interest:
             self.stirred |= holder_keys(one)
 
-    def begin(self, one: Membership) -> None:
+    def begin(self, membership: Membership) -> None:
         """A membership begins."""
-        known = len(self.state.roles.held.get(one.holder, ())) + len(self.fresh_of.get(one.holder, ()))
-        if known >= MAX_HELD and sum(1 for _ in self.kept_by(one.holder)) >= MAX_HELD:
-            raise RoleDenied(f"`{one.holder}` holds MAX_HELD ({MAX_HELD}) roles", failure="misuse", remedy="leave some")
-        self.records.hold(one.record)
-        self.book.add(one)
-        self.note(one)
-        self._as_begun[one.id] = one.state
-        self.fresh_of.setdefault(one.holder, {})[one.id] = None
-        self._stir(one)
+        known = len(self.state.roles.held.get(membership.holder, ())) + len(self.fresh_of.get(membership.holder, ()))
+        if known >= MAX_HELD and sum(1 for _ in self.kept_by(membership.holder)) >= MAX_HELD:
+            raise RoleDenied(
+                f"`{membership.holder}` holds MAX_HELD ({MAX_HELD}) roles", failure="misuse", remedy="leave some"
+            )
+        self.records.hold(membership.record)
+        self.book.add(membership)
+        self.note(membership)
+        self._as_begun[membership.id] = membership.state
+        self.fresh_of.setdefault(membership.holder, {})[membership.id] = None
+        self._stir(membership)
 
     def note(self, one: Membership) -> None:
         """A membership is as it is now."""

@@ -103,12 +103,12 @@ def settle_rolefile(
 def _settled(statement: Statement, relations: AbstractSet[str]) -> Statement:
     facts: list[Condition] = []
     kept: list[Credential] = []
-    for one in statement.credentials:
-        if one.ref.service is None and one.ref.instance is None and one.ref.role in relations:
-            fact = Related(one.ref.role, one.ref.args)
-            facts.append(Starred(fact) if one.starred else fact)
+    for credential in statement.credentials:
+        if credential.ref.service is None and credential.ref.instance is None and credential.ref.role in relations:
+            fact = Related(credential.ref.role, credential.ref.args)
+            facts.append(Starred(fact) if credential.starred else fact)
         else:
-            kept.append(one)
+            kept.append(credential)
     if not facts:
         return statement
     said = statement.constraint

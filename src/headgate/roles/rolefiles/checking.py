@@ -82,10 +82,10 @@ def _asked_for(statement: Statement, names: Names) -> Iterator[Finding]:
         term.name for ref in needed(statement) for term in (*ref.args, ref.instance) if isinstance(term, Variable)
     )
     given = values_after(on_entry(statement), bound - {"_"}, names.gives_rows)
-    told: set[str] = set()
+    reported: set[str] = set()
     for place, term in enumerate(statement.head.args):
-        if isinstance(term, Variable) and term.name not in given | told and place not in statement.asked:
-            told.add(term.name)
+        if isinstance(term, Variable) and term.name not in given | reported and place not in statement.asked:
+            reported.add(term.name)
             message = (
                 f"nothing gives `{term.name}` of `{said(statement.head)}` a value: whoever enters names any it likes"
             )
@@ -98,11 +98,11 @@ def _asked_for(statement: Statement, names: Names) -> Iterator[Finding]:
 
 def _audited(rolefile: Rolefile, roles: Collection[str]) -> Iterator[Finding]:
     """An audit of a role that is not there would audit nothing."""
-    for one in rolefile.audits:
-        for role in one.roles:
+    for audit in rolefile.audits:
+        for role in audit.roles:
             if role not in roles:
                 message = f"`audit {role}`: the rolefile has no such role"
-                yield error("unknown-role", one.line, message, "correct the name, or define the role")
+                yield error("unknown-role", audit.line, message, "correct the name, or define the role")
 
 
 def _imported(known: Callable[[str], Rolefile | None]) -> Callable[[str, str], Signature | None]:
@@ -149,10 +149,12 @@ def _idle_stars(statement: Statement) -> Iterator[Finding]:
     for revoker in statement.revokers[:1] if not all(one.starred for one in statement.revokers) else ():
         message = f"`|> {said(revoker.ref)}` has no star: revoking `{role}` bars who is not in it, and removes nobody"
         yield warning("idle-revoker", statement.line, message, f"write `|>* {said(revoker.ref)}` to remove at once")
-    for one in statement.electors:
-        if not one.wish and not one.starred:
-            message = f"`<| {said(one.ref)}` has no star: whoever has entered `{role}` stays, whatever the elector does"
-            remedy = f"write `<|* {said(one.ref)}` to let the elector take it back"
+    for elector in statement.electors:
+        if not elector.wish and not elector.starred:
+            message = (
+                f"`<| {said(elector.ref)}` has no star: whoever has entered `{role}` stays, whatever the elector does"
+            )
+            remedy = f"write `<|* {said(elector.ref)}` to let the elector take it back"
             yield warning("idle-election", statement.line, message, remedy)
 
 
@@ -170,14 +172,14 @@ def _not_followed(rolefile: Rolefile, service: str) -> Iterator[Finding]:
 def _undefined(
     rolefile: Rolefile, service: str, known: Callable[[str], Rolefile | None], roles: Collection[str]
 ) -> Iterator[Finding]:
-    told: set[tuple[str | None, str]] = set()
+    reported: set[tuple[str | None, str]] = set()
     for statement in rolefile.statements:
         for ref in _references(statement):
             own = is_own(ref, service)
             key = (None if own else ref.service, ref.role)
-            if key in told or (ref.role in roles if own else is_defined(ref, known)):
+            if key in reported or (ref.role in roles if own else is_defined(ref, known)):
                 continue
-            told.add(key)
+            reported.add(key)
             name = ref.role if own else f"{ref.service}.{ref.role}"
             message = f"`{name}` has no statement and no `def`: only `{ref.service or service}` itself can give it"
             yield warning("undefined-role", statement.line, message, f"correct the name, or write `def {ref.role}`")

@@ -61,15 +61,15 @@ def _types_of(entry: EventEntry, types: Mapping[str, tuple[str, ...]]) -> list[s
 
 
 def _check_event(entry: EventEntry, types: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
-    name, found = entry.event.type, _types_of(entry, types)
-    if not found:
+    name, candidates = entry.event.type, _types_of(entry, types)
+    if not candidates:
         yield error("unknown-event", entry.line, f"there is no event type `{name}`", "correct the name")
         return
-    if len(found) > 1:
-        message = f"`{name}` may be {' or '.join(f'`{one}`' for one in found[:5])}"
+    if len(candidates) > 1:
+        message = f"`{name}` may be {' or '.join(f'`{one}`' for one in candidates[:5])}"
         yield error("ambiguous-event", entry.line, message, "write the whole name")
         return
-    parameters = types[found[0]]
+    parameters = types[candidates[0]]
     if len(entry.event.args) > len(parameters):
         message = f"`{name}` has {len(parameters)} parameters, not {len(entry.event.args)}"
         listed = ", ".join(f"`{one}`" for one in parameters)

@@ -211,23 +211,23 @@ class Inference:
 
     def readings(self) -> dict[tuple[str, int], Reading]:
         """How columns of relations are read that are compared with times."""
-        found: dict[tuple[str, int], Reading] = {}
+        readings: dict[tuple[str, int], Reading] = {}
         for column, cells in self._columns.items():
             for cell, _, _ in cells:
                 reading = self._reading(cell)
                 if reading is not None:
-                    found.setdefault(column, reading)
-        return found
+                    readings.setdefault(column, reading)
+        return readings
 
     def credential_readings(self) -> CredentialReadings:
         """How the arguments of other services' roles are read that are compared with times."""
-        found: dict[tuple[str, str], dict[int, Reading]] = {}
+        readings: dict[tuple[str, str], dict[int, Reading]] = {}
         for (service, role), (cells, _) in self.roles.items():
-            for place, cell in enumerate(cells):
+            for position, cell in enumerate(cells):
                 reading = self._reading(cell)
                 if service is not None and reading is not None:
-                    found.setdefault((service, role), {})[place] = reading
-        return found
+                    readings.setdefault((service, role), {})[position] = reading
+        return readings
 
     def _reading(self, cell: int) -> Reading | None:
         match self.known(cell):
@@ -291,10 +291,12 @@ class Inference:
         """An object type with the service that it is imported from."""
         if not isinstance(type, ObjectType) or type.service is not None:
             return type
-        found = {one.service for one in self._rolefile.imports if one.name == type.name}
-        if len(found) > 1:
-            self._clash("types", f"`{type.name}` is imported from {' and '.join(f'`{one}`' for one in sorted(found))}")
-        return ObjectType(type.name, min(found)) if found else type
+        services = {one.service for one in self._rolefile.imports if one.name == type.name}
+        if len(services) > 1:
+            self._clash(
+                "types", f"`{type.name}` is imported from {' and '.join(f'`{one}`' for one in sorted(services))}"
+            )
+        return ObjectType(type.name, min(services)) if services else type
 
     def _arguments(self, service: str | None, role: str, count: int, *, defines: bool = False) -> list[int]:
         """The cells of a role's arguments; a clash if a definition has not as many, or a reference has more."""
@@ -445,8 +447,8 @@ class Inference:
         """Work out sums and differences of which enough is known; `last` takes what is left for integers."""
         left = []
         before, settled = len(self._sums), False
-        for one in self._sums:
-            e, first, second, made, self._line = one
+        for pending in self._sums:
+            e, first, second, made, self._line = pending
             kinds = [self.known(cell) for cell in (first, second, made)]
             is_time = [kind == TimestampType() for kind in kinds]
             given = [kind is not None for kind in kinds]
@@ -454,7 +456,7 @@ class Inference:
             if (open_side := _time_of_other(e.op, kinds)) is not None:
                 side, time = open_side
                 self._is((first, second)[side], time, what)
-                left.append(one)
+                left.append(pending)
                 settled = True
             elif e.op == "-" and is_time[0] and is_time[1]:
                 self._is(made, IntegerType(), what)
@@ -470,7 +472,7 @@ class Inference:
             elif last:
                 self._moves(first, second, made, what)
             else:
-                left.append(one)
+                left.append(pending)
         self._sums = left
         return settled or len(left) < before
 

@@ -98,10 +98,10 @@ def touches_kinds(batch: Batch) -> bool:
 def check_kinds(before: State, after: State, batch: Batch) -> None:
     """Refuse a batch that brings about a clash in the event policy or in a rule for a role."""
     roles, old_roles = role_kinds(after.roles.rolefiles), role_kinds(before.roles.rolefiles)
-    told = batch.author == after.administrator
+    by_administrator = batch.author == after.administrator
     if any(isinstance(one, _TOUCHING) and not isinstance(one, AddRule) for one in batch.changes):
         anew = any(isinstance(one, SetEventPolicy) for one in batch.changes)
-        _check_policy(before, after, roles, old_roles, told=told, anew=anew)
+        _check_policy(before, after, roles, old_roles, told=by_administrator, anew=anew)
     added = {one.rule.id for one in batch.changes if isinstance(one, AddRule)}
     declared = {one.type.name for one in batch.changes if isinstance(one, DeclareType)}
     stirred = bool(declared) or any(isinstance(one, SetRolefile) for one in batch.changes)
@@ -116,12 +116,12 @@ def check_kinds(before: State, after: State, batch: Batch) -> None:
             known = frozenset(rule_clashes(before, rule, name, old_roles) if stored else ())
             for clash in rule_clashes(after, rule, name, roles):
                 if clash not in known:
-                    raise _refused_rule(rule, name, clash, told or rule.author == batch.author)
+                    raise _refused_rule(rule, name, clash, by_administrator or rule.author == batch.author)
 
 
-def _refused_rule(rule: Rule, name: str, clash: KindClash, told: bool) -> BadDefinition:
+def _refused_rule(rule: Rule, name: str, clash: KindClash, may_see: bool) -> BadDefinition:
     """What a rule says is its author's and the administrator's alone."""
-    if told:
+    if may_see:
         return BadDefinition(f"rule `{rule.id}` on `{name}`: {clash.message}", remedy=clash.remedy)
     return BadDefinition(
         f"a rule that covers `{name}` does not fit its attributes", remedy="ask the administrator which one"
@@ -389,10 +389,12 @@ def _mixed(what: str, a: KnownKind, b: KnownKind) -> KindClash:
 
 
 def _needs(shown: str, wanted: Sort, known: list[KnownKind | None]) -> Iterator[KindClash]:
-    for one in known:
-        if one is not None and one.sort != wanted:
+    for kind in known:
+        if kind is not None and kind.sort != wanted:
             needed = {"set": "sets", Kind.STRING: "text", Kind.INT: "integers"}.get(wanted, "a timestamp")
-            yield KindClash(f"{shown} needs {needed}, and {one.by} is {_name(one.sort)}", "correct it, or leave it out")
+            yield KindClash(
+                f"{shown} needs {needed}, and {kind.by} is {_name(kind.sort)}", "correct it, or leave it out"
+            )
 
 
 def _no_sets(shown: str, known: list[KnownKind | None]) -> Iterator[KindClash]:

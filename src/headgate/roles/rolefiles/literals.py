@@ -38,14 +38,14 @@ def read_literals(
     rolefile: Rolefile, rolefiles: Mapping[str, Rolefile], functions: Mapping[str, RoleFunction]
 ) -> Rolefile:
     """A rolefile whose literals of object types are as their functions read them, and those of times as they say."""
-    found = Inference(rolefile, lambda service, role: _of(rolefiles.get(service), role))
-    if found.clashes:  # the checker says what is wrong with it
+    inference = Inference(rolefile, lambda service, role: _of(rolefiles.get(service), role))
+    if inference.clashes:  # the checker says what is wrong with it
         return rolefile
-    own = signatures(rolefile, found)
-    times = found.credential_readings()
+    own = signatures(rolefile, inference)
+    times = inference.credential_readings()
     statements = (
         _Reading(own, rolefiles, functions, scope, times).read(one)
-        for one, scope in zip(rolefile.statements, found.scopes, strict=True)
+        for one, scope in zip(rolefile.statements, inference.scopes, strict=True)
     )
     return replace(rolefile, statements=tuple(statements))
 

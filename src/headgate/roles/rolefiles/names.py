@@ -115,10 +115,10 @@ def _check_called(name: str, count: int, line: int, names: Names, *, as_value: b
 
 def check_bound(c: Condition, bound: frozenset[str], line: int, gives: Callable[[str], bool]) -> Iterator[Finding]:
     """The variables of a constraint that nothing gives a value."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for part, name in _Values(gives).unbound(c, bound):
-        if name not in told:
-            told.add(name)
+        if name not in reported:
+            reported.add(name)
             message = f"nothing gives `{name}` a value in `{said(part)}`"
             remedy = f"name it in the head or in a credential, or say what it is by `{name} = ...`"
             if name == "_":

@@ -21,8 +21,8 @@ def check_role_names(before: State, after: State, asked: Sequence[RoleRequest]) 
     if after.any_names or not asked:
         return
     known = dict.fromkeys([*before.roles.rolefiles, *before.roles.peers])
-    for one in asked:
-        match one:
+    for request in asked:
+        match request:
             case SetRolefile(service, _) | GrantRole(service=service):
                 pass
             case SetPeer(peer):
@@ -32,11 +32,11 @@ def check_role_names(before: State, after: State, asked: Sequence[RoleRequest]) 
         if service not in known:
             _check_service(before, service, known)
             known[service] = None
-        if isinstance(one, GrantRole) and not one.role.isascii():
+        if isinstance(request, GrantRole) and not request.role.isascii():
             roles = _roles(after.roles.rolefiles.get(service, Rolefile()))
             held = {each.role: None for each in before.roles.memberships.values() if each.service == service}
-            if one.role not in held:
-                check_new_name("role", one.role, Lookalikes({**roles, **held}))
+            if request.role not in held:
+                check_new_name("role", request.role, Lookalikes({**roles, **held}))
 
 
 def _check_service(before: State, name: str, known: dict[str, None]) -> None:

@@ -46,24 +46,24 @@ def render_literal(one: StageLiteral) -> str:
     return _text(one.atom) if one.wanted else f"not {_text(one.atom)}"
 
 
-def _lines(found: Stages) -> Iterator[str]:
+def _lines(stages: Stages) -> Iterator[str]:
     yield "Entries:"
-    yield from (f"  {number}. {render_entry(entry)}" for number, entry in enumerate(found.entries, 1))
+    yield from (f"  {number}. {render_entry(entry)}" for number, entry in enumerate(stages.entries, 1))
     yield "Acceptance function:"
-    yield f"  {render_head(found)} ="
-    yield from _ored([render_acceptance(one) for one in found.acceptance])
-    if found.clauses is None:
+    yield f"  {render_head(stages)} ="
+    yield from _ored([render_acceptance(one) for one in stages.acceptance])
+    if stages.clauses is None:
         yield f"In normal form it has more than MAX_POLICY_CLAUSES ({MAX_POLICY_CLAUSES}) clauses, or too long ones."
         return
     yield "Client expressions:"
-    yield from (f"  C{number} <= ({render_client(one)})" for number, one in enumerate(found.clients))
+    yield from (f"  C{number} <= ({render_client(one)})" for number, one in enumerate(stages.clients))
     yield "Event expressions:"
-    yield from (f"  E{number} <= ({render_literal(one)})" for number, one in enumerate(found.events))
+    yield from (f"  E{number} <= ({render_literal(one)})" for number, one in enumerate(stages.events))
     yield "Clauses:"
-    yield f"  {render_head(found)} ="
-    others = [None if one.implies is None else found.clauses[one.implies] for one in found.clauses]
+    yield f"  {render_head(stages)} ="
+    others = [None if one.implies is None else stages.clauses[one.implies] for one in stages.clauses]
     notes = ["" if other is None else f"   # implies {render_clause(other)}" for other in others]
-    yield from _ored([render_clause(one) for one in found.clauses], notes)
+    yield from _ored([render_clause(one) for one in stages.clauses], notes)
 
 
 def _ored(parts: list[str], notes: list[str] | None = None) -> Iterator[str]:

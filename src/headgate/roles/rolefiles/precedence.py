@@ -45,15 +45,15 @@ def ambiguities(rolefile: Rolefile, service: str) -> Iterator[Finding]:
     """The pairs of statements of which one always wins, with why."""
     paths = _Paths(rolefile, service)
     for role in dict.fromkeys(statement.head.role for statement in rolefile.statements):
-        told: set[tuple[int, int]] = set()
+        reported: set[tuple[int, int]] = set()
         ways = sorted(paths.ways(role), key=lambda way: way.turn)
         for later, way in enumerate(ways):
             for winner in ways[:later]:
                 if not paths.go_on():
                     return
                 pair = (winner.turn[1], way.turn[1])
-                if pair[0] != pair[1] and pair not in told and _wins(winner, way):
-                    told.add(pair)
+                if pair[0] != pair[1] and pair not in reported and _wins(winner, way):
+                    reported.add(pair)
                     yield _told(winner, way)
 
 
@@ -89,21 +89,21 @@ class _Paths:
         """The ways to a role that do not lead through itself."""
         if role in within or len(within) > MAX_STEPS:
             return []
-        found: list[_Way] = []
-        for place, statement in self._statements.get(role, ()):
+        ways: list[_Way] = []
+        for number, statement in self._statements.get(role, ()):
             if not self.go_on():
                 return []
-            for way in self._by(place, statement, (*within, role)):
-                found.append(way)
-                if len(found) >= MAX_WAYS:
-                    return found
-        return found
+            for way in self._by(number, statement, (*within, role)):
+                ways.append(way)
+                if len(ways) >= MAX_WAYS:
+                    return ways
+        return ways
 
-    def _by(self, place: int, statement: Statement, within: tuple[str, ...]) -> list[_Way]:
+    def _by(self, number: int, statement: Statement, within: tuple[str, ...]) -> list[_Way]:
         self._made += 1
         own = in_statement(statement, numbered(f"{self._made}."))
         elected = tuple(("elector", one.ref) for one in own.electors)
-        partial = [_Way(statement, own.head, elected, frozenset(_parts(own.constraint)), (1, place))]
+        partial = [_Way(statement, own.head, elected, frozenset(_parts(own.constraint)), (1, number))]
         for credential in own.credentials:
             partial = [one for way in partial for one in self._with(way, credential.ref, within)][:MAX_WAYS]
         return partial
@@ -121,8 +121,8 @@ class _Paths:
                 yield _joined(way, inner, found)
 
 
-def _joined(way: _Way, inner: _Way, found: Mapping[str, Term]) -> _Way:
-    to = by(found)
+def _joined(way: _Way, inner: _Way, substitution: Mapping[str, Term]) -> _Way:
+    to = by(substitution)
     again = inner.turn[0] + (inner.turn[1] >= way.turn[1])
     return _Way(
         way.statement,
@@ -148,10 +148,10 @@ def _parts(constraint: Condition) -> Iterator[Condition]:
 
 def _wins(winner: _Way, loser: _Way) -> bool:
     """Does the winner need no more than the loser, and come to something else?"""
-    found = _covered(winner.shown, loser.shown, {})
-    if found is None:
+    substitution = _covered(winner.shown, loser.shown, {})
+    if substitution is None:
         return False
-    to = by(found)
+    to = by(substitution)
     if not {in_constraint(one, to) for one in winner.constraints} <= loser.constraints:
         return False
     return any(
@@ -172,25 +172,25 @@ def _from_request(term: Term, way: _Way) -> bool:
 
 
 def _covered(
-    needs: tuple[tuple[str, RoleRef], ...], shown: tuple[tuple[str, RoleRef], ...], found: dict[str, Term]
+    needs: tuple[tuple[str, RoleRef], ...], shown: tuple[tuple[str, RoleRef], ...], substitution: dict[str, Term]
 ) -> dict[str, Term] | None:
     """What the winner's variables mean, so that the loser's credentials are all it needs."""
     for kind, ref in needs:
-        fitting = (_matched(ref, other, found) for other_kind, other in shown if other_kind == kind)
+        fitting = (_matched(ref, other, substitution) for other_kind, other in shown if other_kind == kind)
         made = next((one for one in fitting if one is not None), None)
         if made is None:
             return None
-        found = made
-    return found
+        substitution = made
+    return substitution
 
 
-def _matched(ref: RoleRef, other: RoleRef, found: dict[str, Term]) -> dict[str, Term] | None:
+def _matched(ref: RoleRef, other: RoleRef, substitution: dict[str, Term]) -> dict[str, Term] | None:
     """What variables mean for a reference to be no narrower than another."""
     if (ref.service, ref.role, ref.instance) != (other.service, other.role, other.instance):
         return None
     if len(ref.args) > len(other.args):
         return None
-    made = dict(found)
+    made = dict(substitution)
     for term, to in zip(ref.args, other.args, strict=False):
         if isinstance(term, Variable) and term.name != "_":
             if made.setdefault(term.name, to) != to:

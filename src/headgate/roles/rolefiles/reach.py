@@ -20,16 +20,16 @@ from headgate.roles.rolefiles.renaming import may_give
 def never_apply(rolefile: Rolefile, service: str, known: Callable[[str], Rolefile | None]) -> Iterator[Finding]:
     """The statements that can never apply, with why."""
     needs = _Needs(rolefile, service, known)
-    for place, statement in enumerate(rolefile.statements):
+    for number, statement in enumerate(rolefile.statements):
         why = contradiction(statement.constraint)
         if why is not None:
-            needs.bar(place)
+            needs.bar(number)
             yield warning("never-applies", statement.line, f"the constraint is never true: {why}", "correct it")
     if not needs.spread():
         return
-    for place, statement in enumerate(rolefile.statements):
-        if place not in needs.barred and needs.lacking[place]:
-            yield _lacking(statement, [needs.refs[place][n] for n in sorted(needs.lacking[place])], needs)
+    for number, statement in enumerate(rolefile.statements):
+        if number not in needs.barred and needs.lacking[number]:
+            yield _lacking(statement, [needs.refs[number][n] for n in sorted(needs.lacking[number])], needs)
 
 
 def _lacking(statement: Statement, refs: list[RoleRef], needs: _Needs) -> Finding:
@@ -78,22 +78,22 @@ class _Needs:
     def spread(self) -> bool:
         """Let each statement that applies give its role to those that need it; False if that takes too long."""
         waiting: dict[str, list[tuple[int, int]]] = {}
-        for place, lacking in enumerate(self.lacking):
+        for number, lacking in enumerate(self.lacking):
             for n in lacking:
-                ref = self.refs[place][n]
+                ref = self.refs[number][n]
                 if is_own(ref, self._service):
-                    waiting.setdefault(ref.role, []).append((place, n))
+                    waiting.setdefault(ref.role, []).append((number, n))
         ready = [place for place, lacking in enumerate(self.lacking) if not lacking and place not in self.barred]
         while ready:
             head = self._statements[ready.pop()].head
-            for place, n in waiting.get(head.role, ()):
+            for number, n in waiting.get(head.role, ()):
                 self._pairs += 1
                 if self._pairs > MAX_PAIRS:
                     return False
-                if n in self.lacking[place] and may_give(head, self.refs[place][n]):
-                    self.lacking[place].discard(n)
-                    if not self.lacking[place] and place not in self.barred:
-                        ready.append(place)
+                if n in self.lacking[number] and may_give(head, self.refs[number][n]):
+                    self.lacking[number].discard(n)
+                    if not self.lacking[number] and number not in self.barred:
+                        ready.append(number)
         return True
 
     def _at_hand(self, ref: RoleRef) -> bool:

@@ -112,20 +112,20 @@ def by(found: Mapping[str, Term]) -> Renamed:
     return to
 
 
-def unified(a: tuple[Term, ...], b: tuple[Term, ...], found: Mapping[str, Term]) -> dict[str, Term] | None:
+def unified(a: tuple[Term, ...], b: tuple[Term, ...], substitution: Mapping[str, Term]) -> dict[str, Term] | None:
     """What variables must mean for two lists of terms to be the same; None if they cannot be."""
-    made = dict(found)
+    made = dict(substitution)
     if len(a) != len(b):
         return made if not a else None  # a reference without arguments leaves them open
     for left, right in zip(a, b, strict=True):
-        one, other = in_term(left, by(made)), in_term(right, by(made))
-        if one == other or Variable("_") in (one, other):
+        term, other = in_term(left, by(made)), in_term(right, by(made))
+        if term == other or Variable("_") in (term, other):
             continue
-        if isinstance(one, Variable):
-            made[one.name] = other
+        if isinstance(term, Variable):
+            made[term.name] = other
         elif isinstance(other, Variable):
-            made[other.name] = one
-        elif isinstance(one, Constant) and isinstance(other, Constant):
+            made[other.name] = term
+        elif isinstance(term, Constant) and isinstance(other, Constant):
             return None  # what is asked of the request, on the other hand, may be anything
     return made
 

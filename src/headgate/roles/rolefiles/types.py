@@ -51,10 +51,10 @@ def _unknown(_service: str, _role: str) -> None:
 
 def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) -> Signatures:
     """The argument types of each role of a rolefile; `imported` knows those of other services."""
-    found = Inference(rolefile, imported, service)
-    for clash in found.clashes:
+    inference = Inference(rolefile, imported, service)
+    for clash in inference.clashes:
         raise BadDefinition(clash.message, place=f"line {clash.line}", remedy=REMEDIES[clash.code])
-    return signatures(rolefile, found)
+    return signatures(rolefile, inference)
 
 
 _kept: dict[int, tuple[Rolefile, Readings, CredentialReadings]] = {}
@@ -71,13 +71,13 @@ def credential_readings(rolefile: Rolefile) -> CredentialReadings:
 
 
 def _read(rolefile: Rolefile) -> tuple[Rolefile, Readings, CredentialReadings]:
-    found = _kept.get(id(rolefile))
-    if found is None or found[0] is not rolefile:
+    cached = _kept.get(id(rolefile))
+    if cached is None or cached[0] is not rolefile:
         if len(_kept) >= MAX_KEPT:
             _kept.clear()
         inferred = Inference(rolefile, _unknown)
-        found = _kept[id(rolefile)] = rolefile, inferred.readings(), inferred.credential_readings()
-    return found
+        cached = _kept[id(rolefile)] = rolefile, inferred.readings(), inferred.credential_readings()
+    return cached
 
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -89,12 +89,12 @@ REMEDIES: Final[Mapping[str, str]] = {
 """What to do about a clash."""
 
 
-def signatures(rolefile: Rolefile, found: Inference) -> Signatures:
+def signatures(rolefile: Rolefile, inference: Inference) -> Signatures:
     """The types that an inference found."""
     closed = _closed_sets(rolefile)
     return {
-        role: tuple(_shown(found.known(cell), (role, place) in closed) for place, cell in enumerate(cells))
-        for (service, role), (cells, _) in found.roles.items()
+        role: tuple(_shown(inference.known(cell), (role, place) in closed) for place, cell in enumerate(cells))
+        for (service, role), (cells, _) in inference.roles.items()
         if service is None
     }
 
@@ -121,16 +121,16 @@ def _shown(known: object, closed: bool) -> ArgumentType | None:
 
 def describe(rolefile: Rolefile, imported: Imported = _unknown) -> dict[str, list[dict[str, str]]]:
     """The roles of a rolefile with the names and types of their arguments, as JSON can carry them (`gettypes`)."""
-    found = Inference(rolefile, imported)
-    types = signatures(rolefile, found)
+    inference = Inference(rolefile, imported)
+    types = signatures(rolefile, inference)
     named = _names(rolefile)
     described: dict[str, list[dict[str, str]]] = {}
     for role, signature in types.items():
-        cells, _ = found.roles[None, role]
+        cells, _ = inference.roles[None, role]
         described[role] = [
             {
                 "name": named.get((role, place), f"argument{place + 1}"),
-                "type": render_type(type) if type is not None else _open(found.known(cells[place])),
+                "type": render_type(type) if type is not None else _open(inference.known(cells[place])),
             }
             for place, type in enumerate(signature)
         ]
@@ -145,12 +145,12 @@ def _names(rolefile: Rolefile) -> dict[tuple[str, int], str]:
     """What arguments are called: as declared, else as the first statement that has a variable there."""
     named: dict[tuple[str, int], str] = {}
     for declaration in rolefile.declarations:
-        for place, name in enumerate(declaration.parameters):
-            named.setdefault((declaration.role, place), name)
+        for position, name in enumerate(declaration.parameters):
+            named.setdefault((declaration.role, position), name)
     for statement in rolefile.statements:
-        for place, term in enumerate(statement.head.args):
+        for position, term in enumerate(statement.head.args):
             if isinstance(term, Variable) and term.name != "_":
-                named.setdefault((statement.head.role, place), term.name)
+                named.setdefault((statement.head.role, position), term.name)
     return named
 
 
@@ -182,10 +182,10 @@ def _timestamp(raw: object) -> Argument:
     if isinstance(raw, bool) or not isinstance(raw, str | int | datetime):  # a whole number is seconds since 1970
         raise TypeMismatch(f"`{brief(raw)}` is not a Timestamp", remedy="write it like `'2026-01-01T09:00:00Z'`")
     try:
-        found = parse_argument(raw) if isinstance(raw, str) and raw.startswith("timestamp") else raw
+        parsed = parse_argument(raw) if isinstance(raw, str) and raw.startswith("timestamp") else raw
     except BadExpression as error:
         raise TypeMismatch(error.message, remedy=error.remedy) from None
-    return conform(Kind.TIMESTAMP, found)
+    return conform(Kind.TIMESTAMP, parsed)
 
 
 def _clock(raw: object, part: Literal["timeofday", "weekday"], written: bool) -> Argument:
@@ -233,16 +233,16 @@ def _is_flow_set(raw: Mapping[object, object]) -> bool:
 
 
 def _object(text: str, name: str, parsers: Parsers) -> str:
-    found: object = text
+    parsed: object = text
     if name in parsers and not isinstance(parsers[name], NotRun):
         try:
-            found = parsers[name](text)
+            parsed = parsers[name](text)
         except Exception as error:  # noqa: BLE001 - a service's own code may fail in any way: then it is no literal
             raise TypeMismatch(f"`{brief(text)}` is not of type `{name}`: {brief(str(error))}") from None
-    if not isinstance(found, str):
-        raise TypeMismatch(f"`{name}` made `{brief(found)}` of `{brief(text)}`, which is not text")
-    conform(Kind.STRING, found)
-    return found
+    if not isinstance(parsed, str):
+        raise TypeMismatch(f"`{name}` made `{brief(parsed)}` of `{brief(text)}`, which is not text")
+    conform(Kind.STRING, parsed)
+    return parsed
 
 
 def _any(raw: object) -> Argument:

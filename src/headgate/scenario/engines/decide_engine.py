@@ -74,13 +74,13 @@ class DecideWorld:
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""
-        found: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
+        deliveries: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
         for subscription in self.subscriptions:
             for event in self.events:
                 delivery = decide(event, subscription, self.states.__getitem__, self.functions)
                 if delivery is not None:
-                    found[subscription.id].append(Got(event.id, event.stream, event.seq, delivery.view))
-        return found
+                    deliveries[subscription.id].append(Got(event.id, event.stream, event.seq, delivery.view))
+        return deliveries
 
 
 def run_decide(scenario: Scenario) -> ScenarioOutcome:

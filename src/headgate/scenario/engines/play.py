@@ -320,10 +320,10 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     """
     if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
         refusal.message = refusal.for_authors
-    said = f"{step.place}: {named(step)} was refused: {refusal}"
+    message = f"{step.place}: {named(step)} was refused: {refusal}"
     by_another = isinstance(step, ChangeStep) and step.by != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
-        outcome.notes.append(said)
+        outcome.notes.append(message)
         return
     ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []
     if isinstance(step, UnsubscribeStep):
@@ -335,4 +335,4 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     for id in ids:
         outcome.rejected.setdefault(id, refusal.code)
     if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):
-        outcome.complaints.append(said)
+        outcome.complaints.append(message)

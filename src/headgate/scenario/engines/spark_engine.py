@@ -74,14 +74,14 @@ class SparkWorld:
         """Every delivery, subscription by subscription in the order they began."""
         self.pipeline.finish()
         every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
-        place = {id: n for n, id in enumerate(self.order)}
+        positions = {id: n for n, id in enumerate(self.order)}
         received: list[list[Got]] = [[] for _ in every]
         for _, d in read_deliveries(self.domain):
             received[d.subscription].append(Got(d.event, d.stream, d.seq, d.view))
-        found: dict[str, list[Got]] = {s.id: [] for s in every}
+        deliveries: dict[str, list[Got]] = {s.id: [] for s in every}
         for subscription, got in zip(every, received, strict=True):
-            found[subscription.id] += sorted(got, key=lambda one: place[one.event])
-        return found
+            deliveries[subscription.id] += sorted(got, key=lambda one: positions[one.event])
+        return deliveries
 
     def close(self) -> None:
         """Let go of the files."""

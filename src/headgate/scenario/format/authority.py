@@ -100,12 +100,12 @@ def coordinator(certificates: Iterable[Certificate], keys: Keys) -> str:
 def read_time(node: YamlNode) -> datetime:
     """A time on the scenario's clock: seconds, or ISO 8601 with a zone."""
     try:
-        found = conform(Kind.TIMESTAMP, node.scalar())
+        moment = conform(Kind.TIMESTAMP, node.scalar())
     except TypeMismatch as error:
         node.refuse(error.message, error.remedy)
-    if not isinstance(found, datetime):
+    if not isinstance(moment, datetime):
         node.refuse("no time is given")
-    return found
+    return moment
 
 
 # -- what a policy says of authority --------------------------------------------------------------------------
@@ -144,17 +144,17 @@ def given(top: Mapping[str, YamlNode], keys: Keys) -> list[Placed]:
 
 def read_providers(node: YamlNode, keys: Keys) -> list[tuple[Provider, YamlNode]]:
     """Identity providers: without a mapping our own, with one those whose members may be guests."""
-    found: list[tuple[Provider, YamlNode]] = []
-    for one in node.sequence():
-        fields = one.fields(PROVIDER_KEYS, required=("name", "as"))
+    providers: list[tuple[Provider, YamlNode]] = []
+    for entry in node.sequence():
+        fields = entry.fields(PROVIDER_KEYS, required=("name", "as"))
         mapping = _mapping(fields["mapping"]) if "mapping" in fields else None
-        with placed(one.place):
+        with placed(entry.place):
             made = Provider(keys.read(fields["as"]), fields["name"].name(), mapping)
-        for other, _ in found:
+        for other, _ in providers:
             if made.name == other.name or made.key == other.key:
-                one.refuse(f"two providers are `{brief(made.name if made.name == other.name else made.key)}`")
-        found.append((made, one))
-    return found
+                entry.refuse(f"two providers are `{brief(made.name if made.name == other.name else made.key)}`")
+        providers.append((made, entry))
+    return providers
 
 
 def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
@@ -174,13 +174,13 @@ def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
 
 
 def _pairs(node: YamlNode) -> tuple[tuple[Value, Value], ...]:
-    found = []
+    pairs = []
     for pair in node.sequence():
         if len(pair.sequence()) != 2:
             pair.refuse("a pair of values is one of theirs and one of ours", "write `[theirs, ours]`")
         theirs, ours = (_value(one) for one in pair.sequence())
-        found.append((theirs, ours))
-    return tuple(found)
+        pairs.append((theirs, ours))
+    return tuple(pairs)
 
 
 def _value(node: YamlNode) -> Value:
@@ -212,13 +212,13 @@ def _issuing(node: YamlNode, keys: Keys) -> Issuing:
 
 def read_certificates(node: YamlNode | None, keys: Keys) -> dict[str, Certificate]:
     """The certificates of a file, by id."""
-    found: dict[str, Certificate] = {}
-    for one in node.sequence() if node is not None else ():
-        made = _certificate(one, keys)
-        if made.id in found:
-            one.refuse(f"two certificates have the id `{brief(made.id)}`")
-        found[made.id] = made
-    return found
+    certificates: dict[str, Certificate] = {}
+    for entry in node.sequence() if node is not None else ():
+        made = _certificate(entry, keys)
+        if made.id in certificates:
+            entry.refuse(f"two certificates have the id `{brief(made.id)}`")
+        certificates[made.id] = made
+    return certificates
 
 
 def _certificate(node: YamlNode, keys: Keys) -> Certificate:
@@ -249,19 +249,19 @@ def read_identities(
     node: YamlNode | None, keys: Keys, providers: Sequence[Provider], taken: Mapping[str, object]
 ) -> dict[str, Identity]:
     """The identity statements of a file, by id; a guest's follow the statements from home."""
-    found: dict[str, Identity] = {}
-    for one in node.sequence() if node is not None else ():
-        fields = one.fields(IDENTITY_KEYS, required=("id", "issuer", "subject"))
+    identities: dict[str, Identity] = {}
+    for entry in node.sequence() if node is not None else ():
+        fields = entry.fields(IDENTITY_KEYS, required=("id", "issuer", "subject"))
         id = fields["id"].name()
-        if id in found or id in taken:
-            one.refuse(f"two statements have the id `{brief(id)}`")
+        if id in identities or id in taken:
+            entry.refuse(f"two statements have the id `{brief(id)}`")
         home = None
         if "guest" in fields:
-            home = _home(fields["guest"], found, providers)
+            home = _home(fields["guest"], identities, providers)
             if "attributes" in fields:
                 fields["attributes"].refuse("a guest has the attributes that the mapping gives", "leave them out")
-        with placed(one.place):
-            found[id] = Identity(
+        with placed(entry.place):
+            identities[id] = Identity(
                 id,
                 keys.read(fields["issuer"]),
                 keys.read(fields["subject"]),
@@ -272,8 +272,8 @@ def read_identities(
                 None if home is None else home.id,
             )
         if home is not None:
-            _check_guest(fields["guest"], found[id], home)
-    return found
+            _check_guest(fields["guest"], identities[id], home)
+    return identities
 
 
 def _home(node: YamlNode, known: Mapping[str, Identity], providers: Sequence[Provider]) -> Identity:
@@ -374,9 +374,11 @@ def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
     many = node.data if isinstance(node.data, tuple) else (node,)
     if isinstance(node.data, str):
         many = tuple(replace(node, data=word.strip()) for word in node.data.split(_BETWEEN))
-    found = set()
-    for one in many:
-        if not isinstance(one.data, str) or one.data not in named:
-            one.refuse(f"`{brief(one.plain())}` is not an action here", f"known actions: {', '.join(named)}, or `*`")
-        found.add(named[one.data])
-    return frozenset(found)
+    actions = set()
+    for entry in many:
+        if not isinstance(entry.data, str) or entry.data not in named:
+            entry.refuse(
+                f"`{brief(entry.plain())}` is not an action here", f"known actions: {', '.join(named)}, or `*`"
+            )
+        actions.add(named[entry.data])
+    return frozenset(actions)

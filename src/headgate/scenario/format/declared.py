@@ -205,11 +205,11 @@ def read_predicates(
             target.refuse(f"`{brief(target.data)}` is not `module:function`")
         with placed(target.place):
             try:
-                found, text = find(name, target.text(), beside, within)
-                functions[name] = allowed.function(found, text)
+                predicate, text = find(name, target.text(), beside, within)
+                functions[name] = allowed.function(predicate, text)
             except HeadgateError:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the module is the user's, and may fail in any way
                 target.refuse(f"`{target.text()}` cannot be loaded: {type(error).__name__}: {brief(error)}")
-        registered.append(found)
+        registered.append(predicate)
     return tuple(registered), functions

@@ -74,7 +74,7 @@ def _expected(node: YamlNode, names: StepNames) -> Expected:
 
 
 def _view(node: YamlNode, type_name: str, types: Catalog) -> Mapping[str, object]:
-    found: dict[str, object] = {}
+    view: dict[str, object] = {}
     if type_name not in types:
         return {name: value.plain() for name, value in node.mapping().items()}
     kinds = types.attributes(type_name)
@@ -83,7 +83,7 @@ def _view(node: YamlNode, type_name: str, types: Catalog) -> Mapping[str, object
             known = ", ".join(f"`{a}`" for a in kinds) or "none"
             value.refuse(f"`{type_name}` has no attribute `{brief(name)}`", f"its attributes are {known}")
         try:
-            found[name] = conform(kinds[name], value.plain())
+            view[name] = conform(kinds[name], value.plain())
         except TypeMismatch as error:
             value.refuse(error.message, error.remedy)
-    return found
+    return view

@@ -94,14 +94,14 @@ def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] |
 
 def _with_keys(principals: YamlNode, keys_of: Mapping[str, str]) -> YamlNode:
     """The principals with these keys."""
-    found: dict[Scalar, YamlNode] = {}
+    entries: dict[Scalar, YamlNode] = {}
     for name, node in principals.mapping().items():
-        said: dict[Scalar, YamlNode] = {}
-        said.update({} if node.data is None else node.mapping())
+        fields: dict[Scalar, YamlNode] = {}
+        fields.update({} if node.data is None else node.mapping())
         if name in keys_of:
-            said["key"] = replace(node, data=keys_of[name])
-        found[name] = replace(node, data=said)
-    return replace(principals, data=found)
+            fields["key"] = replace(node, data=keys_of[name])
+        entries[name] = replace(node, data=fields)
+    return replace(principals, data=entries)
 
 
 def _values(top: Mapping[str, YamlNode], state: State) -> Iterator[str]:

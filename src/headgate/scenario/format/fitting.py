@@ -23,10 +23,10 @@ from headgate.scenario.format.yamlfile import YamlNode
 
 def check_fit(node: YamlNode, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:
     """Refuse certificates that do not fit; `types` are all that the file ever declares."""
-    for written, one in zip(node.sequence(), certificates, strict=True):
+    for written, certificate in zip(node.sequence(), certificates, strict=True):
         fields = written.mapping()
         many = fields["authority"].sequence() if "authority" in fields else (written,)
-        for inner, authority in zip(many, one.authority, strict=True):
+        for inner, authority in zip(many, certificate.authority, strict=True):
             if isinstance(authority, TypeAuthority) and not is_pattern(authority.type):
                 _check(inner, authority, types, state)
 

@@ -62,11 +62,11 @@ class PeerSteps:
 
     def revoke(self, node: YamlNode, id: str, *, keep: bool) -> OtherStep:
         """Such a service revokes what it gave; that is known when it is heard."""
-        one = self.given[id]
+        mirror = self.given[id]
         if keep:
-            self._states[one.peer][one.remote] = False
-        told = {} if one.peer in self.register.silent else {one.remote: False}
-        return self._step(node, (self._message(one.peer, told),) if told else (), f"revoke `{id}`")
+            self._states[mirror.peer][mirror.remote] = False
+        told = {} if mirror.peer in self.register.silent else {mirror.remote: False}
+        return self._step(node, (self._message(mirror.peer, told),) if told else (), f"revoke `{id}`")
 
     def silent(self, node: YamlNode, *, keep: bool) -> OtherStep:
         """Such a service is not heard any more."""
@@ -92,7 +92,7 @@ class PeerSteps:
         return OtherStep(node.place, ADMINISTRATOR, changes, words)
 
     def _peer(self, node: YamlNode) -> Peer:
-        found = self.state.roles.peers.get(node.text())
-        if found is None:
+        peer = self.state.roles.peers.get(node.text())
+        if peer is None:
             node.refuse(f"no service of another domain `{brief(node.data)}`", "declare it in `peers`")
-        return found
+        return peer

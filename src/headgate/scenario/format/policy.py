@@ -168,29 +168,29 @@ def _files(directory: Path) -> list[Path]:
 
 def _merged(tops: list[dict[str, YamlNode]]) -> dict[str, YamlNode]:
     """The files as one."""
-    found: dict[str, YamlNode] = {}
+    merged: dict[str, YamlNode] = {}
     for top in tops:
         for key, node in top.items():
             if key in _NAMED:
-                found[key] = _joined(key, found[key], node) if key in found else node
+                merged[key] = _joined(key, merged[key], node) if key in merged else node
             elif key in _LISTED:
-                before = found[key].sequence() if key in found else ()
-                found[key] = replace(node, data=(*before, *node.sequence()))
-            elif key in _ONCE and key in found:
-                node.refuse(f"`{key}` is given twice", f"it is in {found[key].place} already")
+                before = merged[key].sequence() if key in merged else ()
+                merged[key] = replace(node, data=(*before, *node.sequence()))
+            elif key in _ONCE and key in merged:
+                node.refuse(f"`{key}` is given twice", f"it is in {merged[key].place} already")
             else:
-                found[key] = node
-    _check_rule_ids(found.get("policy"))
-    return found
+                merged[key] = node
+    _check_rule_ids(merged.get("policy"))
+    return merged
 
 
-def _joined(key: str, one: YamlNode, other: YamlNode) -> YamlNode:
+def _joined(key: str, first: YamlNode, other: YamlNode) -> YamlNode:
     """Two mappings as one; a name in both is refused with both places."""
-    names = one.mapping()
+    names = first.mapping()
     for name, node in other.mapping().items():
         if name in names:
             node.refuse(f"`{brief(name)}` is declared twice in `{key}`", f"it is in {names[name].place} already")
-    return replace(one, data=dict[Scalar, YamlNode]([*names.items(), *other.mapping().items()]))
+    return replace(first, data=dict[Scalar, YamlNode]([*names.items(), *other.mapping().items()]))
 
 
 def _check_rule_ids(policy: YamlNode | None) -> None:

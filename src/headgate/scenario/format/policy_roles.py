@@ -54,13 +54,15 @@ def role_changes(top: Mapping[str, YamlNode], files: Sequence[Path], keys: Keys)
 
 def with_events(state: State, tops: Sequence[tuple[Path, Mapping[str, YamlNode]]], files: Sequence[Path]) -> State:
     """The state with the event policy of all files."""
-    said: list[tuple[Path, EventPolicy, SourcePlace]] = []
+    policies: list[tuple[Path, EventPolicy, SourcePlace]] = []
     for path, top in tops:
         if "events" in top:
-            said.append((path, parsed(top["events"], parse_event_policy), top["events"].place))
-    said += [(one, _read(one, parse_event_policy), SourcePlace(str(one), 1)) for one in files if one.suffix == EVENTS]
+            policies.append((path, parsed(top["events"], parse_event_policy), top["events"].place))
+    policies += [
+        (one, _read(one, parse_event_policy), SourcePlace(str(one), 1)) for one in files if one.suffix == EVENTS
+    ]
     entries: list[EventEntry] = []
-    for _, policy, place in sorted(said, key=lambda one: one[0]):
+    for _, policy, place in sorted(policies, key=lambda one: one[0]):
         entries += policy.entries
         # One file after the other, so that what is refused is refused with its own.
         _, state = applied(state, [(SetEventPolicy(EventPolicy(tuple(entries))), place)], "")

@@ -38,17 +38,17 @@ class StoryRegister:
 
     def find(self, node: YamlNode) -> Certificate | Identity:
         """The statement that is named."""
-        found = self.certificates.get(node.text()) or self.identities.get(node.text())
-        if found is None:
+        statement = self.certificates.get(node.text()) or self.identities.get(node.text())
+        if statement is None:
             node.refuse(f"no statement `{brief(node.data)}`", "declare it in `certificates` or `identities`")
-        return found
+        return statement
 
     def shown(self, principal: str, nodes: Sequence[YamlNode]) -> tuple[Change, ...]:
         """The changes by which a principal shows statements now: its certificates, and then who it is."""
-        found = [self.find(node) for node in nodes]
-        certificates = tuple(one for one in found if isinstance(one, Certificate))
+        statements = [self.find(node) for node in nodes]
+        certificates = tuple(one for one in statements if isinstance(one, Certificate))
         changes: list[Change] = [Present(principal, certificates, self.clock)] if certificates else []
-        changes += [Identify(principal, one, self.clock) for one in found if isinstance(one, Identity)]
+        changes += [Identify(principal, one, self.clock) for one in statements if isinstance(one, Identity)]
         return tuple(changes)
 
     def revoked(self, node: YamlNode, *, keep: bool = True) -> Revoke:

@@ -98,13 +98,13 @@ class RoleSteps:
 
     def change(self, node: YamlNode) -> tuple[RolefileText, ...]:
         """Other rolefiles."""
-        found: list[RolefileText] = []
+        rolefiles: list[RolefileText] = []
         for service, inner in node.mapping().items():
             text = None if inner.data is None else inner.text()
             if not self.denying:
                 self.learn(service, None if text is None else parsed(inner, parse_rolefile))
-            found.append(RolefileText(inner.place, service, text))
-        return tuple(found)
+            rolefiles.append(RolefileText(inner.place, service, text))
+        return tuple(rolefiles)
 
     def grant(self, node: YamlNode) -> RoleStep:
         """A service gives a role for its own reasons."""
@@ -222,12 +222,12 @@ class RoleSteps:
 
     def claims(self, fields: Mapping[str, YamlNode]) -> tuple[Claim, ...]:
         """What an `assert` says that holds, is lacking, or is the state of something; each a pair, or several."""
-        found: list[Claim] = []
+        claims: list[Claim] = []
         for key in CLAIM_KEYS:
             for node in _pairs(fields[key]) if key in fields else ():
                 one, other = node.sequence()
-                found.append(self._state(node, one, other) if key == "state" else self._holding(key, one, other))
-        return tuple(found)
+                claims.append(self._state(node, one, other) if key == "state" else self._holding(key, one, other))
+        return tuple(claims)
 
     def _holding(self, key: str, who: YamlNode, role: YamlNode) -> HoldingClaim:
         ref = parsed(role, parse_role)
@@ -346,10 +346,10 @@ class RoleSteps:
 
     def _whole(self, fields: Mapping[str, YamlNode], service: str, role: str) -> tuple[Argument, ...]:
         """Arguments of which none is left open."""
-        found = self._wanted(fields, service, role) or ()
-        if None in found:
+        arguments = self._wanted(fields, service, role) or ()
+        if None in arguments:
             fields["args"].refuse("an argument is left open", "give every argument a value")
-        return found
+        return arguments
 
     def _wanted(self, fields: Mapping[str, YamlNode], service: str, role: str) -> tuple[Argument, ...] | None:
         """Arguments in order, or by the names that a `def` gives them; None for one that is left open, or for all."""

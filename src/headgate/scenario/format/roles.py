@@ -66,7 +66,7 @@ def warnings(top: Mapping[str, YamlNode], state: State, functions: Collection[st
     rolefiles = state.roles.rolefiles
     relations = relation_columns(state)
     for service, node in top["roles"].mapping().items() if "roles" in top else ():
-        for one in check_rolefile(
+        for finding in check_rolefile(
             rolefiles[service],
             service=service,
             known=rolefiles.get,
@@ -74,7 +74,7 @@ def warnings(top: Mapping[str, YamlNode], state: State, functions: Collection[st
             relations=relations,
             functions=frozenset(functions),
         ):
-            if one.severity == "warning":
-                remedy = f"; {one.remedy}" if one.remedy else ""
-                notes.append(f"{node.place.inside(f'line {one.line}')}: {one.message}{remedy}")
+            if finding.severity == "warning":
+                remedy = f"; {finding.remedy}" if finding.remedy else ""
+                notes.append(f"{node.place.inside(f'line {finding.line}')}: {finding.message}{remedy}")
     return tuple(notes)

@@ -58,23 +58,23 @@ class LastingIds(RuleIds):
         """An id for a rule that is not taken: the same rule gets the same."""
         text = json.dumps(rule.plain(), sort_keys=True, default=str)
         made = f"rule-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
-        found, number = made, 1
-        while found in self.declared:
+        candidate, number = made, 1
+        while candidate in self.declared:
             number += 1
-            found = f"{made}-{number}"
-        self.declared.add(found)
-        return found
+            candidate = f"{made}-{number}"
+        self.declared.add(candidate)
+        return candidate
 
 
 def read_rules(node: YamlNode, ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
     """A list of rules, each with an id of its own; with `attested`, grants of `publish` are, unless one says no."""
-    found: dict[str, RuleText] = {}
-    for one in node.sequence():
-        rule = _rule(one, ids, attested)
-        if rule.id in found:
-            one.refuse(f"two rules of this list have the id `{brief(rule.id)}`")
-        found[rule.id] = rule
-    return list(found.values())
+    rules: dict[str, RuleText] = {}
+    for entry in node.sequence():
+        rule = _rule(entry, ids, attested)
+        if rule.id in rules:
+            entry.refuse(f"two rules of this list have the id `{brief(rule.id)}`")
+        rules[rule.id] = rule
+    return list(rules.values())
 
 
 def _rule(node: YamlNode, ids: RuleIds, attested: bool) -> RuleText:

@@ -54,14 +54,14 @@ class SourcePlace:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f": key `{self.key}`" if self.key else "")
 
-    def inside(self, said: str | None) -> str:
+    def inside(self, where: str | None) -> str:
         """A place that was found inside the text: `..., line 2` as a line of the file where that can be told."""
-        found = _LINE.search(said or "")
-        if found is None:
+        line = _LINE.search(where or "")
+        if line is None:
             return str(self)
         if not self.text:
-            return f"{self}, {found[0]}"
-        return str(replace(self, line=self.text + int(found[1]) - 1))
+            return f"{self}, {line[0]}"
+        return str(replace(self, line=self.text + int(line[1]) - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,27 +128,27 @@ class YamlNode:
         """A mapping whose keys are text."""
         if not isinstance(self.data, dict):
             self.refuse(f"{self._shown()} is not a mapping", "write `key: value`")
-        found = {}
+        entries = {}
         for key, node in self.data.items():
             if not isinstance(key, str) or not key:
                 node.refuse(f"the key `{brief(key)}` is not text", "put it in quotes")
-            found[key] = node
-        return found
+            entries[key] = node
+        return entries
 
     def fields(
         self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()
     ) -> dict[str, YamlNode]:
         """A mapping with these keys and no others; keys in `later` belong to the format, but cannot be run yet."""
-        found = self.mapping()
-        for key, node in found.items():
+        entries = self.mapping()
+        for key, node in entries.items():
             if key in later:
                 node.not_yet(key)
             if key not in known:
                 node.refuse(f"unknown key `{brief(key)}`", nearest(key, known))
         for key in required:
-            if key not in found:
+            if key not in entries:
                 self.refuse(f"the key `{key}` is missing")
-        return found
+        return entries
 
     def plain(self) -> Any:
         """The data without places."""

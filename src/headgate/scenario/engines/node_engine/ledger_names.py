@@ -100,10 +100,10 @@ class AuditNames:
         if not matches(_AUDITS, event.type):
             return dict(view)
         id, version = self._about(event)
-        told: dict[str, Value] = {"id": id, "version": version, "note": ""}
+        overrides: dict[str, Value] = {"id": id, "version": version, "note": ""}
         if isinstance(reason := view.get("reason"), str):
-            told["reason"] = self.credentials.in_words(reason)
-        return {name: told.get(name, value) if value is not None else None for name, value in view.items()}
+            overrides["reason"] = self.credentials.in_words(reason)
+        return {name: overrides.get(name, value) if value is not None else None for name, value in view.items()}
 
     def _about(self, event: Event) -> tuple[str, int]:
         if event.id in self._refused:

@@ -39,18 +39,18 @@ class Reader:
 
     async def read(self, count: int) -> list[Delivery]:
         """So many deliveries, which are all there are; those that wait for someone who may connect again as well."""
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         async with asyncio.timeout(PATIENCE):
-            while len(found) < count:
+            while len(deliveries) < count:
                 try:
-                    found += await self.subscription.take(MOST)
+                    deliveries += await self.subscription.take(MOST)
                 except ConnectDenied:  # it was put out meanwhile; what it has not acknowledged comes again
                     self.subscription = await self.client.resume(self.id)
-                    found = []
+                    deliveries = []
             with suppress(SubscriptionEnded):  # then nothing is left to acknowledge
                 await self.subscription.ack()
             await self.subscription.close()
-        return found
+        return deliveries
 
 
 def view_of(delivery: Delivery, kinds: Mapping[str, Kind]) -> dict[str, Value]:

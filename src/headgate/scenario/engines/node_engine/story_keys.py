@@ -128,13 +128,13 @@ class StoryKeys:
         if until is None:
             start = statement.validity.start or now
             until = start + LONGEST
-        said = {
+        claims = {
             "sub": self.did(statement.subject),
             "jti": statement.id,
             **times_of(start, Validity(start, until)),
             **self._home(statement, now),
         }
-        return sign_identity(self.key(statement.issuer), said, statement.attributes, statement.policy_rule)
+        return sign_identity(self.key(statement.issuer), claims, statement.attributes, statement.policy_rule)
 
     def _home(self, guest: Identity, now: datetime) -> Mapping[str, str]:
         """What a statement about a guest says of home."""

@@ -205,10 +205,10 @@ class NodeWorld:
         try:
             self._take(step)
         except RoleDenied:
-            for place in self._note_events():
+            for position in self._note_events():
                 assert isinstance(step, RoleStep)
                 assert isinstance(step.request, EnterRole)
-                self._audit.refused(self._domain.event(*place), step.request.id)
+                self._audit.refused(self._domain.event(*position), step.request.id)
             raise
         self._made_version(before)
 
@@ -311,7 +311,7 @@ class NodeWorld:
         counts = Counter(delivered.subscription for _, delivered in read_deliveries(self._domain))
         events = {event.id: event for event in self._domain.events()}
         order = {place: number for number, place in enumerate(self._order)}
-        found: dict[str, list[Got]] = {}
+        deliveries: dict[str, list[Got]] = {}
         for reader in self._readers:
             got = []
             for delivery in self._node.run(reader.read(counts[reader.number])):
@@ -320,8 +320,8 @@ class NodeWorld:
                 view = self._audit.view(event, view_of(delivery, kinds))
                 got.append(Got(self._audit.of(event), event.stream, event.seq, view))
             if not reader.undone:
-                found.setdefault(reader.id, []).extend(sorted(got, key=lambda one: order[one.stream, one.seq]))
-        return found
+                deliveries.setdefault(reader.id, []).extend(sorted(got, key=lambda one: order[one.stream, one.seq]))
+        return deliveries
 
     def _let_everyone_in(self) -> None:
         """The story is over: let those read what waits for them who may no longer connect."""
@@ -365,14 +365,14 @@ class NodeWorld:
         with self._node.showing(self._keys.key(principal), ()):
             pass
 
-    def _hear(self, found: RevocationList) -> None:
+    def _hear(self, revocations: RevocationList) -> None:
         """Bring an issuer's revocation list; one that nothing rests on is kept for when something is shown."""
-        text = self._keys.signed_list(found)
-        self._unheard.pop(found.issuer, None)
+        text = self._keys.signed_list(revocations)
+        self._unheard.pop(revocations.issuer, None)
         try:
             self._node.run(self._administrator.bring_list(text))
         except NotFound:
-            self._unheard[found.issuer] = text
+            self._unheard[revocations.issuer] = text
 
 
 @contextmanager
