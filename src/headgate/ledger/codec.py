@@ -12,9 +12,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headgate.lang import parse_condition, render_condition
@@ -265,11 +265,10 @@ def type_of(row: Stored) -> EventType:
         return EventType(name=row["name"], **_DEFINITION.load(json.loads(row["definition"])))
 
 
-_RULE: Final = Encoding(
-    "rule",
-    "id",
-    record(
-        Rule,
+def _rule_form(source: Source) -> RowForm[Rule]:
+    """A rule of a source, which its table says: what a rule may be depends on that."""
+    return record(
+        partial(Rule, source=source),
         id=PLAIN,
         who=PLAIN,
         actions=text(ACTIONS),
@@ -282,19 +281,20 @@ _RULE: Final = Encoding(
         author=PLAIN,
         role=maybe(RowForm(dump_role, load_role)),
         attested=RowForm(bool, bool),
-    ),
-)
+    )
+
+
+_RULES: Final = {source: Encoding("rule", "id", _rule_form(source)) for source in Source}
 
 
 def rule_columns(rule: Rule) -> Columns:
     """A rule without its rank."""
-    return _RULE.columns(rule)
+    return _RULES[rule.source].columns(rule)
 
 
 def rule_of(row: Stored, source: Source = Source.RULE) -> Rule:
     """The inverse of `rule_columns`."""
-    rule = _RULE.of(row)
-    return rule if source is rule.source else replace(rule, source=source)
+    return _RULES[source].of(row)
 
 
 SUBSCRIPTION: Final = Encoding(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headgate.ledger import codec
 from headgate.model.conditions import AllOf, Attribute, Compare, Condition, Constant, IsNull
 from headgate.model.errors import BadDefinition, BadExpression, Damaged
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.values import Kind, Value
 from strategies.conditions import conditions, values
 
@@ -95,3 +95,12 @@ def test_a_rule_and_a_subscription_read_back_whole() -> None:
     assert list(again.forced.items()) == list(rule.forced.items())
     subscription = Subscription("s", "bob", "news.Story", rule.where, history=True, first=7)
     assert codec.SUBSCRIPTION.of(codec.SUBSCRIPTION.columns(subscription)) == subscription
+
+
+def test_a_right_of_a_chain_may_force_what_another_link_does_not_let_out() -> None:
+    rule = Rule(
+        "chain:1", "ann", frozenset({Action.PUBLISH}), "t", attributes=("a",), forced={"b": 1}, source=Source.CHAIN
+    )
+    assert codec.rule_of(codec.rule_columns(rule), Source.CHAIN) == rule
+    with pytest.raises(Damaged):
+        codec.rule_of(codec.rule_columns(rule))
