@@ -30,7 +30,7 @@ from strategies.worlds import Commit, Publish, Step, Story, worlds
 
 pytestmark = pytest.mark.spark
 
-WORLDS = 100
+WORLDS = 200
 TOGETHER = 10
 
 
@@ -104,4 +104,4 @@ def test_spark_delivers_exactly_what_decide_says(spark: Any, tmp_path: Path) -> 
             assert got == wanted, f"worlds {start} to {start + TOGETHER - 1}: {together}"
             some += sum(wanted.values())
         shutil.rmtree(directory)
-    assert some > len(stories)
+    assert some > len(stories) // 4, "hardly anything was delivered: the worlds say little"
