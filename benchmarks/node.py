@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from headgate.gateway.http.subscription_names import ledger_id
 
 from benchmarks.workload import ATTRIBUTES, PRICES, World, type_name
 from headgate.cli.node.init import make_domain
+from headgate.commands.subscriptions import ledger_id
 from headgate.model.changes import (
     AddMember,
     AddRule,
