@@ -1,4 +1,4 @@
-"""Why something was delivered or not, and what a subscription or a publication comes to: asked of a domain's files.
+"""Why something was delivered or not, what subscribing or publishing comes to, and versions: asked of a domain's files.
 
 Guarantees: whoever asks is told what it may know (D14); of events that it may not know of, nothing but that.
 """
@@ -14,13 +14,18 @@ import pyarrow.compute as pc
 from headgate.analysis import explain as explanations
 from headgate.analysis.explanation import Explanation, Question
 from headgate.analysis.restrictions import PublishRestriction, Restriction, restrict, restrict_publish
-from headgate.decide.ask import is_told_all
+from headgate.commands.commit import LedgerAccess
+from headgate.decide.ask import is_told_all, is_told_everything
+from headgate.ledger.queries import VersionInfo
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.node.domain import Domain
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode, from_blob
+
+MAX_VERSIONS: Final = 1_000
+"""Versions listed in one answer."""
 
 _PLACE: Final = re.compile(r"(?P<stream>.+):(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
 
@@ -89,3 +94,21 @@ def publish_restriction(
     now = domain.ledger.state()
     at = now.version if version is None else version
     return restrict_publish(asker or now.administrator, principal, type_name, at, domain.books(now))
+
+
+def versions(
+    ledger: LedgerAccess, asker: str, after: int | None = None
+) -> list[tuple[VersionInfo, dict[str, int] | None]]:
+    """MAX_VERSIONS at most, oldest first, by default the newest; with their starting points for those who are told all.
+
+    Others may know the number and the time of a version.
+    """
+    state, told = ledger.state, ledger.domain.ledger
+    since = max(0, state.version - MAX_VERSIONS) if after is None else after
+    infos = told.versions(since, min(state.version, since + MAX_VERSIONS))
+    if not is_told_everything(state, asker):
+        return [(one, None) for one in infos]
+    starts: dict[int, dict[str, int]] = {}
+    for point in told.starting_points():
+        starts.setdefault(point.version, {})[point.stream] = point.seq
+    return [(one, starts.get(one.version, {})) for one in infos]

@@ -22,7 +22,6 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
-from headgate.gateway.delivery import lookup, poll
 from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE
@@ -34,9 +33,6 @@ from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotF
 from headgate.node.logs import Log, fault
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem
-
-OPERATIONS: Final = (*poll.OPERATIONS, *lookup.OPERATIONS)
-"""What `app` serves of delivering, beside the WebSocket."""
 
 MAX_EVENTS: Final = 1_000
 """Deliveries in one frame."""

@@ -10,16 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any, Final, get_args
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from headgate.decide.ask import is_told_everything
-from headgate.gateway.http.handlers import asker_of, gateway_of
-from headgate.gateway.http.operations import Operation, answer
-from headgate.gateway.http.sessions import Caller
+from headgate.gateway.http.operations import Call, operation
 from headgate.gateway.roles.routes import membership_told
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import GovernDenied, HeadgateError, RoleDenied, RoleFailure, TooBusy
@@ -62,10 +56,10 @@ def peer_of(book: RoleBook, instance: ServiceInstance) -> Peer:
     )
 
 
-async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> Response:
+@operation("POST", "/v1/roles/present", status=201, errors=(409, 422, 507))
+async def present_role(call: Call, body: pw.PresentRequest) -> pw.PresentedAnswer:
     """Let roles of another domain count here."""
-    gateway = gateway_of(request)
-    asker = asker_of(request, caller)
+    gateway, asker = call.gateway, call.asker
     gateway.roles.pace(asker)
     peer = peer_of(gateway.follower.state.roles, said(body.certificate).place)
     question = PeerQuestion(gateway.new_name(), peer.name, asker.principal, asker.did, body.certificate)
@@ -76,7 +70,7 @@ async def present(request: Request, caller: Caller, body: pw.PresentRequest) -> 
     memberships = [membership_told(held[id]) for id in reply["memberships"] if id in held]
     if not memberships:
         raise RoleDenied("the issuer revoked it at once", failure="revocation", details={"reason": "revoked"})
-    return answer(pw.PresentedAnswer(int(reply["version"]), memberships), 201)
+    return pw.PresentedAnswer(int(reply["version"]), memberships)
 
 
 async def _answered(gateway: Gateway, question: PeerQuestion) -> dict[str, Any]:
@@ -102,14 +96,17 @@ def _read(text: str) -> dict[str, Any]:
     raise TooBusy(f"the issuer does not answer: {problem['detail']}", remedy=problem.get("remedy"))
 
 
-async def peers(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """How one stands with other domains' services, for those who govern or audit everything."""
-    gateway = gateway_of(request)
-    state = gateway.follower.state
-    if not is_told_everything(state, caller.principal):
-        raise GovernDenied(f"`{caller.principal}` may not know with which services others stand how")
-    found = await gateway.run_blocking(gateway.peers.statuses, state.roles, gateway.clock())
-    return answer(pw.PeersAnswer([_peer(one) for one in found]))
+@operation("GET", "/v1/roles/peers")
+async def role_peers(call: Call) -> pw.PeersAnswer:
+    """How one stands with services of other domains.
+
+    It is told to those who govern or audit everything.
+    """
+    state = call.gateway.follower.state
+    if not is_told_everything(state, call.principal):
+        raise GovernDenied(f"`{call.principal}` may not know with which services others stand how")
+    statuses = await call.run(call.gateway.peers.statuses, state.roles, call.gateway.clock())
+    return pw.PeersAnswer([_peer(one) for one in statuses])
 
 
 def _peer(status: PeerStatus) -> pw.PeerAnswer:
@@ -118,11 +115,3 @@ def _peer(status: PeerStatus) -> pw.PeerAnswer:
         *(status.name, status.service, status.key, status.bound, status.records, status.unknown),
         *(counts.duplicated, counts.lost, counts.late, status.seconds, status.trouble),
     )
-
-
-OPERATIONS: Final[Sequence[Operation]] = (
-    Operation("POST", "/v1/roles/present", "present-role", "Let roles of another domain count here", present,
-              pw.PresentRequest, {201: pw.PresentedAnswer}, (409, 415, 422, 507)),
-    Operation("GET", "/v1/roles/peers", "role-peers", "How one stands with services of other domains", peers,
-              answers={200: pw.PeersAnswer}),
-)  # fmt: skip
