@@ -41,7 +41,7 @@ from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode
 from headgate.pipeline.log.log_file import LogFile
 from headgate.pipeline.paths import Paths
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -40,7 +40,7 @@ from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, exact, play
 from strategies.running import examples
 from strategies.worlds import Publish, worlds

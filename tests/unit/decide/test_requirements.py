@@ -15,7 +15,7 @@ from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression, HeadgateError, PolicyRuleDenied
 from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger
 from strategies.small import NOON, SEEN, commit, draft, grant, seen, world
 

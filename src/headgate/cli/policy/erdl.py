@@ -12,7 +12,15 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.analysis.stages import Stages, stages
+from headgate.analysis.stages import (
+    Stages,
+    render_acceptance,
+    render_clause,
+    render_client,
+    render_literal,
+    render_stages,
+    stages,
+)
 from headgate.cli.policy.role_check import (
     EVENTS,
     CheckGround,
@@ -42,13 +50,6 @@ from headgate.model.values import Kind
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import next_state
 from headgate.roles.rolefiles.names import called, leaves
-from headgate.roles.rolefiles.policy_text import (
-    render_acceptance,
-    render_clause,
-    render_client,
-    render_literal,
-    render_stages,
-)
 from headgate.scenario.format.file import load
 
 app = typer.Typer(

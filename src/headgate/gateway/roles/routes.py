@@ -35,8 +35,7 @@ from headgate.model.values import brief
 from headgate.node.logs import CALLER, Log
 from headgate.protocol import role_messages as rw
 from headgate.roles.requests.revocation import pending_in
-from headgate.roles.rolefiles.arguments import conform_arguments
-from headgate.roles.rolefiles.types import conform_argument, describe
+from headgate.roles.rolefiles.types import conform_argument, conform_arguments, describe
 
 log = Log("roles")
 MAX_TYPES_KEPT: Final = 256

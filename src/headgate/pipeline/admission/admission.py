@@ -39,7 +39,7 @@ from headgate.pipeline.admission.vector import asks_predicate, prepared, truth
 from headgate.pipeline.index.layout import ARROW, layouts, stored
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import Flags, Ints, packed, to_blob
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 MAX_PREPARED: Final = 10_000
 """Publishers and types whose entries are kept ready; past it they are prepared anew."""

@@ -30,7 +30,7 @@ from headgate.roles.requests.entry import Derived, EntryRequest, derive, elected
 from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import lifted, revocable, settled_by
 from headgate.roles.requests.role_view import RoleView
-from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of
+from headgate.roles.rolefiles.types import conform_arguments, pattern_of
 
 SearchRequest: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 """The requests that take a search."""

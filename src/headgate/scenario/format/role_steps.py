@@ -31,8 +31,7 @@ from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
-from headgate.roles.rolefiles.arguments import with_times
-from headgate.roles.rolefiles.types import infer
+from headgate.roles.rolefiles.types import infer, with_times
 from headgate.scenario.format.authority import read_time
 from headgate.scenario.format.peers import PeerSteps
 from headgate.scenario.format.register import StoryRegister

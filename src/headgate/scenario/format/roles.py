@@ -16,8 +16,7 @@ from headgate.model.changes import SetEventPolicy, SetRepresentative, SetRolefil
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.model.types import check_name
-from headgate.roles.rolefiles.arguments import relation_columns
-from headgate.roles.rolefiles.checking import check_rolefile
+from headgate.roles.rolefiles.checking import check_rolefile, relation_columns
 from headgate.scenario.format.declared import Placed, placed
 from headgate.scenario.format.yamlfile import YamlNode
 
