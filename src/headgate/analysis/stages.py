@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from headgate.decide.constraint_names import variables
 from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, policy_readings, put
-from headgate.lang.render_roles import render_constraint, render_entry, render_role
+from headgate.lang.render import render_constraint, render_entry, render_role
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
@@ -35,6 +34,7 @@ from headgate.model.conditions import (
     Term,
     Variable,
     looked_at,
+    variables,
 )
 from headgate.model.events import Event
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES

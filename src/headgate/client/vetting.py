@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition, render_condition
 from headgate.model.authority import Identity
 from headgate.model.conditions import Condition

@@ -18,8 +18,8 @@ from functools import cached_property
 from typing import Final
 
 from headgate.decide.chains import Reduced, discover, to_rules, why_not
-from headgate.decide.condition_size import fit_together, size
 from headgate.decide.reduction import exact_certificate
+from headgate.lang.render import fit_together, size
 from headgate.model.authority import (
     ANY,
     Attested,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.model.conditions import TRUE, Attribute, ClockPart, Condition, Meta, Subject, foreign
 from headgate.model.errors import BadExpression, PolicyRuleDenied
 from headgate.model.limits import WIDER_SECONDS

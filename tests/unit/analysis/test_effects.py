@@ -13,7 +13,6 @@ from headgate.analysis.advice import Advice, Concern, advise
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.profiles import Profiles
 from headgate.decide.apply import apply
-from headgate.decide.bind import subjects
 from headgate.decide.publish import admit
 from headgate.decide.views import entries, governs, holds, may_connect, view
 from headgate.lang import parse_condition, render_condition
@@ -34,6 +33,7 @@ from headgate.model.changes import (
     SetConnect,
     SetKey,
 )
+from headgate.model.conditions import subjects
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule, Source

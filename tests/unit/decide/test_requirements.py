@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.decide.check import check_requirement, match
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.decide.requirements import check_requirement, match
 from headgate.lang import parse_condition
 from headgate.model.changes import RemovePrincipal, SetAttribute, SetPolicyRule, Subscribe
 from headgate.model.conditions import Condition

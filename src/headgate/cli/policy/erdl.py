@@ -37,7 +37,7 @@ from headgate.cli.shared.common import shows_errors
 from headgate.cli.shared.rendering import check_text, print_json, say
 from headgate.cli.shared.run_python import RunPython
 from headgate.decide.event_policy import type_named
-from headgate.lang.render_roles import render_entry
+from headgate.lang.render import render_entry
 from headgate.lang.rolefile import parse_event_policy
 from headgate.model.changes import Batch, Change, DeclareGroup, DeclareRelation, DeclareType, SetEventPolicy
 from headgate.model.conditions import InGroup, Variable

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 
-from headgate.decide.requirements import check_requirement
+from headgate.decide.check import check_requirement
 from headgate.gateway.http.change_requests import changes_of, check_may_change, expression_chars
 from headgate.gateway.http.worker_pool import Workers
 from headgate.lang.texts import Requirement, Sort, Wanted, read_all

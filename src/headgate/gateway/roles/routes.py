@@ -25,7 +25,7 @@ from headgate.gateway.http.handlers import asker_of, gateway_of, utc_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
 from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
-from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.lang.render import render_role, render_rolefile
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
 from headgate.model.rolefiles import ArgumentType, ObjectType, Rolefile

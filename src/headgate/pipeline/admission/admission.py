@@ -20,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.bind import names_meta
+from headgate.decide.check import check_requirement
 from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
-from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
-from headgate.model.conditions import TRUE, Condition
+from headgate.model.conditions import TRUE, Condition, names_meta
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Effect, Rule

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from headgate.decide.acl import FUNCTIONS
-from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Scene, compared
 from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
@@ -38,8 +37,10 @@ from headgate.model.conditions import (
     Starred,
     Variable,
     atoms,
+    named,
     operands,
     rewrite_operand,
+    variables,
     with_operands,
     within,
 )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from headgate.decide.constraints import Scene
-from headgate.lang.render_roles import render_role, render_statement
+from headgate.lang.render import render_role, render_statement
 from headgate.model.changes import (
     ElectRole,
     EndCredential,

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
 from headgate.decide.rolebook import fit, same, unify
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_membership
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, RoleDenied

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
-from headgate.decide.constraint_names import in_relations, variables
+from headgate.decide.bind import in_relations
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import inlined
-from headgate.model.conditions import TRUE, AllOf, Condition, Constant, Related, RoleRef, Starred, Variable
+from headgate.model.conditions import TRUE, AllOf, Condition, Constant, Related, RoleRef, Starred, Variable, variables
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import Credential, EventEntry, EventPolicy, Rolefile, Statement
 from headgate.model.state import State
@@ -49,7 +49,15 @@ from headgate.roles.rolefiles.reach import (
 )
 from headgate.roles.rolefiles.types import REMEDIES, Signature, read_literals, signatures
 
-__all__ = ["Finding", "asked_for", "check_event_policy", "check_rolefile", "refuse_errors", "relation_columns", "settle_rolefile"]
+__all__ = [
+    "Finding",
+    "asked_for",
+    "check_event_policy",
+    "check_rolefile",
+    "refuse_errors",
+    "relation_columns",
+    "settle_rolefile",
+]
 
 
 def check_rolefile(

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from headgate.decide.acl import FUNCTIONS
-from headgate.decide.constraint_names import variables, variables_of
-from headgate.decide.names import check_new_name
+from headgate.decide.check import check_new_name
 from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
 from headgate.model.conditions import (
     AllOf,
@@ -33,6 +32,8 @@ from headgate.model.conditions import (
     Variable,
     atoms,
     looked_at,
+    variables,
+    variables_of,
 )
 from headgate.model.errors import BadDefinition
 from headgate.model.lookalikes import Lookalikes

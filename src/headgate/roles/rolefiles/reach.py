@@ -18,7 +18,7 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from headgate.decide.constraints import compared
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.conditions import (
     AllOf,
     AnyOf,

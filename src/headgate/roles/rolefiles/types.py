@@ -18,8 +18,8 @@ from typing import Final, Literal, TypeAlias, cast
 from headgate.decide.constraints import RoleFunction
 from headgate.decide.reading import MAX_KEPT, Readings
 from headgate.decide.truth import NotRun
-from headgate.lang.clock import Reading, read_text
-from headgate.lang.render_roles import render_type
+from headgate.lang.literals import Reading, read_text
+from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model.arguments import letters_of
 from headgate.model.changes import ReinstateRole, RevokeRole

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from headgate.decide.rolebook import fit
 from headgate.decide.statement_state import StatementState
-from headgate.lang.render_roles import render_membership, render_role
+from headgate.lang.render import render_membership, render_role
 from headgate.model.state import State
 from headgate.scenario.format.story import Claim, HoldingClaim, StateClaim
 

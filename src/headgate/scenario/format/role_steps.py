@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_membership
 from headgate.lang.rolefile import parse_argument, parse_role, parse_rolefile
 from headgate.model.changes import (
     ElectRole,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headgate.decide.requirements import match
+from headgate.decide.check import match
 from headgate.lang import parse_condition
 from headgate.model.changes import SetAttribute
 from headgate.model.conditions import AllOf, Compare, Condition, Constant, InSet, Subject, all_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from headgate.client.aio import Client
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.changes import (
     ElectRole,
     EndCredential,
