@@ -1,6 +1,6 @@
 """Three domains that share certificates, and what each of them must come to, straight from the definition.
 
-Guarantees: nothing of `authority.chains`, `authority.reduction` or `authority.statement_state` is used to say what must be:
+Guarantees: nothing of `headgate.authority` is used to say what must be:
 chains are all sequences of certificates that the definition allows, patterns are the sets of names they take in, and
 conditions are Python. A `Story` plays one random interleaving on three ledgers, in memory or on disk, and compares
 every time.
