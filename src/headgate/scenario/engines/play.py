@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol, assert_never
 
+from headgate.authority.statement_state import StatementState
 from headgate.decide.rolebook import fit
-from headgate.decide.statement_state import StatementState
 from headgate.decide.views import may_connect
 from headgate.lang.render_roles import render_membership, render_role
 from headgate.model.changes import Batch, EnterRole, Tick
