@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.commit import LedgerAccess
 from headgate.commands.expiry import StandingClock
 from headgate.commands.issuing import Service
@@ -27,7 +28,6 @@ from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.sessions import Sessions
 from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import SMALL_CHARS, Authority
-from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.issuers import Issuers, silences
 from headgate.gateway.authority.revocation_stream import Bulletin
 from headgate.gateway.delivery.quench import Quench
