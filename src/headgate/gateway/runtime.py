@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.commit import LedgerAccess
 from headgate.commands.issuing import Service
 from headgate.commands.publishing.submissions import of_drafts
@@ -25,7 +26,6 @@ from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import SMALL_CHARS, Authority
-from headgate.decide.statement_state import StatementState
 from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.authority.issuers import Issuers, silences
 from headgate.gateway.authority.revocation_stream import Bulletin

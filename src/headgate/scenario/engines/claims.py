@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
+from headgate.authority.statement_state import StatementState
 from headgate.decide.rolebook import fit
-from headgate.decide.statement_state import StatementState
 from headgate.lang.render_roles import render_membership, render_role
 from headgate.model.state import State
 from headgate.scenario.format.story import Claim, HoldingClaim, StateClaim
