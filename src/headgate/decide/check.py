@@ -10,7 +10,7 @@ kept for each distinct set of them (`match`); what is absent, or is compared wit
 
 What has a name keeps it; a new one is refused if it resembles one of its kind that there is, or if a part of it mixes
 scripts or is not in its normal form (Unicode UTS 39), unless the domain sets `names: any`. Names in ASCII never
-resemble each other. Leaves out attributes, rules, subscriptions and certificates: nobody is given a right by their name.
+resemble each other. Leaves out attributes, rules, subscriptions and certificates: no right is given by their name.
 """
 
 from __future__ import annotations

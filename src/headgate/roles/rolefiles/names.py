@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from headgate.decide.acl import FUNCTIONS
 from headgate.decide.check import check_new_name
+from headgate.lang.acl import FUNCTIONS
 from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
 from headgate.model.conditions import (
     AllOf,

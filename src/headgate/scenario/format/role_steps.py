@@ -33,9 +33,8 @@ from headgate.model.values import brief
 from headgate.roles.records.book import role_names
 from headgate.roles.rolefiles.types import infer, with_times
 from headgate.scenario.format.authority import read_time
-from headgate.scenario.format.peers import PeerSteps
-from headgate.scenario.format.register import StoryRegister
-from headgate.scenario.format.roles import parsed
+from headgate.scenario.format.declared import parsed
+from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
 from headgate.scenario.format.yamlfile import YamlNode
 
