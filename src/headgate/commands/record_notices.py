@@ -24,7 +24,7 @@ from headgate.model.roles import reference_text
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros
-from headgate.node.watchers import Pair
+from headgate.node.peers import Pair
 from headgate.roles.certificates.remote_records import Modified, word_of
 
 NOTICE: Final = "headgate.roles.Notice"

@@ -24,9 +24,8 @@ from headgate.model.errors import RoleDenied
 from headgate.model.role_statements import fits
 from headgate.model.roles import Membership, Reference
 from headgate.model.state import State
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.node.watchers import Watchers
+from headgate.node.domain import Domain, Follower
+from headgate.node.peers import Watchers
 from headgate.roles.certificates.remote_records import Snapshot
 
 

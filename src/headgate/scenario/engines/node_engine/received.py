@@ -14,8 +14,7 @@ from typing import Final
 
 from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
-from headgate.client.inbox import Delivery
-from headgate.client.subscription import Subscription
+from headgate.client.subscription import Delivery, Subscription
 from headgate.model.errors import ConnectDenied
 from headgate.model.values import Kind, Value, conform
 
