@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from headgate.decide.bind import names_meta
 from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
-from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
 from headgate.model.conditions import TRUE, Condition
@@ -36,6 +35,7 @@ from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.admission.frame import ConditionFacts, Frame, Same, Sent, Texts
 from headgate.pipeline.admission.rated import Decided, by_rate
 from headgate.pipeline.admission.vector import asks_predicate, prepared, truth
+from headgate.pipeline.index import requirements
 from headgate.pipeline.index.layout import ARROW, layouts, stored
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import Flags, Ints, packed, to_blob
@@ -171,9 +171,10 @@ class Admission:
         """
         narrow, required = np.ones(len(columns), np.bool_), columns.required
         wrong: dict[int, HeadgateError] = {}
+        private = self.state.private_to(columns.publisher)
         for code, rule in enumerate(() if required is None else required.rules):
             try:
-                check_requirement(rule, self.state.private_to(columns.publisher))
+                requirements.check(rule, private)
             except HeadgateError as error:
                 for row in np.flatnonzero(_codes(columns) == code).tolist():
                     refusals.setdefault(row, error)
