@@ -1,4 +1,4 @@
-"""Why something was delivered or not, what subscribing or publishing comes to, and versions: asked of a domain's files.
+"""What a domain's files tell: why something was delivered or not, what a subscription comes to, its versions.
 
 Guarantees: whoever asks is told what it may know (D14); of events that it may not know of, nothing but that.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow.compute as pc
@@ -14,19 +15,18 @@ import pyarrow.compute as pc
 from headgate.analysis import explain as explanations
 from headgate.analysis.explanation import Explanation, Question
 from headgate.analysis.restrictions import PublishRestriction, Restriction, restrict, restrict_publish
-from headgate.commands.commit import LedgerAccess
 from headgate.decide.ask import is_told_all, is_told_everything
 from headgate.ledger.queries import VersionInfo
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
+from headgate.model.state import State
 from headgate.node.domain import Domain
 from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.log.codec import decode, from_blob
 
 MAX_VERSIONS: Final = 1_000
 """Versions listed in one answer."""
-
 _PLACE: Final = re.compile(r"(?P<stream>.+):(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
 
 
@@ -97,18 +97,17 @@ def publish_restriction(
 
 
 def versions(
-    ledger: LedgerAccess, asker: str, after: int | None = None
+    domain: Domain, state: State, asker: str, after: int | None
 ) -> list[tuple[VersionInfo, dict[str, int] | None]]:
-    """MAX_VERSIONS at most, oldest first, by default the newest; with their starting points for those who are told all.
+    """Versions after one, oldest first, with their starting points; by default the last MAX_VERSIONS.
 
-    Others may know the number and the time of a version.
+    Whoever gets no starting points does not govern or audit everything: it may know when a version was made, no more.
     """
-    state, told = ledger.state, ledger.domain.ledger
-    since = max(0, state.version - MAX_VERSIONS) if after is None else after
-    infos = told.versions(since, min(state.version, since + MAX_VERSIONS))
+    first = max(0, state.version - MAX_VERSIONS) if after is None else after
+    infos = domain.ledger.versions(first, min(state.version, first + MAX_VERSIONS))
     if not is_told_everything(state, asker):
-        return [(one, None) for one in infos]
+        return [(replace(one, author="", note=""), None) for one in infos]
     starts: dict[int, dict[str, int]] = {}
-    for point in told.starting_points():
+    for point in domain.ledger.starting_points():
         starts.setdefault(point.version, {})[point.stream] = point.seq
     return [(one, starts.get(one.version, {})) for one in infos]

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.statements import Authority, holder
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import Issuing, Provider, Validity
 from headgate.model.changes import Change, Revoke, SetProvider
 from headgate.model.errors import BadRequest, ChainInvalid, NotFound, Revoked
 from headgate.model.state import State
 from headgate.model.values import Value, brief
+from headgate.node.config import AuthoritySettings
 from headgate.node.logs import Log
-from headgate.node.settings import AuthoritySettings
 from headgate.node.statement_register import IssuedStatement, StatementRegister
 from headgate.trust.certificates import issue_certificate, new_id
 from headgate.trust.guests import guest

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.statements import Authority
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import ANY, Certificate
 from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
 from headgate.model.errors import (
@@ -28,8 +28,7 @@ from headgate.model.errors import (
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
-from headgate.node.gateway_identity import coordinator_of
-from headgate.node.statement_register import StatementRegister
+from headgate.node.statement_register import StatementRegister, coordinator_of
 from headgate.trust.statements import Read, read_through
 from headgate.trust.typedefs import Definition, SignedType, read_type, verify_type
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from headgate.commands import explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands import types as event_types
+from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
@@ -23,7 +24,7 @@ from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import Call, Parameter, answer, content_type, operation, shaped
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import PROTOCOL, Caller, authenticated, token_of
+from headgate.gateway.http.sessions import PROTOCOL, authenticated, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE
@@ -32,7 +33,7 @@ from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import check_type_name
 from headgate.model.values import brief, render_timestamp
-from headgate.node.gateway_identity import coordinator_of
+from headgate.node.statement_register import coordinator_of
 from headgate.protocol import messages as wire
 from headgate.trust.scraping import is_token
 
@@ -389,7 +390,7 @@ async def versions(call: Call) -> wire.VersionsAnswer:
     after = call.request.query_params.get("after")
     if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 19):
         raise BadRequest(f"`after` is a number, not `{brief(after)}`")
-    asked = call.gateway.ledger, call.principal, None if after is None else int(after)
+    asked = call.gateway.domain, call.gateway.follower.state, call.principal, None if after is None else int(after)
     return wire.VersionsAnswer(
         [
             wire.VersionAnswer(one.version, one.time)

@@ -18,13 +18,13 @@ from starlette.requests import Request
 from headgate.commands.role_certificates import SignedCertificate
 from headgate.commands.role_graph import Graph, GraphNode, graph
 from headgate.commands.roles import HeldMemberships, check_place
+from headgate.commands.sessions import Caller
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
 from headgate.gateway.http.handlers import utc_of
 from headgate.gateway.http.operations import Call, Parameter, operation
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
-from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.lang.render import render_role, render_rolefile
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
 from headgate.model.rolefiles import ArgumentType, ObjectType, Rolefile
@@ -34,8 +34,7 @@ from headgate.model.values import brief
 from headgate.node.logs import CALLER, Log
 from headgate.protocol import role_messages as rw
 from headgate.roles.requests.revocation import pending_in
-from headgate.roles.rolefiles.arguments import conform_arguments
-from headgate.roles.rolefiles.types import conform_argument, describe
+from headgate.roles.rolefiles.types import conform_argument, conform_arguments, describe
 
 log = Log("roles")
 MAX_TYPES_KEPT: Final = 256

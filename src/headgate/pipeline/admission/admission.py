@@ -20,13 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.bind import names_meta
 from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
-from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
-from headgate.model.conditions import TRUE, Condition
+from headgate.model.conditions import TRUE, Condition, names_meta
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Effect, Rule
@@ -36,10 +34,11 @@ from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.admission.frame import ConditionFacts, Frame, Same, Sent, Texts
 from headgate.pipeline.admission.rated import Decided, by_rate
 from headgate.pipeline.admission.vector import asks_predicate, prepared, truth
+from headgate.pipeline.index import requirements
 from headgate.pipeline.index.layout import ARROW, layouts, stored
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import Flags, Ints, packed, to_blob
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 MAX_PREPARED: Final = 10_000
 """Publishers and types whose entries are kept ready; past it they are prepared anew."""
@@ -171,9 +170,10 @@ class Admission:
         """
         narrow, required = np.ones(len(columns), np.bool_), columns.required
         wrong: dict[int, HeadgateError] = {}
+        private = self.state.private_to(columns.publisher)
         for code, rule in enumerate(() if required is None else required.rules):
             try:
-                check_requirement(rule, self.state.private_to(columns.publisher))
+                requirements.check(rule, private)
             except HeadgateError as error:
                 for row in np.flatnonzero(_codes(columns) == code).tolist():
                     refusals.setdefault(row, error)

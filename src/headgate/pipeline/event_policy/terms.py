@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from headgate.decide.acl import FUNCTIONS
-from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Scene, compared
 from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
 from headgate.decide.event_policy import policy_readings
 from headgate.decide.reading import rows_read
 from headgate.decide.truth import every, opposite, some
+from headgate.lang.acl import FUNCTIONS
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,
@@ -38,8 +37,10 @@ from headgate.model.conditions import (
     Starred,
     Variable,
     atoms,
+    named,
     operands,
     rewrite_operand,
+    variables,
     with_operands,
     within,
 )

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headgate.decide.bind import bind, names_meta, subjects
+from headgate.decide.bind import bind
 from headgate.decide.rolebook import as_value, fit
 from headgate.decide.views import condition_for, covered, named_type
-from headgate.model.conditions import TRUE, Condition, Constant
+from headgate.model.conditions import TRUE, Condition, Constant, names_meta, subjects
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Value

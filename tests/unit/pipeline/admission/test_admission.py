@@ -30,7 +30,7 @@ from headgate.pipeline.admission.bulk import from_arrow
 from headgate.pipeline.admission.columns import from_drafts, grouped
 from headgate.pipeline.index.layout import layouts, restored
 from headgate.pipeline.log.codec import LogBatch, decode, encode, from_blob
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, exact
 from strategies.running import examples
 from strategies.small import CHASE, LANE, NOON, PLATE, SEEN, SPEED, UNIT, draft, forbid, grant, is_, world
