@@ -19,8 +19,7 @@ from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.node.domain import Domain
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode, from_blob
+from headgate.pipeline.log.codec import decode, from_blob, layouts
 
 _PLACE: Final = re.compile(r"(?P<stream>.+):(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
 

@@ -27,10 +27,9 @@ from headgate.model.errors import (
 )
 from headgate.model.events import Event
 from headgate.model.state import State
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.index import predicates
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode
+from headgate.pipeline.log.codec import decode, layouts
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline

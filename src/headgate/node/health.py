@@ -20,8 +20,8 @@ from typing import Final, Self
 
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.values import micros
-from headgate.pipeline.deliveries.store import DeliveryStore
-from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
 
@@ -124,7 +124,7 @@ def health(facts: NodeFacts) -> Health:
 class HealthWatch:
     """Looks at the files of a domain, with connections of its own. May be used from any thread, one at a time."""
 
-    def __init__(self, paths: Paths, log: LogFile, store: DeliveryStore, ledger: LedgerTail) -> None:
+    def __init__(self, paths: Paths, log: EventLog, store: DeliveryStore, ledger: LedgerTail) -> None:
         self._paths = paths
         self._log = log
         self._store = store
@@ -137,7 +137,7 @@ class HealthWatch:
         paths = Paths(data.absolute())
         if not paths.ledger.exists():
             raise NotFound(f"`{data}` is not a domain's data directory", remedy="`headgate init DIR` makes a domain")
-        log = LogFile.open(paths.log, read_only=True)
+        log = EventLog.open(paths.log, read_only=True)
         try:
             store = DeliveryStore.open(paths.deliveries, read_only=True)
         except HeadgateError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headgate.model.values import Value, brief, plain, same
-from headgate.pipeline.spark.failures import EngineFailure
+from headgate.pipeline.spark.session import EngineFailure
 from headgate.scenario.engines.play import AUDIT_STREAM, Got, ScenarioOutcome
 from headgate.scenario.format.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 

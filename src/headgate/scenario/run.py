@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.model.errors import BadScenario
-from headgate.pipeline.spark.failures import describe
+from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.decide_engine import run_decide
 from headgate.scenario.engines.play import ScenarioOutcome
 from headgate.scenario.format.story import Scenario

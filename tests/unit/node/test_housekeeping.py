@@ -24,9 +24,7 @@ from headgate.node.domain import Domain
 from headgate.node.health import read_chores
 from headgate.node.housekeeping import Housekeeper, limits_of
 from headgate.node.settings import RetentionSettings
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import BatchStats
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, pack
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = 86_400.0

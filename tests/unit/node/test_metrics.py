@@ -32,8 +32,7 @@ from headgate.node.health import (
     write_chores,
 )
 from headgate.node.metrics import MAX_LABELS, Metrics
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import BatchStats
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ from headgate.commands.delivery.delivery_reader import Closed, Feed
 from headgate.model.values import Kind, conform
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
-from headgate.pipeline.deliveries.blobs import Delivered
+from headgate.pipeline.deliveries import Delivered
 from headgate.trust.positions import KEY_BYTES, Positions
 
 T = TypeVar("T")

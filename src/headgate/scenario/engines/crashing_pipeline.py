@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.model.errors import HeadgateError
 from headgate.node.domain import Domain
-from headgate.pipeline.spark.faults import POINTS
+from headgate.pipeline.paths import POINTS
 
 _STRUCK: Final = "struck at `"
 """How the fault that was asked for shows in what Spark reports."""
