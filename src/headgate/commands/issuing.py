@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.statements import Authority, holder
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import Issuing, Provider, Validity
 from headgate.model.changes import Change, Revoke, SetProvider
 from headgate.model.errors import BadRequest, ChainInvalid, NotFound, Revoked

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.statements import Authority
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import ANY, Certificate
 from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
 from headgate.model.errors import (

@@ -4,7 +4,7 @@ Guarantees: all that is shown together is one batch, or nothing: one bad stateme
 key that nobody here knows becomes a principal, named by it, only if a chain gives it `connect`, or if a provider of
 this domain vouches for it and the domain is open. Showing the same again makes no version. A revocation list is taken
 up only if something rests on its issuer (`revocation_intake`).
-Leaves out: signatures (`trust`), what follows from statements (`decide.statement_state`), and the list of this domain
+Leaves out: signatures (`trust`), what follows from statements (`authority`), and the list of this domain
 itself, which is made in `issuing`.
 """
 
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeVar, TypeVarTuple
 
+from headgate.authority.statement_state import began
 from headgate.commands.commit import Committed, commit
 from headgate.commands.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
 from headgate.decide.apply import apply
-from headgate.decide.statement_state import began
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (

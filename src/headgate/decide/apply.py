@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final, assert_never
 
+from headgate.authority.statement_state import LONG_AGO, StatementState
 from headgate.decide.bind import bind, subjects
 from headgate.decide.check import Scope, check, check_author, check_role
 from headgate.decide.check import named as named_in
@@ -24,7 +25,6 @@ from headgate.decide.normal import clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
-from headgate.decide.statement_state import LONG_AGO, StatementState
 from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model import changes
 from headgate.model.authority import Identity

@@ -16,24 +16,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.commit import LedgerAccess
+from headgate.commands.expiry import StandingClock
 from headgate.commands.issuing import Service
+from headgate.commands.peer_roles import PeerRoles, RecordWatching
 from headgate.commands.publishing.submissions import of_drafts
 from headgate.commands.rate_limits import RequestPaces
-from headgate.commands.record_watching import RecordWatching
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
+from headgate.commands.sessions import Sessions
 from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import SMALL_CHARS, Authority
-from headgate.decide.statement_state import StatementState
-from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.authority.issuers import Issuers, silences
 from headgate.gateway.authority.revocation_stream import Bulletin
 from headgate.gateway.delivery.quench import Quench
 from headgate.gateway.delivery.readers import Readers
 from headgate.gateway.federation.announcing import Announcer
 from headgate.gateway.http.request_reading import RequestReader
-from headgate.gateway.http.sessions import Sessions
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.publisher import PublishService
 from headgate.gateway.publishing.writer import Writer
@@ -247,6 +247,14 @@ class Gateway:
         )
         self.signed_types = SignedTypes(self.authority, self.register)
         self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=clock)
+        self.peer_roles = PeerRoles(
+            roles=self.roles,
+            follower=self.follower,
+            peers=self.peers,
+            run=threads.run,
+            catch_up=self.catch_up,
+            clock=clock,
+        )
         self.publisher = PublishService(
             self.writer, self.reader, config.publish.max_events, self.metrics.count_events, self.catch_up
         )

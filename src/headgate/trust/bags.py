@@ -3,7 +3,7 @@
 Guarantees: `open_bag` is the only way from texts to a `Bag`. One bad statement refuses the whole, with its place in the
 bag and its reason. Nothing is issued in the future, by more than clocks may differ. Certificates may be over or yet to
 begin, which chains decide on; identity statements are good now.
-Leaves out: whether anything follows from it (`decide.statement_state`), and signed types, which are not shown but
+Leaves out: whether anything follows from it (`authority.statement_state`), and signed types, which are not shown but
 declared.
 """
 

@@ -2,7 +2,7 @@
 
 Guarantees: `verify_certificate` is the only way from text to a `Certificate`. Delegation is false unless it is said. An
 authority says neither more nor less than it is read as: an entry that is not understood refuses the whole.
-Leaves out: whether the issuer had what it gives (`decide.chains`), and whether it took it back (`revocations`).
+Leaves out: whether the issuer had what it gives (`authority.chains`), and whether it took it back (`revocations`).
 
     {"network": "UK Police Network", "actions": ["connect", "install"]}
     {"type": "did:key:z6Mk.../uk.gov.pito.*", "actions": "*"}

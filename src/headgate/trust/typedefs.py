@@ -18,7 +18,7 @@ from datetime import datetime
 from operator import eq
 from typing import Any, Final
 
-from headgate.decide.chains import Reduced, Same, reduce, rooted
+from headgate.authority.chains import Reduced, Same, reduce, rooted
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition

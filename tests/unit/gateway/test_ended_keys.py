@@ -8,7 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from headgate.decide.statement_state import StatementState
+from headgate.authority.statement_state import StatementState
 from headgate.model.authority import AttributeMap, NetworkAuthority, Provider, RevocationList, Succession
 from headgate.model.changes import Revoke, SetCoordinator, SetProvider, Succeed
 from headgate.model.rights import Action

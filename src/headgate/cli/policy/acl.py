@@ -16,7 +16,8 @@ import typer
 
 from headgate.cli.shared.common import DomainOption, data_directory, shows_errors
 from headgate.cli.shared.rendering import check_text, print_json, say
-from headgate.decide.acl import (
+from headgate.decide.views import named_type
+from headgate.lang.acl import (
     LETTERS,
     Acl,
     acl_of,
@@ -27,7 +28,6 @@ from headgate.decide.acl import (
     rules_of,
     unix_rights,
 )
-from headgate.decide.views import named_type
 from headgate.ledger import Ledger
 from headgate.model.errors import BadDefinition, BadExpression, NotFound, UnknownType
 from headgate.model.limits import MAX_ACL_CHARS

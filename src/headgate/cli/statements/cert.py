@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
+from headgate.authority.reduction import Reduced
 from headgate.cli.shared.common import fail, shows_errors, utc_now
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.rendering import check_text, print_json, say
@@ -60,7 +61,6 @@ from headgate.cli.statements.statement_files import (
     validity_of,
 )
 from headgate.cli.statements.statement_rendering import show_all
-from headgate.decide.reduction import Reduced
 from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, Authority, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement, ChainInvalid, Expired, Revoked

@@ -16,10 +16,10 @@ from operator import eq
 from rich.text import Text
 from rich.tree import Tree
 
+from headgate.authority.reduction import Reduced, Same, as_reduced, combine, meet
 from headgate.cli.shared.common import out
 from headgate.cli.shared.rendering import cells, printable, say, show_constant, table
 from headgate.cli.statements.statement_files import KeyNames, joined
-from headgate.decide.reduction import Reduced, Same, as_reduced, combine, meet
 from headgate.lang.render import render_condition
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
 from headgate.model.conditions import TRUE

@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from headgate.authority.reduction import Same
 from headgate.cli.shared.rendering import say
 from headgate.cli.statements.statement_files import STANDARD, KeyNames
-from headgate.decide.reduction import Same
 from headgate.model.authority import RevocationList
 from headgate.model.errors import HeadgateError
 from headgate.model.limits import MAX_LIST_BYTES

@@ -1,6 +1,6 @@
 """A bag of statements judged by itself, without a ledger: what it gives its holder, or why nothing.
 
-Guarantees: the chains are those that a gateway would find: by `decide.chains`, with the revocation lists and
+Guarantees: the chains are those that a gateway would find: by `authority.chains`, with the revocation lists and
 successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either. With an owner
 or a coordinator named, only chains that begin there are found.
 Leaves out: what a gateway knows besides, such as lists that it has heard of and types that it has.
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from headgate.authority.chains import discover, why_not
+from headgate.authority.reduction import Reduced
+from headgate.authority.statement_state import StatementState
 from headgate.cli.statements.statement_files import WrittenStatement
-from headgate.decide.chains import discover, why_not
-from headgate.decide.reduction import Reduced
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
 from headgate.model.state import State

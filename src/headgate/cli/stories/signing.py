@@ -17,8 +17,7 @@ from headgate.model.authority import Certificate, Identity, NetworkAuthority, Pr
 from headgate.model.changes import SetProvider
 from headgate.model.rights import Action
 from headgate.model.types import EventType
-from headgate.scenario.format.narration import BrokerCheck, Check, Narration, ServerCheck, TypeCheck
-from headgate.scenario.format.story import Scenario
+from headgate.scenario.format.story import BrokerCheck, Check, Narration, Scenario, ServerCheck, TypeCheck
 from headgate.trust.certificates import issue_certificate, verify_certificate
 from headgate.trust.guests import cross_domain, guest, verify_server
 from headgate.trust.identities import issue_identity

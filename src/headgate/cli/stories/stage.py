@@ -39,8 +39,16 @@ from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
 from headgate.scenario.format.file import load
-from headgate.scenario.format.narration import Exhibit, StoryLine
-from headgate.scenario.format.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
+from headgate.scenario.format.story import (
+    ADMINISTRATOR,
+    AdvanceStep,
+    ConnectStep,
+    DeniedStep,
+    Exhibit,
+    Scenario,
+    Step,
+    StoryLine,
+)
 
 COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
 

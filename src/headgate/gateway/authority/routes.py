@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.commands.issuing import RecordedStatement
+from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.origin import origin_of
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
 from headgate.model.authority import RevocationList
 from headgate.model.errors import TooBusy

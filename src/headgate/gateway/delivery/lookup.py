@@ -21,12 +21,12 @@ from starlette.responses import Response
 from headgate.commands.commit import submit
 from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Ask
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.apply import apply
 from headgate.gateway.http.handlers import gateway_of, make_subscription
 from headgate.gateway.http.operations import Operation, answer, nothing
 from headgate.gateway.http.origin import origin_of
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Subscribe, Unsubscribe
 from headgate.model.errors import BadDefinition, BadRequest, LookupTooLarge, NotFound, TooBusy

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from headgate.commands.delivery.archive import MAX_SLICE_BYTES
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
+from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, gateway_of, own_subscription
 from headgate.gateway.http.operations import Operation, Parameter, answer
 from headgate.gateway.http.send_queue import Streamed
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.values import brief

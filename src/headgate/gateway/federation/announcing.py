@@ -5,7 +5,7 @@ Whatever the ledger changes in a record that is followed is published soon after
 follows each service. A heartbeat says that all that had changed until its time was published before it; where anything
 cannot be read or published there is none, so that those who follow notice.
 What becomes of audited roles is published likewise, once, however often the process that announces is another.
-Leaves out: who may follow (`commands.record_notices`), what is remembered (`watchers`), and requests (`watch_routes`).
+Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), and requests (`watch_routes`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.commands.peer_roles import declare, of_heartbeats, of_messages
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
-from headgate.commands.record_notices import declare, of_heartbeats, of_messages
 from headgate.commands.role_certificates import records_of
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor

@@ -1,4 +1,4 @@
-"""What other domains may ask about our roles over HTTP: whoever asks has a session (`commands.record_watching`)."""
+"""What other domains may ask about our roles over HTTP: whoever asks has a session (`commands.peer_roles`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.commands.record_watching import ClaimedRecord
+from headgate.commands.peer_roles import ClaimedRecord
+from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import asker_of, gateway_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadDefinition, BadRequest
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from headgate.commands import explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands import types as event_types
 from headgate.commands.role_certificates import Asker
+from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
@@ -24,7 +25,7 @@ from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import answer, nothing, read_body, shaped
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import Caller, authenticated, token_of
+from headgate.gateway.http.sessions import authenticated, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE
@@ -41,9 +42,6 @@ from headgate.model.values import brief, render_timestamp
 from headgate.node.gateway_identity import coordinator_of
 from headgate.protocol import messages as wire
 from headgate.trust.scraping import is_token
-
-MAX_VERSIONS: Final = 1_000
-"""Versions listed in one answer."""
 
 
 def gateway_of(request: Request) -> Gateway:
@@ -400,32 +398,26 @@ async def change(request: Request, caller: Caller, body: wire.BatchRequest) -> R
 
 async def versions(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
     """Versions, oldest first."""
-    gateway = gateway_of(request)
-    state = gateway.follower.state
-    after = _number(request, "after", max(0, state.version - MAX_VERSIONS))
-    through = min(state.version, after + MAX_VERSIONS)
-    full = is_told_everything(state, caller.principal)
-    infos = await gateway.run_blocking(gateway.domain.ledger.versions, after, through)
-    starts: dict[int, dict[str, int]] = {}
-    if full:
-        for point in await gateway.run_blocking(gateway.domain.ledger.starting_points):
-            starts.setdefault(point.version, {})[point.stream] = point.seq
+    gateway, after = gateway_of(request), _number(request, "after")
+    told = await gateway.run_blocking(
+        explaining.versions, gateway.domain, gateway.follower.state, caller.principal, after
+    )
     return answer(
         wire.VersionsAnswer(
             [
-                wire.VersionAnswer(one.version, one.time, one.author, one.note, starts.get(one.version, {}))
-                if full
-                else wire.VersionAnswer(one.version, one.time)
-                for one in infos
+                wire.VersionAnswer(one.version, one.time)
+                if starts is None
+                else wire.VersionAnswer(one.version, one.time, one.author, one.note, starts)
+                for one, starts in told
             ]
         )
     )
 
 
-def _number(request: Request, name: str, otherwise: int) -> int:
+def _number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
-        return otherwise
+        return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise BadRequest(f"`{name}` is a number, not `{brief(text)}`")
     return int(text)

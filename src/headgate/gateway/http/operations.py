@@ -15,7 +15,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.gateway.http.sessions import Caller, authenticated, still_authenticated
+from headgate.commands.sessions import Caller
+from headgate.gateway.http.sessions import authenticated, still_authenticated
 from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem

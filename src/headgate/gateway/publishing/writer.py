@@ -17,11 +17,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from headgate.commands.expiry import StandingClock
 from headgate.commands.publishing.attempts import Attempt
 from headgate.commands.publishing.policy_rules import Unasked
 from headgate.commands.publishing.stream_writer import Outcome, StreamWriter, too_late
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
-from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_check import PolicyRuleCheck
 from headgate.model.errors import TooBusy

@@ -19,11 +19,11 @@ from starlette.responses import Response
 from headgate.commands.role_certificates import SignedCertificate
 from headgate.commands.role_graph import Graph, GraphNode, graph
 from headgate.commands.roles import HeldMemberships, check_place
+from headgate.commands.sessions import Caller
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
 from headgate.gateway.http.handlers import asker_of, gateway_of, utc_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render_roles import render_role, render_rolefile
 from headgate.model.conditions import Argument, Constant, RoleRef

@@ -26,7 +26,6 @@ from headgate.decide import truth as reference
 from headgate.decide.bind import names_meta
 from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
-from headgate.decide.requirements import check_requirement
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
 from headgate.model.conditions import TRUE, Compare, Condition, Constant, InSet, IsNull, Meta, atoms, operands, plain
@@ -36,6 +35,7 @@ from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
+from headgate.pipeline.index import requirements
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import ARROW, Flags, Ints, layouts, packed, stored, to_blob
 from headgate.pipeline.truth import ConditionFacts, Frame, Same, Sent, Texts, asks_predicate, prepared, truth
@@ -291,9 +291,10 @@ class Admission:
         """
         narrow, required = np.ones(len(columns), np.bool_), columns.required
         wrong: dict[int, HeadgateError] = {}
+        private = self.state.private_to(columns.publisher)
         for code, rule in enumerate(() if required is None else required.rules):
             try:
-                check_requirement(rule, self.state.private_to(columns.publisher))
+                requirements.check(rule, private)
             except HeadgateError as error:
                 for row in np.flatnonzero(_codes(columns) == code).tolist():
                     refusals.setdefault(row, error)

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Scene, compared
 from headgate.decide.constraints import truth as reference_truth
@@ -26,6 +25,7 @@ from headgate.decide.constraints import value as reference_value
 from headgate.decide.event_policy import parameters, policy_readings
 from headgate.decide.reading import rows_read
 from headgate.decide.truth import every, opposite, some
+from headgate.lang.acl import FUNCTIONS
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,

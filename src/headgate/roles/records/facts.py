@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraints import Bindings, Scene, value
 from headgate.decide.reading import read, spellings
 from headgate.decide.rolebook import same
+from headgate.lang.acl import FUNCTIONS
 from headgate.lang.clock import reading_beside
 from headgate.lang.render_roles import render_constraint
 from headgate.lang.rolefile import parse_constraint

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraint_names import variables, variables_of
+from headgate.lang.acl import FUNCTIONS
 from headgate.model.conditions import (
     AllOf,
     AnyOf,

@@ -34,9 +34,8 @@ from headgate.roles.records.book import role_names
 from headgate.roles.rolefiles.arguments import with_times
 from headgate.roles.rolefiles.types import infer
 from headgate.scenario.format.authority import read_time
-from headgate.scenario.format.peers import PeerSteps
-from headgate.scenario.format.register import StoryRegister
-from headgate.scenario.format.roles import parsed
+from headgate.scenario.format.declared import parsed
+from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
 from headgate.scenario.format.yamlfile import YamlNode
 

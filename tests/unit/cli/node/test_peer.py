@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.commands.record_notices import check_may_follow
+from headgate.commands.peer_roles import check_may_follow
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import Batch, DeclarePrincipal, EnterRole, MirrorRole, SetRolefile
 from headgate.model.errors import SubscribeDenied

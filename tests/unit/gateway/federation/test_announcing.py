@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
-from headgate.commands.record_notices import (
+from headgate.commands.peer_roles import (
     ALL,
     HEARTBEAT,
     MODIFIED,
@@ -21,6 +20,7 @@ from headgate.commands.record_notices import (
     declaring,
     wanted,
 )
+from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
 from headgate.gateway.federation.announcing import Announcer
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition

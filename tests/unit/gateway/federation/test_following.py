@@ -16,7 +16,7 @@ import pytest
 
 from headgate.client import aio
 from headgate.client.inbox import Delivery
-from headgate.commands.record_notices import allowing
+from headgate.commands.peer_roles import allowing
 from headgate.gateway.federation.following import Following
 from headgate.gateway.federation.home import Home
 from headgate.gateway.federation.remote import Abroad

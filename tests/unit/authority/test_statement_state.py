@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
+from headgate.authority.statement_state import StatementState, admitted, next_moment
 from headgate.decide.apply import apply
-from headgate.decide.statement_state import StatementState, admitted, next_moment
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import NETWORK_ACTIONS, Certificate, NetworkAuthority, RevocationList, Succession
 from headgate.model.changes import (

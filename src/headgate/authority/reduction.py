@@ -6,7 +6,7 @@ share is cut, not refused; two that share no attribute share nothing. A wildcard
 given, so `rooted` keeps only what the first issuer owns. `same(a, b)` tells keys of one principal; it is an
 equivalence. Authority whose condition has more atoms than MAX_CLAUSE_ATOMS is cut, in a link and along a chain, and so
 is what adds up to no expression that can be written: what is given stays small enough to be matched and kept.
-Leaves out: signatures (`trust`), which chains there are (`decide.chains`), and subtypes: links are compared by the
+Leaves out: signatures (`trust`), which chains there are (`authority.chains`), and subtypes: links are compared by the
 names they write, so a link on a type and one on its subtype share nothing, and every condition of a chain sees the
 attributes of the type that the narrowest link names (D3).
 """
@@ -20,7 +20,7 @@ from itertools import islice
 from operator import eq
 from typing import Final, TypeAlias
 
-from headgate.decide.condition_size import fit_together, size
+from headgate.authority.condition_size import fit_together, size
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
 from headgate.model.conditions import TRUE, AllOf, Condition, all_of, atoms
 from headgate.model.errors import ChainInvalid

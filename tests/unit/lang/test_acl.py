@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.acl import (
+from headgate.decide.apply import apply
+from headgate.decide.publish import admit
+from headgate.decide.views import view
+from headgate.lang import parse_condition
+from headgate.lang.acl import (
     ANYONE,
     Acl,
     AclEntry,
@@ -23,10 +27,6 @@ from headgate.decide.acl import (
     unix_rights,
     unixacl,
 )
-from headgate.decide.apply import apply
-from headgate.decide.publish import admit
-from headgate.decide.views import view
-from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import AddMember, AddRule, Batch, DeclareGroup, DeclarePrincipal, DeclareType
 from headgate.model.errors import BadDefinition, BadExpression, PublishDenied

@@ -7,7 +7,7 @@ does, and the others find nothing left to do. Of statements the clock only takes
 not undo each other's versions; what roles rest on is looked at when it may turn by one's own clock, and once at the
 start. A service of another domain that was heard since the ledger was last told so stays. A ledger without signed
 statements and roles costs nothing.
-Leaves out: what falls (`decide.statement_state`, `roles.requests.transition`), and when roles may turn
+Leaves out: what falls (`authority.statement_state`, `roles.requests.transition`), and when roles may turn
 (`roles.records.clock`).
 """
 
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from headgate.authority.statement_state import next_moment
 from headgate.commands.commit import ChangeableLedger, KnownState, commit
 from headgate.decide.constraints import RoleFunction
-from headgate.decide.statement_state import next_moment
 from headgate.model.changes import Batch, Change, HearPeer, Tick
 from headgate.model.rights import Rule, Source
 from headgate.model.roles import RoleBook

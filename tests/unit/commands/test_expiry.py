@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headgate.commands.expiry import StandingClock
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
-from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.authority import (
     Certificate,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.condition_size import fit_together, size
+from headgate.authority.condition_size import fit_together, size
 from headgate.lang import parse_condition, render_condition
 from headgate.model.conditions import AllOf, AnyOf, Attribute, Compare, Condition, Constant, InSet, Not, TextMatch
 from headgate.model.errors import BadExpression

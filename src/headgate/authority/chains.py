@@ -5,7 +5,7 @@ key twice, has every link in force, and has at most `MAX_CHAIN_LENGTH` of them. 
 reduces as it goes and turns back where nothing is left, so that certificates that do not concern the holder cost
 nothing. The work is bounded, by the size of what is put together too: past a limit all is refused, and nothing is half
 admitted. A chain that passes a key twice gives nothing that it does not give without the detour.
-Leaves out: signatures (`trust`), and what becomes of the rights (`decide.statement_state`).
+Leaves out: signatures (`trust`), and what becomes of the rights (`authority.statement_state`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import islice
 from operator import eq
 from typing import Final, TypeAlias
 
-from headgate.decide.reduction import (
+from headgate.authority.reduction import (
     ConjunctionPart,
     Reduced,
     Same,

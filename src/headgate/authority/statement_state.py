@@ -17,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from headgate.decide.chains import Reduced, discover, to_rules, why_not
-from headgate.decide.condition_size import fit_together, size
-from headgate.decide.reduction import exact_certificate
+from headgate.authority.chains import Reduced, discover, to_rules, why_not
+from headgate.authority.condition_size import fit_together, size
+from headgate.authority.reduction import exact_certificate
 from headgate.model.authority import (
     ANY,
     Attested,

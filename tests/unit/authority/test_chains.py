@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.chains import (
+from headgate.authority.chains import (
     Reduced,
     as_reduced,
     combine,
@@ -24,8 +24,8 @@ from headgate.decide.chains import (
     to_rules,
     why_not,
 )
+from headgate.authority.reduction import exact
 from headgate.decide.publish import admit
-from headgate.decide.reduction import exact
 from headgate.decide.truth import World, truth
 from headgate.decide.views import View, may_connect, view
 from headgate.model.authority import (
