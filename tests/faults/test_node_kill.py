@@ -34,7 +34,6 @@ from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import plain
-from headgate.node.cursors import FILE as CURSORS
 from headgate.node.cursors import Cursors
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.codec import decode, layouts
@@ -310,7 +309,7 @@ def finished(wanted: list[Future[None]], *beside: list[Future[None]]) -> None:
 
 def look(node: Node, stories: list[Story], after: Mapping[str, int], reading: list[Future[None]]) -> list[str]:
     """Wait until all is decided and read, and check it."""
-    with record(node, after) as found, closing(Cursors(node.files.data / CURSORS)) as cursors:
+    with record(node, after) as found, closing(Cursors(node.files.data / Cursors.FILE)) as cursors:
         node.wait(found.is_decided, "everything to be decided", SECONDS)
         for story in stories:
             check_published(story, found)

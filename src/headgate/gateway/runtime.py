@@ -50,19 +50,19 @@ from headgate.model.errors import (
 )
 from headgate.model.roles import Service as Place
 from headgate.node.config import Config, Files
-from headgate.node.cursors import FILE, Cursors
-from headgate.node.domain import Domain
-from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements, shown, signs_of_life
-from headgate.node.health import HealthWatch, NodeFacts, health
-from headgate.node.ledger_follower import Follower
+from headgate.node.cursors import Cursors
+from headgate.node.domain import Domain, Follower
+from headgate.node.health import HealthWatch, Metrics, NodeFacts, health
 from headgate.node.logs import Log, fault
-from headgate.node.metrics import Metrics
-from headgate.node.peers import FILE as PEERS
-from headgate.node.peers import Peers
-from headgate.node.statement_register import FILE as REGISTER
-from headgate.node.statement_register import StatementRegister
-from headgate.node.watchers import FILE as WATCHERS
-from headgate.node.watchers import Watchers
+from headgate.node.peers import Peers, Watchers
+from headgate.node.statement_register import (
+    StatementRegister,
+    coordinator_of,
+    is_vouched,
+    own_statements,
+    shown,
+    signs_of_life,
+)
 from headgate.protocol import messages as wire
 from headgate.trust.bags import Bag
 from headgate.trust.handshake import Challenger, plaintext_binding
@@ -138,10 +138,10 @@ class OpenFiles:
             positions=Positions.load(files.position_key),
             domain=domain,
             follower=Follower(domain),
-            cursors=Cursors(files.data / FILE),
-            register=StatementRegister(files.data / REGISTER),
-            peers=Peers(files.data / PEERS),
-            watchers=Watchers(files.data / WATCHERS),
+            cursors=Cursors(files.data / Cursors.FILE),
+            register=StatementRegister(files.data / StatementRegister.FILE),
+            peers=Peers(files.data / Peers.FILE),
+            watchers=Watchers(files.data / Watchers.FILE),
             health=HealthWatch.open(files.data),
         )
 

@@ -39,7 +39,7 @@ from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import check_type_name
 from headgate.model.values import brief, render_timestamp
-from headgate.node.gateway_identity import coordinator_of
+from headgate.node.statement_register import coordinator_of
 from headgate.protocol import messages as wire
 from headgate.trust.scraping import is_token
 

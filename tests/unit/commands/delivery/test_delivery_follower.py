@@ -26,8 +26,7 @@ from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import EPOCH, Kind, Value, micros, plain
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import Types

@@ -23,8 +23,7 @@ import msgspec
 
 from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
-from headgate.client.inbox import Delivery
-from headgate.client.subscription import Subscription
+from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
