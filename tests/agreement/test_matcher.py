@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given
 
-from headgate.decide.bind import subjects
 from headgate.decide.views import entries, forced_value, named_type
 from headgate.model.changes import Tick
+from headgate.model.conditions import subjects
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect
 from headgate.model.values import conform, same

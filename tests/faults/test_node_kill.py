@@ -39,7 +39,7 @@ from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.codec import decode, layouts
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -31,7 +31,7 @@ import httpx
 import msgspec
 
 from headgate.client.errors import unexpected
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition, render_condition
 from headgate.model.authority import Identity
 from headgate.model.conditions import Condition

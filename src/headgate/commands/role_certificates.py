@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.conditions import Constant, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_CERTIFICATE_ROLES

@@ -25,7 +25,7 @@ from headgate.decide.constraints import RoleFunction
 from headgate.gateway.http.handlers import asker_of, gateway_of, utc_of
 from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
 from headgate.gateway.runtime import Gateway
-from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.lang.render import render_role, render_rolefile
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
 from headgate.model.rolefiles import ArgumentType, ObjectType, Rolefile
@@ -35,8 +35,7 @@ from headgate.model.values import brief
 from headgate.node.logs import CALLER, Log
 from headgate.protocol import role_messages as rw
 from headgate.roles.requests.revocation import pending_in
-from headgate.roles.rolefiles.arguments import conform_arguments
-from headgate.roles.rolefiles.types import conform_argument, describe
+from headgate.roles.rolefiles.types import conform_argument, conform_arguments, describe
 
 log = Log("roles")
 MAX_TYPES_KEPT: Final = 256

@@ -23,12 +23,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide import truth as reference
-from headgate.decide.bind import names_meta
 from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
-from headgate.model.conditions import TRUE, Compare, Condition, Constant, InSet, IsNull, Meta, atoms, operands, plain
+from headgate.model.conditions import (
+    TRUE,
+    Compare,
+    Condition,
+    Constant,
+    InSet,
+    IsNull,
+    Meta,
+    atoms,
+    names_meta,
+    operands,
+    plain,
+)
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Effect, Rule
@@ -39,7 +50,7 @@ from headgate.pipeline.index import requirements
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import ARROW, Flags, Ints, layouts, packed, stored, to_blob
 from headgate.pipeline.truth import ConditionFacts, Frame, Same, Sent, Texts, asks_predicate, prepared, truth
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 _RATE: Final = Meta("rate")
 

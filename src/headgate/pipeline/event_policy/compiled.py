@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Scene, compared
 from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
@@ -47,9 +46,11 @@ from headgate.model.conditions import (
     Variable,
     atoms,
     looked_at,
+    named,
     operands,
     rewrite_operand,
     rewrite_operands,
+    variables,
     with_operands,
     within,
 )

@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from headgate.decide.bind import bind, names_meta, subjects
+from headgate.decide.bind import bind
 from headgate.decide.normal import clauses
 from headgate.decide.rolebook import as_value, fit
 from headgate.decide.views import condition_for, covered, named_type
-from headgate.model.conditions import TRUE, Condition, Constant, InGroup, Related, atoms
+from headgate.model.conditions import TRUE, Condition, Constant, InGroup, Related, atoms, names_meta, subjects
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.values import INT_MIN, Value, micros

@@ -52,7 +52,7 @@ from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import layouts
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.running import examples
 from strategies.small import CHASE, NOON, SEEN, chase, commit, forbid, grant, seen, wish, world

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition
 from headgate.model.changes import SetAttribute
 from headgate.model.conditions import AllOf, Compare, Condition, Constant, InSet, Subject, all_of
