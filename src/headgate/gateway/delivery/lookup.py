@@ -30,7 +30,7 @@ from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.node.cursors import Reservation
-from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
 
 MAX_LOOKUP_ENTRIES: Final = 10_000
@@ -198,7 +198,7 @@ def _kin(state: State, old: str, new: str) -> bool:
 
 def _ends(gateway: Gateway) -> dict[str, int]:
     """The last event of each stream."""
-    log = LogFile.open(gateway.domain.paths.log, read_only=True)
+    log = EventLog.open(gateway.domain.paths.log, read_only=True)
     try:
         return {stream: tail.last for stream, tail in log.tails().items()}
     finally:
