@@ -21,7 +21,6 @@ from headgate.client.wallet import RoleHeld, pause_after
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
-from headgate.protocol import peer_messages as pw
 from headgate.protocol import role_messages as rw
 from headgate.trust.handshake import new_nonce
 
@@ -155,9 +154,9 @@ class Roles:
         body = {"certificate": certificate} if id is None else {"id": id}
         return self._keep(service, await self._post(rw.CertificateAnswer, f"/{_in_path(service)}/renew", body))
 
-    async def present(self, certificate: str) -> pw.PresentedAnswer:
+    async def present(self, certificate: str) -> rw.PresentedAnswer:
         """Let roles of another domain, whose certificate one has, count at this one."""
-        reply = await self._post(pw.PresentedAnswer, "/present", {"certificate": certificate})
+        reply = await self._post(rw.PresentedAnswer, "/present", {"certificate": certificate})
         for one in reply.memberships:
             one.args = _loaded(one.args)
         return reply
