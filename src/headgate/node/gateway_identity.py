@@ -21,10 +21,9 @@ from headgate.model.state import State
 from headgate.node.config import Files
 from headgate.node.logs import Log
 from headgate.node.statement_register import StatementRegister
-from headgate.trust.bags import open_bag
 from headgate.trust.certificates import issue_certificate
 from headgate.trust.keys import PrivateKey
-from headgate.trust.vouching import check_broker
+from headgate.trust.presented import check_broker, open_presented
 
 OWN: Final = "broker.jwt"
 MAX_OWN: Final = 32
@@ -66,7 +65,7 @@ def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, .
     valid = []
     for text in texts:
         try:
-            open_bag([text], audience=audience, now=now)
+            open_presented([text], audience=audience, now=now)
         except HeadgateError as error:
             log.warning("statement-not-shown", code=error.code, reason=str(getattr(error, "reason", "")))
         else:
@@ -76,7 +75,7 @@ def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, .
 
 def signs_of_life(texts: Sequence[str], register: StatementRegister, audience: str, now: datetime) -> tuple[str, ...]:
     """The last lists of those whose certificates need one, as far as they are short: clients may know none."""
-    bag = open_bag(texts, audience=audience, now=now)
+    bag = open_presented(texts, audience=audience, now=now)
     needed = dict.fromkeys(one.issuer for one in bag.certificates if one.freshness is not None)
     known = {one.issuer for one in bag.lists}
     heard = [register.heard(issuer) for issuer in needed if issuer not in known]

@@ -17,7 +17,7 @@ from headgate.commands.statements import Authority
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower
 from headgate.node.statement_register import FILE, StatementRegister
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import verify_revocations
 
 _NOBODY: Final = ""
 """The key of a service that issues for the domain; here every issuer has its own directory."""

@@ -24,10 +24,10 @@ from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.state import State
 from headgate.node.statement_register import IssuedStatement
 from headgate.protocol import messages as wire
-from headgate.trust.bags import said_kind
-from headgate.trust.identities import TYPE as IDENTITY
+from headgate.trust.certificates import said_issuer, verify_revocations
+from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
-from headgate.trust.revocations import said_issuer, verify_revocations
+from headgate.trust.presented import said_kind
 
 MAX_LISTED: Final = 1_000
 """Statements listed in one answer."""
@@ -40,7 +40,7 @@ async def show(request: Request, caller: Caller, body: wire.StatementsRequest) -
     """Take up what a principal shows during its session."""
     gateway = gateway_of(request)
     gateway.paces.check_version(caller.principal)
-    bag = await gateway.open_bag(caller.principal, body.statements)
+    bag = await gateway.open_presented(caller.principal, body.statements)
     async with gateway.presenting:
         state: State = await gateway.run_blocking(gateway.authority.take_up, caller.did, bag)
     held = [state.certificates[key].id for key in state.bags.get(caller.principal, ())]
@@ -63,7 +63,7 @@ async def certify(request: Request, caller: Caller, body: wire.CertificateReques
         body.seconds,
         body.audience,
     )
-    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY]  # who the gateway is does not lead on
+    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY.typ]  # who the gateway is does not lead on
     return answer(wire.CertificatesAnswer([_issued(one.record, one.text) for one in made], leading), 201)
 
 

@@ -30,7 +30,7 @@ from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, PeerStatus
 from headgate.protocol import peer_messages as pw
 from headgate.roles.certificates.validation import WantedRole
 from headgate.trust import role_statements as statements
-from headgate.trust.bags import said_kind
+from headgate.trust.presented import said_kind
 from headgate.trust.statements import said_payload
 
 LOOK_SECONDS: Final = 0.02

@@ -40,7 +40,7 @@ from headgate.model.types import check_type_name
 from headgate.model.values import brief, render_timestamp
 from headgate.node.gateway_identity import coordinator_of
 from headgate.protocol import messages as wire
-from headgate.trust.scraping import is_token
+from headgate.trust.tokens import is_token
 
 MAX_VERSIONS: Final = 1_000
 """Versions listed in one answer."""
