@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from harness.alone import Alone, Process, Socket, rule
 from headgate.cli.node.init import make_domain
 from headgate.client import connect
-from headgate.client.retry import Patience
+from headgate.client.gateways import Patience
 from headgate.model.changes import RemovePrincipal, RemoveRule, SetKey
 from headgate.model.errors import BrokerNotTrusted, HeadgateError, NotAuthenticated
 from headgate.model.limits import MAX_TOKEN_CHARS

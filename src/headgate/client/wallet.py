@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.client.gateways import GatewayLink, Trouble
-from headgate.client.retry import Timing
+from headgate.client.gateways import GatewayLink, Timing, Trouble
 from headgate.model.errors import BadStatement, HeadgateError, NotFound, TooLarge
 from headgate.model.limits import MAX_HELD, MAX_LIST_BYTES
 from headgate.trust.certificates import CERTIFICATE

@@ -23,8 +23,8 @@ from headgate.model.changes import Change, Revoke, SetProvider
 from headgate.model.errors import BadRequest, ChainInvalid, NotFound, Revoked
 from headgate.model.state import State
 from headgate.model.values import Value, brief
+from headgate.node.config import AuthoritySettings
 from headgate.node.logs import Log
-from headgate.node.settings import AuthoritySettings
 from headgate.node.statement_register import IssuedStatement, StatementRegister
 from headgate.trust.certificates import issue_certificate, issue_revocations, new_id
 from headgate.trust.identities import IDENTITY, guest, issue_identity

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.conditions import Constant, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_CERTIFICATE_ROLES
@@ -181,14 +181,13 @@ class RoleCertificates:
 
     def service_of(self, text: str) -> str:
         """The service that a certificate says it is of, if it says one. Nobody has vouched for it yet."""
-        form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
-        return _said_place(_said(text, form)).service
+        return _said_place(_said(text, _role_form(text))).service
 
     def memberships(
         self, text: str, asker: Asker, instance: ServiceInstance | None, state: State, now: datetime
     ) -> list[Membership]:
         """The memberships in force that a certificate embodies: of any place of this domain, or of this one."""
-        form = statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
+        form = _role_form(text)
         said = _said(text, form)
         where = _said_place(said) if instance is None else instance
         listed, records = _said_roles(said), records_of(state)
@@ -284,6 +283,20 @@ def _said(text: str, form: Form) -> dict[str, Any]:
     except (ValueError, HeadgateError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
+
+
+def said_role(text: str) -> WantedRole:
+    """The first role that a certificate says it is for. Nobody has vouched for it yet."""
+    form = _role_form(text)
+    said = _said(text, form)
+    try:
+        return WantedRole(_said_place(said), str(said["roles"][0]["role"]), None, form is statements.APPOINTMENT)
+    except (LookupError, TypeError):
+        return WantedRole(ServiceInstance("", ""), "")
+
+
+def _role_form(text: str) -> Form:
+    return statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
 
 
 def _said_place(said: dict[str, Any]) -> ServiceInstance:

@@ -28,8 +28,7 @@ from headgate.model.errors import (
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
-from headgate.node.gateway_identity import coordinator_of
-from headgate.node.statement_register import StatementRegister
+from headgate.node.statement_register import StatementRegister, coordinator_of
 from headgate.trust.statements import Read, read_through
 from headgate.trust.typedefs import TYPE_DEFINITION, Definition, SignedType, verify_type
 

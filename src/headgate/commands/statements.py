@@ -44,8 +44,7 @@ from headgate.model.errors import (
 from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
 from headgate.trust.presented import PresentedStatements, open_presented
 from headgate.trust.statements import Verifier

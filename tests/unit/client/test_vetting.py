@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.client.vetting import ANYONE, ExpectedGateway
+from headgate.client.gateways import ANYONE, ExpectedGateway
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadExpression, BadKey, BrokerNotTrusted
 from headgate.model.rights import Action

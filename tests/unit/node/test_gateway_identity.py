@@ -11,8 +11,16 @@ from headgate.cli.node.init import make_domain
 from headgate.model.authority import Certificate, Validity
 from headgate.model.errors import BadConfig, BrokerNotTrusted, TooLarge
 from headgate.node.config import Files
-from headgate.node.gateway_identity import MAX_OWN, OWN, is_vouched, own_statements, shown, signs_of_life, vouch
-from headgate.node.statement_register import StatementRegister
+from headgate.node.statement_register import (
+    MAX_OWN,
+    OWN,
+    StatementRegister,
+    is_vouched,
+    own_statements,
+    shown,
+    signs_of_life,
+    vouch,
+)
 from headgate.trust.certificates import consent_to, issue_succession, verify_certificate, verify_revocations
 from headgate.trust.identities import cross_domain, verify_server
 from headgate.trust.keys import PrivateKey

@@ -114,7 +114,7 @@ def test_only_the_key_in_the_name_signs_unless_it_has_a_successor() -> None:
         verify(text)
     assert refused.value.reason == "squatting"
     pair = {did(PITO), did(TFL)}
-    found = verify(text, same=lambda a, b: a == b or {a, b} == pair)
+    verify(text, same=lambda a, b: a == b or {a, b} == pair)
 
 
 def test_as_many_ancestors_as_the_limit_allows() -> None:

@@ -27,7 +27,7 @@ from headgate.model.limits import MAX_CERTIFICATE_DAYS
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files, example
 from headgate.node.domain import Domain, utc_now
-from headgate.node.gateway_identity import vouch
+from headgate.node.statement_register import vouch
 from headgate.trust import positions, tokens
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate

@@ -43,7 +43,7 @@ from headgate.cli.statements.statement_files import (
     value_of,
 )
 from headgate.cli.statements.statement_rendering import show_all
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider, RevocationList
 from headgate.model.conditions import Condition

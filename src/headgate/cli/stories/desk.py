@@ -14,9 +14,8 @@ from typing import Final
 
 from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import Authority
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.node.statement_register import FILE, StatementRegister
+from headgate.node.domain import Domain, Follower
+from headgate.node.statement_register import StatementRegister
 from headgate.trust.certificates import verify_revocations
 
 _NOBODY: Final = ""
@@ -31,7 +30,7 @@ class Desk:
 
     def __init__(self, domain: Domain, clock: Callable[[], datetime], files: ExitStack) -> None:
         follower = files.enter_context(closing(Follower(domain)))
-        register = files.enter_context(closing(StatementRegister(domain.paths.directory / FILE)))
+        register = files.enter_context(closing(StatementRegister(domain.paths.directory / StatementRegister.FILE)))
         self._clock = clock
         self._authority = Authority(
             domain,

@@ -17,8 +17,7 @@ from headgate.model.authority import Certificate, Identity, NetworkAuthority, Pr
 from headgate.model.changes import SetProvider
 from headgate.model.rights import Action
 from headgate.model.types import EventType
-from headgate.scenario.format.narration import BrokerCheck, Check, Narration, ServerCheck, TypeCheck
-from headgate.scenario.format.story import Scenario
+from headgate.scenario.format.story import BrokerCheck, Check, Narration, Scenario, ServerCheck, TypeCheck
 from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate
 from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring

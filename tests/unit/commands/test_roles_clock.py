@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gateway.authority.expiry import StandingClock
+from headgate.commands.expiry import StandingClock
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import (
     AddMember,
@@ -28,9 +28,8 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from unit.gateway.authority.test_expiry import BEGIN, END, MOMENT, Clock, commit, send
+from headgate.node.domain import Domain, Follower
+from unit.commands.test_expiry import BEGIN, END, MOMENT, Clock, commit, send
 
 
 @pytest.fixture

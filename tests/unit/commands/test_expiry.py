@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headgate.commands.expiry import StandingClock
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
-from headgate.gateway.authority.expiry import StandingClock
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.authority import (
     Certificate,
@@ -39,8 +39,7 @@ from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 END = BEGIN + timedelta(seconds=60)
