@@ -22,7 +22,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain, Follower
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PUBLISH = frozenset({Action.PUBLISH})

@@ -31,7 +31,7 @@ from headgate.gateway.http.change_requests import ANY
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
 from headgate.lang import render_condition
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
     AddMember,
