@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, TypeAlias
 
-from headgate.decide.constraints import compared
+from headgate.decide.truth import compared
 from headgate.lang.render import render_role
 from headgate.model.conditions import (
     AllOf,
