@@ -21,19 +21,13 @@ from headgate.lang.acl import FUNCTIONS
 from headgate.model import conditions as tree
 from headgate.model.changes import Row
 from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
     Argument,
-    Compare,
     Condition,
     Constant,
     Operand,
-    Related,
     RoleRef,
-    Starred,
     Term,
     Variable,
-    counted_variables,
     variables,
     variables_of,
 )
@@ -212,7 +206,7 @@ class _Bound:
         state = self.scene.state
         return is_member(state, who, group) if group in state.groups else None
 
-    def holds(self, atom: Related | tree.Predicate) -> bool | None:
+    def holds(self, atom: tree.Related | tree.Predicate) -> bool | None:
         if isinstance(atom, tree.Predicate):
             raise tree.foreign(atom)
         return _holds(atom.name, atom.args, self.bound, self.scene)
@@ -375,18 +369,18 @@ def _having(ref: RoleRef, bound: Bindings) -> tuple[int, Argument] | None:
 def solutions(constraint: Condition, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
     """Every way to give the variables values so that the constraint is true."""
     match constraint:
-        case Starred(arg):
+        case tree.Starred(arg):
             yield from solutions(arg, bound, scene)
-        case AllOf(args):
+        case tree.AllOf(args):
             yield from _all(args, bound, scene)
-        case AnyOf(args):
+        case tree.AnyOf(args):
             for arg in args:
                 yield from solutions(arg, bound, scene)
-        case Compare("=", Variable(name), right) if name not in bound and name != "_":
+        case tree.Compare("=", Variable(name), right) if name not in bound and name != "_":
             yield from _bind(name, right, bound, scene)
-        case Compare("=", left, Variable(name)) if name not in bound and name != "_":
+        case tree.Compare("=", left, Variable(name)) if name not in bound and name != "_":
             yield from _bind(name, left, bound, scene)
-        case Related(name, args) if name in scene.roles or name in scene.state.relations:
+        case tree.Related(name, args) if name in scene.roles or name in scene.state.relations:
             terms = tuple(_term(arg, bound, scene) for arg in args)
             if Constant(None) not in terms:
                 yield from _tuples(name, terms, bound, scene)
@@ -405,7 +399,7 @@ def _all(args: tuple[Condition, ...], bound: Bindings, scene: Scene) -> Iterator
         return
     scene.budget.spend()
     names = bound.keys()
-    at_once = [n for n, arg in enumerate(args) if counted_variables(arg) <= names]
+    at_once = [n for n, arg in enumerate(args) if tree.counted_variables(arg) <= names]
     chosen = next((n for n in at_once if variables(args[n]) <= names), None)
     if chosen is None:
         order = (*at_once, *range(len(args)))
@@ -423,20 +417,20 @@ def _after(constraint: Condition, bound: frozenset[str], scene: Scene) -> frozen
     if variables(constraint) <= bound:
         return bound
     match constraint:
-        case Starred(arg):
+        case tree.Starred(arg):
             return _after(arg, bound, scene)
-        case AllOf(args):
+        case tree.AllOf(args):
             return _after_all(args, bound, scene)
-        case AnyOf(args):
+        case tree.AnyOf(args):
             found = [_after(arg, bound, scene) for arg in args]
             known = [one for one in found if one is not None]
             return frozenset.intersection(*known) if len(known) == len(found) else None
-        case Compare("=", left, right):
+        case tree.Compare("=", left, right):
             for side, other in ((left, right), (right, left)):
                 if isinstance(side, Variable) and side.name not in bound and side.name != "_":
                     return bound | {side.name} if variables_of(other) <= bound else None
             return None
-        case Related(name, args) if name in scene.roles or name in scene.state.relations:
+        case tree.Related(name, args) if name in scene.roles or name in scene.state.relations:
             plain = all(isinstance(arg, Variable) or variables_of(arg) <= bound for arg in args)
             return bound | variables(constraint) if plain else None
         case _:
