@@ -31,12 +31,10 @@ from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.index import predicates
-from headgate.pipeline.index.layout import AttributeSlot, layouts
-from headgate.pipeline.log.codec import decode
+from headgate.pipeline.log.codec import AttributeSlot, decode, layouts
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.log_file import LogFile
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.ledger_tail import open_tail
@@ -176,7 +174,7 @@ class Follower:
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
         self._tail = open_tail(str(domain.paths.ledger))
-        self._log = LogFile.open(domain.paths.log, read_only=True)
+        self._log = EventLog.open(domain.paths.log, read_only=True)
         self._lock = threading.Lock()
         self._state = State(administrator=domain.ledger.administrator)
         self._numbers: dict[str, int] = {}

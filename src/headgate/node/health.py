@@ -28,8 +28,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from headgate.model.errors import HeadgateError, NotFound, RoleFailure
 from headgate.model.values import micros
 from headgate.node.peers import PeerStatus
-from headgate.pipeline.deliveries.store import DeliveryStore
-from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
 
@@ -132,7 +132,7 @@ def health(facts: NodeFacts) -> Health:
 class HealthWatch:
     """Looks at the files of a domain, with connections of its own. May be used from any thread, one at a time."""
 
-    def __init__(self, paths: Paths, log: LogFile, store: DeliveryStore, ledger: LedgerTail) -> None:
+    def __init__(self, paths: Paths, log: EventLog, store: DeliveryStore, ledger: LedgerTail) -> None:
         self._paths = paths
         self._log = log
         self._store = store
@@ -145,7 +145,7 @@ class HealthWatch:
         paths = Paths(data.absolute())
         if not paths.ledger.exists():
             raise NotFound(f"`{data}` is not a domain's data directory", remedy="`headgate init DIR` makes a domain")
-        log = LogFile.open(paths.log, read_only=True)
+        log = EventLog.open(paths.log, read_only=True)
         try:
             store = DeliveryStore.open(paths.deliveries, read_only=True)
         except HeadgateError:

@@ -23,9 +23,7 @@ from headgate.node.cursors import Ack, Cursors
 from headgate.node.domain import Domain
 from headgate.node.health import read_chores
 from headgate.node.pipeline_process import Housekeeper, limits_of
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import BatchStats
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, pack
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = 86_400.0

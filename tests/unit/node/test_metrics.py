@@ -33,8 +33,7 @@ from headgate.node.health import (
     read_chores,
     write_chores,
 )
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import BatchStats
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

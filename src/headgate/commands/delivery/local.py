@@ -22,7 +22,7 @@ from headgate.commands.delivery.delivery_follower import DeliveryFollower
 from headgate.commands.delivery.delivery_reader import Closed, Feed
 from headgate.model.values import Kind, conform
 from headgate.node.domain import Domain, Follower
-from headgate.pipeline.deliveries.blobs import Delivered
+from headgate.pipeline.deliveries import Delivered
 from headgate.trust.positions import KEY_BYTES, Positions
 
 T = TypeVar("T")

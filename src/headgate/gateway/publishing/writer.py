@@ -27,8 +27,8 @@ from headgate.gateway.publishing.policy_rule_check import PolicyRuleCheck
 from headgate.model.errors import TooBusy
 from headgate.model.state import State
 from headgate.node.domain import Domain, Follower
+from headgate.pipeline.log.appends import hash_keys
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.recent import hash_keys
 
 MAX_WAITING_EVENTS: Final = 200_000
 """Events that wait for the writer."""
