@@ -2,8 +2,8 @@
 
 Guarantees: `evaluate` is total: it never raises, and returns `None` for unknown. A comparison with null is unknown, and
 so are one of values that do not compare (D2), an atom about a variable without a value, and an exception in a
-registered predicate. What a language may look at is its `Scope`, which answers the leaves: `truth` is of conditions
-over an event; that of constraints is in `constraints`.
+registered predicate. What a language may look at answers its `Leaves`: for `truth`, of conditions, an event and its world;
+for constraints, what is in `constraints`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Unbound(Exception):
     """A variable has no value: whatever its atom says is unknown."""
 
 
-class Scope(Protocol):
+class Leaves(Protocol):
     """What a language may look at: it answers the leaves of an expression."""
 
     def leaf(self, operand: Operand) -> Argument:
@@ -52,29 +52,29 @@ class Scope(Protocol):
         """Is a tuple in a relation, or what else a call says true?"""
 
 
-def evaluate(condition: Condition, scope: Scope) -> bool | None:
+def evaluate(condition: Condition, leaves: Leaves) -> bool | None:
     """The truth of a condition. Every part is looked at."""
     match condition:
         case tree.Starred(arg):
-            return evaluate(arg, scope)
+            return evaluate(arg, leaves)
         case tree.Not(arg):
-            return opposite(evaluate(arg, scope))
+            return opposite(evaluate(arg, leaves))
         case tree.AllOf(args):
-            return every(evaluate(arg, scope) for arg in args)
+            return every(evaluate(arg, leaves) for arg in args)
         case tree.AnyOf(args):
-            return some(evaluate(arg, scope) for arg in args)
+            return some(evaluate(arg, leaves) for arg in args)
         case tree.Related() | tree.Predicate():
-            return scope.holds(condition)
+            return leaves.holds(condition)
     try:
-        return _atom(condition, scope)
+        return _atom(condition, leaves)
     except Unbound:
         return None
 
 
 def _atom(
-    atom: tree.Compare | tree.InRange | tree.InSet | tree.TextMatch | tree.IsNull | tree.InGroup, scope: Scope
+    atom: tree.Compare | tree.InRange | tree.InSet | tree.TextMatch | tree.IsNull | tree.InGroup, leaves: Leaves
 ) -> bool | None:
-    x, *others = (evaluate_operand(operand, scope) for operand in tree.operands(atom))
+    x, *others = (evaluate_operand(operand, leaves) for operand in tree.operands(atom))
     match atom:
         case tree.Compare(op):
             return compared(op, x, others[0])
@@ -87,23 +87,23 @@ def _atom(
         case tree.IsNull():
             return x is None
         case tree.InGroup(_, group):
-            return scope.is_member(x, group) if isinstance(x, str) else None
+            return leaves.is_member(x, group) if isinstance(x, str) else None
         case _:
             assert_never(atom)
 
 
-def evaluate_operand(operand: Operand, scope: Scope) -> Argument:
+def evaluate_operand(operand: Operand, leaves: Leaves) -> Argument:
     """The value of an operand; null where it has none."""
     match operand:
         case tree.Constant(value):
             return value
         case tree.ClockPart(part, of, zone):
-            at = evaluate_operand(of, scope)
+            at = evaluate_operand(of, leaves)
             return clock_part(part, at, zone) if isinstance(at, datetime) else None
         case tree.Combine(op, left, right):
-            return combined(op, evaluate_operand(left, scope), evaluate_operand(right, scope))
+            return combined(op, evaluate_operand(left, leaves), evaluate_operand(right, leaves))
         case _:
-            return scope.leaf(operand)
+            return leaves.leaf(operand)
 
 
 # -- conditions, over an event --------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class _EventScope:
+class _EventLeaves:
     event: Event
     world: World
 
@@ -194,12 +194,12 @@ class _EventScope:
 
 def truth(condition: Condition, event: Event, world: World) -> bool | None:
     """The truth of a condition over the values of an event, nulls included."""
-    return evaluate(condition, _EventScope(event, world))
+    return evaluate(condition, _EventLeaves(event, world))
 
 
 def value(operand: Operand, event: Event, world: World) -> Value:
     """The value of an operand; null where the event's type or the subject lacks it."""
-    return tree.plain(evaluate_operand(operand, _EventScope(event, world)))
+    return tree.plain(evaluate_operand(operand, _EventLeaves(event, world)))
 
 
 def related(rows: frozenset[Row], args: Row) -> bool | None:
