@@ -50,7 +50,7 @@ from headgate.model.values import Kind, brief
 from headgate.node.config import place_of
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey, PublicKey
-from headgate.trust.typedefs import read_type
+from headgate.trust.typedefs import TYPE_DEFINITION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,7 +204,7 @@ class Client:
 
     async def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
         """Declare an event type by the definition that its owner signed."""
-        name = read_type(statement).value.name
+        name = TYPE_DEFINITION.read(statement).value.name
         return await self._session.ask(
             wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body={"statement": statement}
         )

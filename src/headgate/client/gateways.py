@@ -39,14 +39,12 @@ from headgate.model.errors import BadDefinition, BadStatement, BrokerNotTrusted,
 from headgate.model.limits import CHALLENGE_SECONDS
 from headgate.model.values import brief
 from headgate.protocol import messages as wire
-from headgate.trust.bags import MAX_SHOWN, open_bag, said_kind
-from headgate.trust.guests import read_crossing, verify_server
 from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
-from headgate.trust.identities import TYPE
+from headgate.trust.identities import CROSSING, IDENTITY, verify_server
 from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, said_kind
 from headgate.trust.statements import Verifier
 from headgate.trust.tls import client_context, fingerprint
-from headgate.trust.vouching import check_broker
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
@@ -169,7 +167,7 @@ def _for_us(statements: Sequence[str], now: datetime, verifier: Verifier) -> Ite
     """What is addressed to everyone; one that is for others says nothing to us, and one that is bad is refused."""
     for text in statements:
         try:
-            open_bag([text], audience=None, now=now, verifier=verifier)
+            open_presented([text], audience=None, now=now, verifier=verifier)
         except BadStatement as error:
             if error.reason == "wrong-audience":
                 continue
@@ -184,12 +182,12 @@ def _pairs(shown: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     crossings: list[str | None] = [None]
     for text in shown:
         try:
-            if said_kind(text) != TYPE:
+            if said_kind(text) != IDENTITY.typ:
                 continue
         except BadStatement:
             continue  # whatever it is, it attests nothing
         try:
-            read_crossing(text)
+            CROSSING.read(text)
         except BadStatement:
             statements.append(text)
         else:

@@ -16,7 +16,7 @@ from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import Authority
 from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import verify_revocations
 
 _NOBODY: Final = ""
 """The key of a service that issues for the domain; here every issuer has its own directory."""
