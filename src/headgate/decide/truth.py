@@ -2,8 +2,8 @@
 
 Guarantees: `evaluate` is total: it never raises, and returns `None` for unknown. A comparison with null is unknown, and
 so are one of values that do not compare (D2), an atom about a variable without a value, and an exception in a
-registered predicate. What a language may look at answers its `Leaves`: for `truth`, of conditions, an event and its world;
-for constraints, what is in `constraints`.
+registered predicate. What a language may look at answers its `Leaves`: an event and its world those of conditions
+(`truth`), a request and the values of variables those of constraints (`constraints`).
 """
 
 from __future__ import annotations
