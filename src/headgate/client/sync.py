@@ -148,7 +148,7 @@ def _inner(ack: Ack) -> Ack:
     return "manual" if ack == "auto" else ack
 
 
-class Passed(Generic[T]):
+class InnerAttribute(Generic[T]):
     """An attribute of what is `_inner`, with the words of the property that it is there."""
 
     def __init__(self, of: object | None = None) -> None:
@@ -186,8 +186,8 @@ class Wrapper(Generic[Inner]):
 class Roles(Wrapper[roles.Roles]):
     """What a connected principal does with roles."""
 
-    trouble = Passed[BaseException | None](roles.Roles.trouble)
-    certificates = Passed[list[str]](roles.Roles.certificates)
+    trouble = InnerAttribute[BaseException | None](roles.Roles.trouble)
+    certificates = InnerAttribute[list[str]](roles.Roles.certificates)
     overview = waited(roles.Roles.overview)
     held = waited(roles.Roles.held)
     rolefile = waited(roles.Roles.rolefile)
@@ -286,10 +286,10 @@ class Publisher(Wrapper[pub.Publisher]):
     What is to hear of refusals (`on_refused`) is called on the client's own thread.
     """
 
-    accepted = Passed[int]()
-    duplicates = Passed[int]()
-    refused = Passed[int]()
-    refusals = Passed[Sequence[Exception]]()
+    accepted = InnerAttribute[int]()
+    duplicates = InnerAttribute[int]()
+    refused = InnerAttribute[int]()
+    refusals = InnerAttribute[Sequence[Exception]]()
     flush = waited(pub.Publisher.flush)
     close = waited(pub.Publisher.close)
 
@@ -344,10 +344,10 @@ class Client(Wrapper[aio.Client]):
             finally:
                 self._runner.close()
 
-    principal = Passed[str](aio.Client.principal)
-    broker = Passed[str](aio.Client.broker)
-    urls = Passed[list[str]](aio.Client.urls)
-    trouble = Passed[BaseException | None](aio.Client.trouble)
+    principal = InnerAttribute[str](aio.Client.principal)
+    broker = InnerAttribute[str](aio.Client.broker)
+    urls = InnerAttribute[list[str]](aio.Client.urls)
+    trouble = InnerAttribute[BaseException | None](aio.Client.trouble)
     about = waited(aio.Client.about)
     token = waited(aio.Client.token)
     whoami = waited(aio.Client.whoami)

@@ -106,7 +106,7 @@ class RoleHeld:
 
 
 @dataclass(slots=True)
-class Source:
+class StatementSource:
     """Where statements are fetched, what was fetched last, and when that is to be done again."""
 
     fetch: Fetch
@@ -121,7 +121,7 @@ class Wallet:
     def __init__(self, given: Sequence[str], timing: Timing) -> None:
         self._timing = timing
         self._given: dict[str, HeldStatement] = {}
-        self.sources: list[Source] = []
+        self.sources: list[StatementSource] = []
         self.roles: dict[tuple[str, ...], RoleHeld] = {}
         """Certificates about roles, by the memberships that they embody."""
         self._roles_due: dict[tuple[str, ...], float] = {}
@@ -141,7 +141,7 @@ class Wallet:
 
     def add_source(self, fetch: Fetch, *, early: bool) -> None:
         """Fetch statements, and fetch them again; `early` where no session is needed for it."""
-        self.sources.append(Source(fetch, early))
+        self.sources.append(StatementSource(fetch, early))
 
     def shown(self, now: datetime) -> list[str]:
         """What is to be shown at a time."""
