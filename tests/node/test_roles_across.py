@@ -9,7 +9,7 @@ import pytest
 
 from harness.node import Node, free_ports
 from headgate.cli.node.init import make_domain
-from headgate.commands.record_notices import allowing
+from headgate.commands.peer_roles import allowing
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import (
     AddRule,

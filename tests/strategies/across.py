@@ -23,7 +23,7 @@ from typing import Any
 
 from harness.alone import Alone, Process, rule, wait
 from headgate.cli.node.init import make_domain
-from headgate.commands.record_notices import allowing
+from headgate.commands.peer_roles import allowing
 from headgate.model.changes import (
     AddRule,
     Batch,

@@ -14,8 +14,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from headgate.authority.statement_state import next_moment
 from headgate.decide.apply import apply
-from headgate.decide.statement_state import next_moment
 from headgate.lang import parse_condition
 from headgate.model.authority import (
     ANY,

@@ -1,6 +1,6 @@
 """Three domains that share certificates, and what each of them must come to, straight from the definition.
 
-Guarantees: nothing of `decide.chains`, `decide.reduction` or `decide.statement_state` is used to say what must be:
+Guarantees: nothing of `headgate.authority` is used to say what must be:
 chains are all sequences of certificates that the definition allows, patterns are the sets of names they take in, and
 conditions are Python. A `Story` plays one random interleaving on three ledgers, in memory or on disk, and compares
 every time.
@@ -15,9 +15,9 @@ from itertools import pairwise, permutations
 from random import Random
 from typing import Final, Protocol
 
+from headgate.authority.statement_state import next_moment
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.decide.statement_state import next_moment
 from headgate.lang import parse_condition
 from headgate.model.authority import Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority, Validity
 from headgate.model.changes import Batch, Change, DeclarePrincipal, DeclareType, Present, Revoke, Subscribe, Tick
@@ -28,7 +28,7 @@ from headgate.model.rights import Action, Rule, Source, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Kind, Value
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 DOMAINS: Final = ("pito", "met", "ccs")
 CLIENTS: Final = ("smith", "cctv", "billing")

@@ -27,7 +27,9 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
-@pytest.mark.parametrize("layer", ["headgate.model", "headgate.lang", "headgate.decide", "headgate.analysis"])
+@pytest.mark.parametrize(
+    "layer", ["headgate.model", "headgate.lang", "headgate.authority", "headgate.decide", "headgate.analysis"]
+)
 def test_a_pure_layer_loads_no_heavy_library(layer: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, layer], capture_output=True, text=True, check=False, timeout=60

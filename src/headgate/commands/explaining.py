@@ -1,4 +1,4 @@
-"""Why something was delivered or not, and what a subscription or a publication comes to: asked of a domain's files.
+"""What a domain's files tell: why something was delivered or not, what a subscription comes to, its versions.
 
 Guarantees: whoever asks is told what it may know (D14); of events that it may not know of, nothing but that.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow.compute as pc
@@ -14,14 +15,17 @@ import pyarrow.compute as pc
 from headgate.analysis import explain as explanations
 from headgate.analysis.explanation import Explanation, Question
 from headgate.analysis.restrictions import PublishRestriction, Restriction, restrict, restrict_publish
-from headgate.decide.ask import is_told_all
+from headgate.decide.ask import is_told_all, is_told_everything
+from headgate.ledger.queries import VersionInfo
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
+from headgate.model.state import State
 from headgate.node.domain import Domain
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode, from_blob
+from headgate.pipeline.log.codec import decode, from_blob, layouts
 
+MAX_VERSIONS: Final = 1_000
+"""Versions listed in one answer."""
 _PLACE: Final = re.compile(r"(?P<stream>.+):(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
 
 
@@ -89,3 +93,20 @@ def publish_restriction(
     now = domain.ledger.state()
     at = now.version if version is None else version
     return restrict_publish(asker or now.administrator, principal, type_name, at, domain.books(now))
+
+
+def versions(
+    domain: Domain, state: State, asker: str, after: int | None
+) -> list[tuple[VersionInfo, dict[str, int] | None]]:
+    """Versions after one, oldest first, with their starting points; by default the last MAX_VERSIONS.
+
+    Whoever gets no starting points does not govern or audit everything: it may know when a version was made, no more.
+    """
+    first = max(0, state.version - MAX_VERSIONS) if after is None else after
+    infos = domain.ledger.versions(first, min(state.version, first + MAX_VERSIONS))
+    if not is_told_everything(state, asker):
+        return [(replace(one, author="", note=""), None) for one in infos]
+    starts: dict[int, dict[str, int]] = {}
+    for point in domain.ledger.starting_points():
+        starts.setdefault(point.version, {})[point.stream] = point.seq
+    return [(one, starts.get(one.version, {})) for one in infos]

@@ -4,7 +4,7 @@ Guarantees: whoever issued nothing that counts here is not listened to, whatever
 only if it is news, or if a certificate would soon be unknown for want of a sign of life; one that is older than a known
 one is refused for ever. An issuer that nobody here chose makes at most LISTS_PER_ISSUER versions in LIST_SECONDS, and
 all such issuers together at most LISTS_OF_ALL with lists that take nothing away: those that do wait for no one else.
-Leaves out: signatures (`trust.revocations`) and what falls (`decide.statement_state`).
+Leaves out: signatures (`trust.revocations`) and what falls (`authority.statement_state`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from headgate.decide.statement_state import StatementState
+from headgate.authority.statement_state import StatementState
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.errors import StaleList, TooBusy
 from headgate.model.state import State

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headgate.lang import parse_condition, render_condition
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition, RoleRef

@@ -11,7 +11,7 @@ import json
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.lang.render_roles import render_event_policy, render_expression, render_rolefile
+from headgate.lang.render import render_event_policy, render_expression, render_rolefile
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
 from headgate.ledger.codec import (
     PLAIN,

@@ -15,8 +15,7 @@ from typing import Final, TypeAlias
 
 from sqlalchemy import Table
 
-from headgate.lang.render import render_condition, render_operand
-from headgate.lang.render_roles import render_membership, render_role
+from headgate.lang.render import render_condition, render_membership, render_operand, render_role
 from headgate.ledger import codec, role_rows, schema, statements
 from headgate.ledger.codec import Stored, decoding
 from headgate.model.authority import (

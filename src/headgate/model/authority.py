@@ -3,7 +3,7 @@
 Guarantees: frozen values, with illegal shapes refused. A certificate is the five-tuple of SPKI: issuer, subject,
 delegation, authority, validity. Issuers and subjects are keys, by name: `did:key:...`, or in a story that has no keys
 the principal itself.
-Leaves out: signatures (`trust`), how chains reduce (`decide.chains`) and what of them is in force (`decide.apply`).
+Leaves out: signatures (`trust`), how chains reduce (`authority.chains`) and what of them is in force (`decide.apply`).
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from headgate.authority.statement_state import admitted
 from headgate.cli.main import app
 from headgate.cli.stories import file_of
 from headgate.cli.stories import stage as stages
 from headgate.cli.stories.stage import NotAsTold, Stage
-from headgate.decide.statement_state import admitted
 from headgate.model.errors import BadStatement
 from headgate.model.rights import Source
 from strategies.rehearsing import Rehearsal

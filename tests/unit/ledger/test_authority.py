@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.statement_state import admitted
+from headgate.authority.statement_state import admitted
 from headgate.lang import parse_condition
 from headgate.ledger import Ledger
 from headgate.ledger.preview import preview

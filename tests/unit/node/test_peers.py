@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gateway.authority.expiry import StandingClock
-from headgate.gateway.federation import present_routes as presenting
+from headgate.commands import peer_roles
+from headgate.commands.expiry import StandingClock
 from headgate.model.changes import Batch, Change, DeclarePrincipal, HearPeer, MirrorRole, SetPeer
 from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_PRESENTED
 from headgate.model.roles import Peer, reference
 from headgate.model.state import ADMINISTRATOR
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, Peers
 from headgate.roles.certificates.remote_records import FollowCounts, identity
 from strategies.role_serving import Office, office
@@ -195,7 +194,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
 
 
 def test_without_a_follower_nobody_is_asked_and_that_is_said(place: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presenting, "QUESTION_SECONDS", 0.2)
+    monkeypatch.setattr(peer_roles, "QUESTION_SECONDS", 0.2)
     held = place.log_on("anna")
     answer = place.post("anna", "/present", certificate=held["certificate"])
     assert (answer.status_code, answer.json()["code"]) == (503, "too-busy")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from headgate.decide.chains import discover, why_not
+from headgate.authority.chains import discover, why_not
 from headgate.model.authority import Certificate
 from headgate.model.limits import (
     MAX_CHAIN_LENGTH,

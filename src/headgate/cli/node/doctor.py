@@ -35,12 +35,11 @@ from headgate.ledger import Ledger
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.node.config import Config, Files
-from headgate.node.cursors import FILE as CURSORS
 from headgate.node.cursors import Cursors
 from headgate.node.domain import utc_now
-from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements
 from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch
 from headgate.node.processes import held_by, listen
+from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
 from headgate.node.topology import NODE, PID
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
@@ -48,8 +47,8 @@ from headgate.pipeline.spark.session import JAVA_NEEDED, check_java
 from headgate.scenario.format.policy import plan_policy, read_policy
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
-from headgate.trust.scraping import load_token
 from headgate.trust.tls import client_context, expires, server_context
+from headgate.trust.tokens import load_token
 
 SLOW_SYNC: Final = 0.020
 """Seconds of one durable write above which a disk is called slow."""
@@ -347,8 +346,8 @@ def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
         yield _failed("log and deliveries", error)
     finally:
         watch.close()
-    if (files.data / CURSORS).exists():
-        yield _attempt("cursors", lambda: Cursors(files.data / CURSORS).close(), "can be read")
+    if (files.data / Cursors.FILE).exists():
+        yield _attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
 
 
 def _policy(files: Files, state: State) -> Check:

@@ -22,8 +22,8 @@ from headgate.cli.policy.policy import confirm, describe
 from headgate.cli.shared.common import data_directory, group, utc_now, writing
 from headgate.cli.shared.options import DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, say_lines, show_table
+from headgate.commands.peer_roles import allowing
 from headgate.commands.policy import plan
-from headgate.commands.record_notices import allowing
 from headgate.lang.render import render_condition
 from headgate.model.changes import AddRule, Change, DeclarePrincipal, RemovePeer, SetKey, SetPeer
 from headgate.model.conditions import TRUE
@@ -36,7 +36,7 @@ from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.node.config import Files
 from headgate.node.domain import Domain
-from headgate.node.peers import FILE, Peers, PeerStatus
+from headgate.node.peers import Peers, PeerStatus
 from headgate.roles.certificates.remote_records import FollowCounts, mirrored
 from headgate.trust.keys import PublicKey
 
@@ -240,7 +240,7 @@ def list_(domain: DomainOption, json: Json = False) -> None:
     with Domain.open(data) as opened:
         book = opened.ledger.state().roles
     watchers = Counter(watch.watcher for watch in book.watches)
-    listing = Listed(tuple(_statuses(data / FILE, book, utc_now())), dict(sorted(watchers.items())))
+    listing = Listed(tuple(_statuses(data / Peers.FILE, book, utc_now())), dict(sorted(watchers.items())))
     print_json(listing) if json else _show(listing, book)
 
 

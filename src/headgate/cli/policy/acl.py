@@ -15,18 +15,8 @@ from typing import Annotated
 from headgate.cli.shared.common import check_text, data_directory, group
 from headgate.cli.shared.options import DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import print_json, say
-from headgate.decide.acl import (
-    LETTERS,
-    Acl,
-    acl_of,
-    ordered,
-    parse_acl,
-    parse_unix,
-    render_acl,
-    rules_of,
-    unix_rights,
-)
 from headgate.decide.views import named_type
+from headgate.lang.acl import LETTERS, Acl, acl_of, ordered, parse_acl, parse_unix, render_acl, rules_of, unix_rights
 from headgate.ledger import Ledger
 from headgate.model.errors import BadDefinition, BadExpression, NotFound, UnknownType
 from headgate.model.limits import MAX_ACL_CHARS

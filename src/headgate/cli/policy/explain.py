@@ -46,7 +46,7 @@ from headgate.cli.shared.rendering import (
     show_value,
 )
 from headgate.commands import explaining
-from headgate.lang.render_roles import render_argument, render_constraint, render_entry, render_role
+from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
 from headgate.model.conditions import TRUE, Atom, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.rights import Effect
 from headgate.model.values import render_timestamp

@@ -36,8 +36,7 @@ from headgate.cli.shared.rendering import (
     show_table,
 )
 from headgate.commands import policy as policies
-from headgate.lang.render import render_condition
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_condition, render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
 from headgate.ledger.preview import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile

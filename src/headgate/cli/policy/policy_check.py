@@ -33,7 +33,7 @@ from headgate.cli.shared.rendering import (
 )
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.ledger import Ledger
 from headgate.model.conditions import TRUE
 from headgate.model.errors import UnknownName
@@ -44,8 +44,7 @@ from headgate.model.values import Value, brief, same
 from headgate.node.config import Files
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
-from headgate.roles.rolefiles.arguments import relation_columns
-from headgate.roles.rolefiles.checking import asked_for
+from headgate.roles.rolefiles.checking import asked_for, relation_columns
 from headgate.scenario.format.policy import plan_policy, read_policy
 
 _ABOUT: Final = (

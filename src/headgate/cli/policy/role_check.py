@@ -19,14 +19,22 @@ from typing import Annotated, Final, Literal, TypeAlias
 import typer
 from rich.text import Text
 
-from headgate.analysis.stages import Stages, stages
+from headgate.analysis.stages import (
+    Stages,
+    render_acceptance,
+    render_clause,
+    render_client,
+    render_literal,
+    render_stages,
+    stages,
+)
 from headgate.cli.shared.common import check_text, data_directory, group, placed
 from headgate.cli.shared.options import Json, RunPython, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, say_not_run, show_table
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import parameters, type_named
 from headgate.decide.truth import NotRun
-from headgate.lang.render_roles import render_entry
+from headgate.lang.render import render_entry
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
 from headgate.model.changes import Batch, Change, DeclareGroup, DeclareRelation, DeclareType, SetEventPolicy
 from headgate.model.conditions import InGroup, Variable
@@ -38,18 +46,9 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import next_state
-from headgate.roles.rolefiles.arguments import settle_rolefile
-from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
-from headgate.roles.rolefiles.findings import Finding
+from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile, settle_rolefile
 from headgate.roles.rolefiles.kinds import parameter_kinds
-from headgate.roles.rolefiles.names import called, leaves
-from headgate.roles.rolefiles.policy_text import (
-    render_acceptance,
-    render_clause,
-    render_client,
-    render_literal,
-    render_stages,
-)
+from headgate.roles.rolefiles.names import Finding, called, leaves
 from headgate.scenario.format.file import load
 from headgate.scenario.format.policy import MAX_FILES, read_policy
 from headgate.scenario.format.story import Scenario

@@ -14,7 +14,7 @@ from headgate.cli.shared.common import out
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.options import Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, role_words, say, show_table, show_truth
-from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.lang.render import render_role, render_rolefile
 from headgate.model.errors import NotFound
 from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
 from headgate.model.state import State

@@ -214,7 +214,7 @@ def renew_spark(**settings: Any) -> Any:
 @contextmanager
 def engine_failures() -> Iterator[None]:
     """Work on Spark: what it fails of is `EngineFailed`, whatever Spark calls it."""
-    from headgate.pipeline.spark.failures import describe
+    from headgate.pipeline.spark.session import describe
 
     try:
         yield

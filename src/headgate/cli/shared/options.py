@@ -15,7 +15,7 @@ import typer
 
 from headgate.cli.shared.common import HERE, placed, printable
 from headgate.model.values import parse_timestamp
-from headgate.node.settings import duration
+from headgate.node.config import duration
 
 
 def option(usage: str, help: str, *, unset: str | bool = True, **settings: Any) -> Any:

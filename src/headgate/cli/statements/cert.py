@@ -24,6 +24,7 @@ from typing import Annotated, Final
 
 import typer
 
+from headgate.authority.reduction import Reduced
 from headgate.cli.shared.common import fail, group, placed, printable, utc_now, writing
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.options import ForOption, Json, UntilOption, argument, moment_of, option, seconds_of
@@ -70,7 +71,6 @@ from headgate.cli.statements.statement_rendering import (
     steps,
     validity_words,
 )
-from headgate.decide.reduction import Reduced
 from headgate.model.authority import (
     ANY,
     NETWORK_ACTIONS,
@@ -94,11 +94,15 @@ from headgate.model.errors import (
 from headgate.model.limits import MAX_AUTHORITIES, MAX_LIST_BYTES
 from headgate.model.rights import Action
 from headgate.model.values import brief
-from headgate.trust import identities
-from headgate.trust.bags import said_kind
-from headgate.trust.certificates import issue_certificate, read_certificate
-from headgate.trust.identities import read_identity
-from headgate.trust.revocations import check_newer, issue_revocations, verify_revocations
+from headgate.trust.certificates import (
+    CERTIFICATE,
+    check_newer,
+    issue_certificate,
+    issue_revocations,
+    verify_revocations,
+)
+from headgate.trust.identities import IDENTITY
+from headgate.trust.presented import said_kind
 
 _REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
 """What is an answer of `verify`, and no failure of it."""
@@ -216,7 +220,7 @@ def issue(
         freshness=silence,
         audience=audience or (),
     )
-    made = read_certificate(text).value
+    made = CERTIFICATE.read(text).value
     passing = ", may pass it on" if delegate else ""
     hand_out(
         text,
@@ -549,8 +553,8 @@ def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None
 def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] | None) -> str:
     """The id of a certificate or identity statement, which one of these keys must have issued."""
     with placed(written.place, exactly=True):
-        is_identity = said_kind(written.text) == identities.TYPE
-        statement = read_identity(written.text).value if is_identity else read_certificate(written.text).value
+        is_identity = said_kind(written.text) == IDENTITY.typ
+        statement = IDENTITY.read(written.text).value if is_identity else CERTIFICATE.read(written.text).value
         if issuers is not None and statement.issuer not in issuers:
             raise BadStatement(
                 f"`{statement.id}` was issued by {names(statement.issuer)}",

@@ -42,7 +42,7 @@ from headgate.cli.statements.statement_files import (
     value_of,
 )
 from headgate.cli.statements.statement_rendering import attribute_words, say_legend, show_all, validity_words
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider, RevocationList
 from headgate.model.conditions import Condition
@@ -51,11 +51,9 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers
 from headgate.scenario.format.yamlfile import load_yaml
-from headgate.trust import revocations
-from headgate.trust.bags import said_kind
-from headgate.trust.guests import cross_domain, guest, read_crossing, verify_server
-from headgate.trust.identities import issue_identity, read_identity, verify_identity
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import REVOCATIONS, verify_revocations
+from headgate.trust.identities import CROSSING, IDENTITY, cross_domain, guest, issue_identity, verify_server
+from headgate.trust.presented import said_kind
 
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
@@ -144,7 +142,7 @@ def guest_(
     rule = _rule(policy_rule, "--policy-rule")
     home = read_one(file)
     try:
-        issuer = read_identity(home.text).value.issuer
+        issuer = IDENTITY.read(home.text).value.issuer
         provider = _provider(providers, issuer, names)
         by = signer(who, names.keyring, passphrase_file).key
         text = guest(
@@ -220,7 +218,7 @@ def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
 
 
 def _said(text: str, names: KeyNames) -> list[str]:
-    identity = read_identity(text).value
+    identity = IDENTITY.read(text).value
     attested = attribute_words(identity.attributes) or "nothing"
     lines = [f"{names(identity.issuer)} says of {names(identity.subject)}: {attested}"]
     if identity.policy_rule is not None:
@@ -313,7 +311,7 @@ def _verified(
     text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: KeyNames
 ) -> Identity:
     """What a statement says, if the provider that is believed has signed it or vouches for whoever has."""
-    identity = verify_identity(text, audience=audience, now=now)
+    identity = IDENTITY.verify(text, audience=audience, now=now)
     if anchor in (None, identity.issuer):
         return identity
     assert anchor is not None
@@ -338,7 +336,7 @@ def _lists_of(
     lists: list[RevocationList] = []
     for statement in written:
         with placed(statement.place):
-            if said_kind(statement.text) == revocations.FORM.typ:
+            if said_kind(statement.text) == REVOCATIONS.typ:
                 lists.append(verify_revocations(statement.text, now=now))
             else:
                 rest.append(statement)
@@ -351,7 +349,7 @@ def _not_revoked(
     """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
     rests = [(identity.issuer, identity.id)]
     if crossing is not None and anchor not in (None, identity.issuer):
-        vouched = read_crossing(crossing).value
+        vouched = CROSSING.read(crossing).value
         rests.append((vouched.issuer, vouched.id))
     for issuer, id in rests:
         if any(one.issuer == issuer and id in one.revoked for one in lists):
@@ -365,7 +363,7 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
     crossings: list[WrittenStatement] = []
     for statement in written:
         try:
-            read_crossing(statement.text)
+            CROSSING.read(statement.text)
         except BadStatement:
             statements.append(statement)
         else:
@@ -377,7 +375,7 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
             remedy="give one identity statement, and at most one that vouches for its provider",
         )
     with placed(brief(statements[0].place)):
-        read_identity(statements[0].text)
+        IDENTITY.read(statements[0].text)
     return statements[0], crossings[0].text if crossings else None
 
 

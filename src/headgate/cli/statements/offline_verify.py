@@ -1,6 +1,6 @@
 """Statements judged by themselves, without a ledger: what a bag of them gives its holder, or why nothing.
 
-Guarantees: the chains are those that a gateway would find: by `decide.chains`, with the revocation lists and
+Guarantees: the chains are those that a gateway would find: by `authority.chains`, with the revocation lists and
 successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either. With an owner
 or a coordinator named, only chains that begin there are found. Whatever an answer rests on is looked up in every list
 of its issuer among the files and beside them, and of each issuer it is said which list that was, or that there was
@@ -19,22 +19,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.authority.chains import discover, why_not
+from headgate.authority.reduction import Reduced, Same
+from headgate.authority.statement_state import StatementState
 from headgate.cli.shared.common import placed
 from headgate.cli.shared.rendering import say
 from headgate.cli.statements.statement_files import STANDARD, KeyNames, WrittenStatement
-from headgate.decide.chains import discover, why_not
-from headgate.decide.reduction import Reduced, Same
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.state import State
 from headgate.model.types import matches
 from headgate.model.values import brief, render_timestamp
-from headgate.trust import typedefs
-from headgate.trust.bags import Bag, open_bag, said_kind
-from headgate.trust.certificates import read_certificate
-from headgate.trust.revocations import FORM, verify_revocations
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, verify_revocations
+from headgate.trust.presented import PresentedStatements, open_presented, said_kind
+from headgate.trust.typedefs import TYPE_DEFINITION
 
 MAX_BESIDE: Final = 1_000
 """Files of a directory that are looked at for lists."""
@@ -49,7 +48,7 @@ class VerifyGround:
     Where nobody is named, chains are found for whoever they begin at, and none of them proves anything.
     """
 
-    bag: Bag
+    bag: PresentedStatements
     now: datetime
     coordinator: str = NOBODY
     network: str = ANY
@@ -144,18 +143,18 @@ def _reaches(authority: Authority, name: str) -> bool:
     return isinstance(authority, TypeAuthority) and matches(authority.type, name)
 
 
-def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> Bag:
+def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> PresentedStatements:
     """The statements of files, verified; the place of a bad one is its file and line."""
     for statement in written:
         with placed(statement.place, exactly=True):
             _check_no_type(statement)
-            open_bag([statement.text], audience=audience, now=now)
-    return open_bag([one.text for one in written], audience=audience, now=now)
+            open_presented([statement.text], audience=audience, now=now)
+    return open_presented([one.text for one in written], audience=audience, now=now)
 
 
 def _check_no_type(statement: WrittenStatement) -> None:
     """Refuse a signed type, which is verified by another command."""
-    if said_kind(statement.text) == typedefs.FORM.typ:
+    if said_kind(statement.text) == TYPE_DEFINITION.typ:
         raise BadStatement(
             "it is a signed event type, and no certificate",
             reason="wrong-type",
@@ -169,7 +168,7 @@ def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
     for statement in written:
         with placed(statement.place, exactly=True):
             _check_no_type(statement)
-            certificates.append(read_certificate(statement.text).value)
+            certificates.append(CERTIFICATE.read(statement.text).value)
     return certificates
 
 
@@ -230,7 +229,7 @@ def _list_in(path: Path, now: datetime) -> RevocationList | None:
             return None
         with path.open("rb") as file:
             text = file.read(MAX_LIST_BYTES + 2).decode("utf-8", "replace").strip()
-        return verify_revocations(text, now=now) if said_kind(text) == FORM.typ else None
+        return verify_revocations(text, now=now) if said_kind(text) == REVOCATIONS.typ else None
     except (OSError, HeadgateError):
         return None
 

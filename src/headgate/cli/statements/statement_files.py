@@ -35,10 +35,10 @@ from headgate.model.errors import (
 )
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import Value
-from headgate.trust.bags import MAX_SHOWN
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
-from headgate.trust.typedefs import read_type
+from headgate.trust.presented import MAX_SHOWN
+from headgate.trust.typedefs import TYPE_DEFINITION
 
 STANDARD: Final = Path("-")
 _DID: Final = "did:key:"
@@ -110,7 +110,7 @@ class KeyNames:
         if Path(given).suffix != _STATEMENT:
             return self.did(given, option)
         with placed(option):
-            definition = read_type(read_one(Path(given)).text).value
+            definition = TYPE_DEFINITION.read(read_one(Path(given)).text).value
         if definition.signer != definition.owner:
             raise BadStatement(
                 f"`{definition.owner}` did not itself sign the type in `{printable(given)}`",

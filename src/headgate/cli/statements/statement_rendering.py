@@ -20,6 +20,7 @@ from typing import Any, Final
 from rich.text import Text
 from rich.tree import Tree
 
+from headgate.authority.reduction import Reduced, Same, as_reduced, combine, meet
 from headgate.cli.shared.common import out, placed, printable
 from headgate.cli.shared.rendering import (
     count_of,
@@ -32,7 +33,6 @@ from headgate.cli.shared.rendering import (
     show_value,
 )
 from headgate.cli.statements.statement_files import KeyNames, WrittenStatement
-from headgate.decide.reduction import Reduced, Same, as_reduced, combine, meet
 from headgate.lang.render import render_condition
 from headgate.model.arguments import load_argument
 from headgate.model.authority import (
@@ -50,12 +50,12 @@ from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement
 from headgate.model.rights import Action
 from headgate.model.values import Value, brief, render_timestamp
-from headgate.trust import certificates, claims, identities, revocations, role_statements, successions, typedefs
-from headgate.trust.bags import said_kind
-from headgate.trust.guests import Crossing, made_by, read_crossing
-from headgate.trust.identities import read_identity
+from headgate.trust import claims, role_statements
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
+from headgate.trust.identities import CROSSING, IDENTITY, Crossing, made_by
+from headgate.trust.presented import said_kind
 from headgate.trust.statements import Form, Read, digest_of, said_payload
-from headgate.trust.typedefs import Definition
+from headgate.trust.typedefs import TYPE_DEFINITION, Definition
 
 # -- words ----------------------------------------------------------------------------------------------------
 
@@ -241,12 +241,12 @@ SHOWN_IDS: Final = 20
 """Entries of a revocation list that are shown; all are in the JSON."""
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], Read[Any]]]]] = {
-    certificates.FORM.typ: ("certificate", certificates.read_certificate),
-    successions.FORM.typ: ("succession", successions.read_succession),
-    revocations.FORM.typ: ("revocation list", revocations.read_revocations),
-    typedefs.FORM.typ: ("event type", typedefs.read_type),
+    CERTIFICATE.typ: ("certificate", CERTIFICATE.read),
+    SUCCESSION.typ: ("succession", SUCCESSION.read),
+    REVOCATIONS.typ: ("revocation list", REVOCATIONS.read),
+    TYPE_DEFINITION.typ: ("event type", TYPE_DEFINITION.read),
 }
-_ABOUT_ROLES: Final = {
+_ABOUT_ROLES: Final[Mapping[str, tuple[str, Form]]] = {
     role_statements.ROLE.typ: ("role certificate", role_statements.ROLE),
     role_statements.APPOINTMENT.typ: ("appointment certificate", role_statements.APPOINTMENT),
     role_statements.DELEGATION.typ: ("delegation certificate", role_statements.DELEGATION),
@@ -293,7 +293,7 @@ def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
     """What a statement is called, and what it says."""
     with placed(statement.place, exactly=True):
         kind = said_kind(statement.text)
-        if kind == identities.TYPE:
+        if kind == IDENTITY.typ:
             return _identity(statement.text)
         if kind in _ABOUT_ROLES:
             name, form = _ABOUT_ROLES[kind]
@@ -310,9 +310,9 @@ def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
 
 def _identity(text: str) -> tuple[str, Read[Any]]:
     try:
-        return "cross-domain statement", read_crossing(text)
+        return "cross-domain statement", CROSSING.read(text)
     except BadStatement:
-        read = read_identity(text)
+        read = IDENTITY.read(text)
         return "identity statement" if read.value.guest_of is None else "guest statement", read
 
 

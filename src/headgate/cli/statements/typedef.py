@@ -34,8 +34,8 @@ from headgate.cli.statements.statement_files import (
 from headgate.cli.statements.statement_rendering import say_legend, steps, validity_words
 from headgate.model.errors import BadStatement, Expired, Revoked
 from headgate.model.values import Kind, brief
-from headgate.trust.revocations import verify_revocations
-from headgate.trust.typedefs import SignedType, issue_type, read_type, verify_type
+from headgate.trust.certificates import verify_revocations
+from headgate.trust.typedefs import TYPE_DEFINITION, SignedType, issue_type, verify_type
 
 _REFUSALS: Final = (BadStatement, Expired, Revoked)
 
@@ -95,7 +95,11 @@ def sign(
     count = count_of(len(chain), "certificate") if chain else "no certificate"
     hand_out(text, out, f"{by_whom} signs {name}, with {count}")
     if not chain:
-        remark(_alone(by.public.did, by_whom, None if parent is None else read_type(parent.text).value.owner, names))
+        remark(
+            _alone(
+                by.public.did, by_whom, None if parent is None else TYPE_DEFINITION.read(parent.text).value.owner, names
+            )
+        )
 
 
 def _alone(owner: str, shown: str, above: str | None, names: KeyNames) -> str:
@@ -177,7 +181,7 @@ def declare(file: FileArgument, *, connection: PresentingConnection) -> None:
     `headgate type declare numberplate.jwt --as pito`
     """
     written = read_one(file)
-    read = read_type(written.text).value
+    read = TYPE_DEFINITION.read(written.text).value
     with connection.client() as client:
         told = client.declare_signed_type(written.text)
         say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")

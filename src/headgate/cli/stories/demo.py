@@ -43,7 +43,7 @@ from headgate.model.rights import Effect, Source
 from headgate.model.values import brief
 from headgate.pipeline.spark.session import spark
 from headgate.pipeline.spark.verify import Report, verify
-from headgate.scenario.format.narration import ChainExhibit, ChecksExhibit, Exhibit, GuestsExhibit, RolesExhibit
+from headgate.scenario.format.story import ChainExhibit, ChecksExhibit, Exhibit, GuestsExhibit, RolesExhibit
 
 PACE = 0.7
 """Seconds between two events on a terminal, so that the eye can follow."""

@@ -41,26 +41,36 @@ from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.node.statement_register import FILE, StatementRegister
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.node.domain import Domain, Follower
+from headgate.node.statement_register import StatementRegister
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.failures import describe
 from headgate.pipeline.spark.jobs import Pipeline
+from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
 from headgate.scenario.format.file import load
-from headgate.scenario.format.narration import BrokerCheck, Check, Exhibit, Narration, ServerCheck, StoryLine, TypeCheck
-from headgate.scenario.format.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
-from headgate.trust.certificates import issue_certificate, verify_certificate
-from headgate.trust.guests import cross_domain, guest, verify_server
-from headgate.trust.identities import issue_identity
+from headgate.scenario.format.story import (
+    ADMINISTRATOR,
+    AdvanceStep,
+    BrokerCheck,
+    Check,
+    ConnectStep,
+    DeniedStep,
+    Exhibit,
+    Narration,
+    Scenario,
+    ServerCheck,
+    Step,
+    StoryLine,
+    TypeCheck,
+)
+from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
+from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations, verify_revocations
+from headgate.trust.presented import check_broker
 from headgate.trust.typedefs import issue_type, verify_type
-from headgate.trust.vouching import check_broker
 
 COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
 
@@ -311,7 +321,7 @@ class Desk:
 
     def __init__(self, domain: Domain, clock: Callable[[], datetime], files: ExitStack) -> None:
         follower = files.enter_context(closing(Follower(domain)))
-        register = files.enter_context(closing(StatementRegister(domain.paths.directory / FILE)))
+        register = files.enter_context(closing(StatementRegister(domain.paths.directory / StatementRegister.FILE)))
         self._clock = clock
         self._authority = Authority(
             domain,

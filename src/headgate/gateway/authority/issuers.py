@@ -4,7 +4,7 @@ Guarantees: one process of the domain follows, whichever holds the lock; if it e
 verified to be of the issuer that is followed, or of the key that it goes on under. A connection that fails is made
 again, after a pause that grows to LONGEST_PAUSE; meanwhile the list is asked for plainly. What is heard is durable, so
 that every gateway knows how long each issuer has been silent.
-Leaves out: what silence means, which the issuer's certificates say themselves (`decide.statement_state`).
+Leaves out: what silence means, which the issuer's certificates say themselves (`authority.statement_state`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from headgate.authority.statement_state import StatementState
 from headgate.commands.statements import Authority
-from headgate.decide.statement_state import StatementState
 from headgate.model.authority import RevocationList
 from headgate.model.errors import AlreadyRunning, BadStatement, StaleList
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
-from headgate.node.ledger_follower import Follower
+from headgate.node.config import IssuerSettings
+from headgate.node.domain import Follower
 from headgate.node.logs import Fields, Log, fault
 from headgate.node.processes import Lock
-from headgate.node.settings import IssuerSettings
 from headgate.node.statement_register import StatementRegister
 from headgate.protocol import messages as wire
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import verify_revocations
 from headgate.trust.tls import client_context
 
 LOCK: Final = "issuers.lock"

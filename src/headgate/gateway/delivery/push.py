@@ -22,21 +22,18 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
-from headgate.gateway.delivery import lookup, poll
+from headgate.commands.sessions import Caller
 from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.send_queue import abort_of, ending_with
-from headgate.gateway.http.sessions import PROTOCOL, Caller, authenticated
+from headgate.gateway.http.sessions import PROTOCOL, authenticated
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem
-
-OPERATIONS: Final = (*poll.OPERATIONS, *lookup.OPERATIONS)
-"""What `app` serves of delivering, beside the WebSocket."""
 
 MAX_EVENTS: Final = 1_000
 """Deliveries in one frame."""

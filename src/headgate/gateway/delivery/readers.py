@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.commands.delivery.archive import Archive
 from headgate.commands.delivery.delivery_follower import DeliveryFollower
 from headgate.commands.delivery.delivery_reader import Feed
-from headgate.gateway.http.sessions import Caller
+from headgate.commands.sessions import Caller
 from headgate.model.changes import Batch, Unsubscribe
 from headgate.model.errors import BadPosition, HeadgateError, NotFound, TooBusy, TooMany
 from headgate.model.rights import Subscription

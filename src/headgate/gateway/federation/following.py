@@ -25,11 +25,10 @@ import msgspec
 
 from headgate.client.aio import Client
 from headgate.client.errors import Gap, Unreachable
-from headgate.client.inbox import Delivery
-from headgate.client.subscription import Subscription
-from headgate.commands.record_notices import NOTICE, wanted
+from headgate.client.subscription import Delivery, Subscription
+from headgate.commands.peer_roles import NOTICE, wanted
+from headgate.commands.role_certificates import said_role
 from headgate.gateway.federation.home import Home
-from headgate.gateway.federation.present_routes import said
 from headgate.gateway.federation.remote import Abroad, Remembered, Validated, chunks
 from headgate.model.changes import Change, HearPeer, MirrorRole
 from headgate.model.errors import BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
@@ -310,7 +309,7 @@ class Following:
 
     async def _judge(self, question: PeerQuestion, abroad: Abroad) -> None:
         """Refuse what is forged, stolen or over, by the keys of the service; fetched again if they may be old."""
-        now, shown = self._home.clock(), said(question.certificate)
+        now, shown = self._home.clock(), said_role(question.certificate)
         if self._keys is not None:
             try:
                 self._validator.validate_role(question.certificate, question.did, shown, _anything, now)

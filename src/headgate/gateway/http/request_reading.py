@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 
-from headgate.decide.requirements import check_requirement
 from headgate.gateway.http.change_requests import changes_of, check_may_change, expression_chars
 from headgate.gateway.http.worker_pool import Workers
 from headgate.lang.texts import Requirement, Sort, Wanted, read_all
@@ -22,7 +21,7 @@ from headgate.model.errors import BadExpression, HeadgateError, TooLarge
 from headgate.model.limits import MAX_EXPRESSION_TEXT, MAX_REQUIREMENTS
 from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
-from headgate.pipeline.index.requirements import is_known, remember, requirement_of
+from headgate.pipeline.index.requirements import check, is_known, remember, requirement_of
 from headgate.protocol import messages as wire
 
 INLINE_CHARS: Final = 256
@@ -100,7 +99,7 @@ def check_length(chars: int) -> None:
 def requirement(text: str) -> Condition:
     """A requirement that was read before, or its refusal."""
     found = requirement_of(text)
-    check_requirement(found)
+    check(found)
     return found
 
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from headgate.analysis.dynamic import holds_now
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
+from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rates import asks_rate
 from headgate.gateway.http.request_reading import RequestReader, requirement
-from headgate.gateway.http.sessions import Caller
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.errors import BadRequest, HeadgateError, TooLarge
 from headgate.model.events import Draft
-from headgate.pipeline.admission import bulk
+from headgate.pipeline.admission import columns as bulk
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem, result
 

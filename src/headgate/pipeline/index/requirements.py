@@ -19,11 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.bind import subjects
-from headgate.decide.requirements import match
+from headgate.decide.check import check_requirement, is_private, match
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.texts import does_not_read_back
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, subjects
 from headgate.model.errors import BadExpression, HeadgateError
 from headgate.model.limits import MAX_REQUIREMENTS
 from headgate.model.values import Value
@@ -69,6 +68,8 @@ class _Memo(Generic[K, V]):
 _PARSED: Final = _Memo[str, "Condition | BadExpression"](MAX_PARSED)
 _WRITTEN: Final = _Memo[int, "tuple[Condition, str]"](MAX_PARSED)
 """Requirements as text, by their identity: equal ones need not mean the same. What is here is kept, so it lasts."""
+_CHECKED: Final = _Memo[int, "tuple[Condition, frozenset[str]]"](MAX_PARSED)
+"""The attributes that a requirement names, by its identity, too, once it was found to look at nothing else."""
 
 
 def requirement_of(text: str) -> Condition:
@@ -108,6 +109,17 @@ def text_of(requirement: Condition) -> str:
         raise does_not_read_back(text)
     _WRITTEN.put(id(requirement), (requirement, text))
     return text
+
+
+def check(requirement: Condition, private: frozenset[str] = frozenset()) -> None:
+    """What `decide.requirements.check_requirement` checks; the requirement is looked through only once."""
+    known = _CHECKED.get(id(requirement))
+    if known is None or known[0] is not requirement:
+        check_requirement(requirement)
+        known = requirement, subjects(requirement)
+        _CHECKED.put(id(requirement), known)
+    for name in sorted(known[1] & private):
+        raise is_private(name)
 
 
 @dataclass(frozen=True, slots=True)

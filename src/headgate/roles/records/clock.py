@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
-from headgate.decide import statement_state as standing
+from headgate.authority import statement_state as standing
 from headgate.decide.constraints import Scene, combined
 from headgate.decide.truth import clock_part
 from headgate.model.conditions import (

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from headgate.decide.acl import FUNCTIONS
 from headgate.decide.constraints import Bindings, Scene, value
 from headgate.decide.reading import read, spellings
 from headgate.decide.rolebook import same
-from headgate.lang.clock import reading_beside
-from headgate.lang.render_roles import render_constraint
+from headgate.lang.acl import FUNCTIONS
+from headgate.lang.literals import reading_beside
+from headgate.lang.render import render_constraint
 from headgate.lang.rolefile import parse_constraint
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row

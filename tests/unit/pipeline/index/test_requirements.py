@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headgate.decide.requirements import match
+from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition
 from headgate.model.changes import SetAttribute
 from headgate.model.conditions import AllOf, Compare, Condition, Constant, InSet, Subject, all_of
@@ -19,9 +19,8 @@ from headgate.model.errors import BadExpression, HeadgateError
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.index import requirements as module
 from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.index.requirements import Sets, Truths, required, required_texts, requirement_of, text_of
-from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob
+from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob, layouts
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.conditions import conditions, values
@@ -56,6 +55,22 @@ def test_what_would_read_back_otherwise_is_refused() -> None:
     assert found is not None
     assert found.codes.tolist() == [0, -1, -1]
     assert list(refusals) == [1]
+
+
+@examples(150)
+@given(RULES, st.frozensets(st.sampled_from(SUBJECTS)))
+def test_a_requirement_is_looked_through_once_and_judged_as_by_the_specification(
+    rule: Condition, private: frozenset[str]
+) -> None:
+    def judged(check: Callable[[Condition, frozenset[str]], None]) -> str | None:
+        try:
+            check(rule, private)
+        except HeadgateError as error:
+            return str(error)
+        return None
+
+    expected = judged(check_requirement)
+    assert [judged(module.check), judged(module.check)] == [expected, expected]
 
 
 def test_equal_requirements_that_mean_something_else_are_two() -> None:
