@@ -11,7 +11,7 @@ import pytest
 from headgate.cli.stories import STORIES, file_of
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
-from headgate.pipeline.spark.faults import POINTS
+from headgate.pipeline.paths import POINTS
 from headgate.scenario.engines.play import play
 from headgate.scenario.engines.spark_engine import SparkWorld
 from headgate.scenario.format.file import load

@@ -15,8 +15,7 @@ from typing import Final, Protocol
 from headgate.model.changes import Batch, Change
 from headgate.model.errors import HeadgateError, VersionConflict
 from headgate.model.state import State
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 
 TRIES: Final = 20
 """How often changes are made anew while others keep changing the ledger."""

@@ -30,22 +30,12 @@ from headgate.model.conditions import (
     TextMatch,
     any_of,
     declared_kind,
-    looked_at,
     rewrite,
 )
+from headgate.model.state import State
 from headgate.model.values import Kind, Value, comparable
 
 _UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
-
-
-def subjects(condition: Condition) -> frozenset[str]:
-    """The subject attributes a condition names."""
-    return frozenset(o.name for o in looked_at(condition) if isinstance(o, Subject))
-
-
-def names_meta(condition: Condition, name: str) -> bool:
-    """Does a condition look at `@name`?"""
-    return any(isinstance(o, Meta) and o.name == name for o in looked_at(condition))
 
 
 def bind(
@@ -104,3 +94,16 @@ def bind(
                 return replace(atom, args=tuple(put(arg) for arg in args))
 
     return rewrite(condition, fitted)
+
+
+def in_relations(state: State, constraint: Condition) -> Condition:
+    """A constraint in which `x in R` means the relation of one column, where no group is called so."""
+
+    def meant(atom: Atom) -> Condition:
+        match atom:
+            case InGroup(of, name) if name not in state.groups and name in state.relations:
+                return Related(name, (of,))
+            case _:
+                return atom
+
+    return rewrite(constraint, meant)

@@ -1,17 +1,27 @@
-"""Static checking of expressions before they are accepted (rules D2, D9 and D14).
+"""What is checked before it is accepted: expressions, requirements and new names (rules D2, D9, D11 and D14).
 
 Guarantees: an expression that passes never meets a mixture of kinds at run time, names only what exists, and a filter
 names only groups and relations that are open. Every refusal is `bad-expression`; but what a condition may not name
 because of who wrote it is `govern-denied`, unless it is a private attribute. Nobody but the administrator is told what
 there is that is not open, nor whether there is such a thing.
+
+A requirement that `check_requirement` lets in depends on nothing but the attributes it is put to, so its truth can be
+kept for each distinct set of them (`match`); what is absent, or is compared with a value of another kind, is unknown.
+
+What has a name keeps it; a new one is refused if it resembles one of its kind that there is, or if a part of it mixes
+scripts or is not in its normal form (Unicode UTS 39), unless the domain sets `names: any`. Names in ASCII never
+resemble each other. Leaves out attributes, rules, subscriptions and certificates: no right is given by their name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, assert_never
 
+from headgate.decide.truth import World, truth
 from headgate.model.conditions import (
     Apply,
     Atom,
@@ -39,10 +49,13 @@ from headgate.model.conditions import (
     has_star,
     operands,
     plain,
+    subjects,
 )
 from headgate.model.errors import BadDefinition, BadExpression, GovernDenied
+from headgate.model.events import Event
+from headgate.model.lookalikes import Lookalikes, mixed_scripts, normal_form
 from headgate.model.state import State
-from headgate.model.values import Kind, brief, comparable, kind_of
+from headgate.model.values import Kind, Value, brief, comparable, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +258,70 @@ def _show(operand: Operand) -> str:
             return name
         case _:
             raise foreign(operand)
+
+
+_NAME_REMEDY = "choose a name that cannot be mistaken; a domain with `names: any` takes every name"
+
+
+def check_new_names(before: State, after: State, declared: Sequence[tuple[str, str]]) -> None:
+    """Refuse the first of the names that were declared, each with its kind, that is new and could be mistaken."""
+    if after.any_names:
+        return
+    kinds = dict.fromkeys(what for what, _ in declared)
+    had, known = ({what: _names_of(state, what) for what in kinds} for state in (before, after))
+    alike = {what: Lookalikes(names) for what, names in known.items()}
+    for what, name in declared:
+        if name not in had[what]:
+            check_new_name(what, name, alike[what])
+
+
+def check_new_name(what: str, name: str, known: Lookalikes) -> None:
+    """Refuse a name that could be mistaken for another."""
+    alike = known.find(name)
+    if alike is not None:
+        shown = f"`{brief(name)}`{_strange(name)} looks like `{brief(alike)}`{_strange(alike)}"
+        raise BadDefinition(f"the {what} {shown}, which there is", remedy=_NAME_REMEDY)
+    if scripts := mixed_scripts(name):
+        raise BadDefinition(f"the {what} `{brief(name)}` mixes scripts: {' and '.join(scripts)}", remedy=_NAME_REMEDY)
+    if (normal := normal_form(name)) != name:
+        raise BadDefinition(f"the {what} `{brief(name)}` is not in its normal form", remedy=f"write `{brief(normal)}`")
+
+
+def _names_of(state: State, what: str) -> Collection[str]:
+    """The names among which a name is one's own."""
+    match what:
+        case "type":
+            return state.types.every
+        case "principal" | "group":
+            return {**dict.fromkeys(state.principals), **dict.fromkeys(state.groups), state.administrator: None}
+        case "relation":
+            return state.relations
+        case _:
+            return state.predicates
+
+
+def _strange(name: str) -> str:
+    """The first character of a name that is not ASCII, in words: two names that look alike tell a reader nothing."""
+    found = next((one for one in name if not one.isascii()), None)
+    return "" if found is None else f" (with U+{ord(found):04X}, {unicodedata.name(found, 'unnamed').lower()})"
+
+
+_NOTHING: Final = Event("", "", "", {}, datetime(1970, 1, 1, tzinfo=UTC))
+_NOWHERE: Final = State()
+
+
+def check_requirement(condition: Condition, private: frozenset[str] = frozenset()) -> None:
+    """Refuse a requirement or policy rule that looks at anything but `$attributes`, or at `private` ones."""
+    remedy = "write it over attributes of the other side, such as `$clearance = 'secret'`"
+    for atom in atoms(condition):
+        if isinstance(atom, (InGroup, Related, Predicate)):
+            raise BadExpression("a requirement names no group, relation or predicate", remedy=remedy)
+        if not all(isinstance(one, (Subject, Constant)) for one in operands(atom)):
+            raise BadExpression("a requirement looks at nothing of the event", remedy=remedy)
+    for name in sorted(subjects(condition) & private):
+        raise is_private(name)
+
+
+def match(rule: Condition | None, attributes: Mapping[str, Value]) -> bool | None:
+    """The truth of a requirement for a subject with these attributes; an absent one is true."""
+    return True if rule is None else truth(rule, _NOTHING, World(_NOWHERE, attributes))

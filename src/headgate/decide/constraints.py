@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, assert_never
 
-from headgate.decide.constraint_names import counted_variables, variables, variables_of
 from headgate.decide.reading import Readings, rows_read
 from headgate.decide.rolebook import alike, fit, unify
 from headgate.decide.truth import clock_part, every, opposite, some, text_matches
@@ -47,7 +46,10 @@ from headgate.model.conditions import (
     Term,
     TextMatch,
     Variable,
+    counted_variables,
     foreign,
+    variables,
+    variables_of,
 )
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_STEPS

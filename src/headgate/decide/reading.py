@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from headgate.lang.clock import Reading, read_text
+from headgate.lang.literals import Reading, read_text
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     Apply,

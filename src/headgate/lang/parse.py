@@ -16,10 +16,9 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
 
-from headgate.lang.clock import beside
+from headgate.lang.literals import RESERVED, beside
 from headgate.lang.reading import (
     CURLY,
-    RESERVED,
     SHOWN,
     check_text,
     converted,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from lark import Token, Transformer, v_args
 
-from headgate.lang.clock import Reading, read_text, reading_beside
+from headgate.lang.literals import Reading, read_text, reading_beside
 from headgate.lang.reading import converted, named, number, refusal, unquoted, zone_named
 from headgate.model.conditions import (
     TRUE,

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from sqlalchemy import BigInteger, Boolean, Integer, String, Text
 
 from headgate.lang import parse_condition, render_condition
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import Row
 from headgate.model.conditions import Condition, RoleRef

@@ -12,8 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from headgate.lang.render import render_condition
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_condition, render_role
 from headgate.ledger.codec import (
     ACTIONS,
     CONDITION,

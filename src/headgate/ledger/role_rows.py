@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from headgate.decide.rolebook import holders, merged
-from headgate.lang.render_roles import (
+from headgate.lang.render import (
     render_event_policy,
     render_expression,
     render_membership,

@@ -45,21 +45,25 @@ from headgate.model.conditions import (
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Value, same
-from headgate.solver.goals import Every, Goal, Some, Want, atoms_of, met
-from headgate.solver.letters import Letters
-from headgate.solver.moments import moment_showing
-from headgate.solver.order import Family, as_kind
+from headgate.solver.order import Family, as_kind, moment_showing
 from headgate.solver.terms import (
     ConditionFrame,
+    Every,
+    Goal,
+    Some,
     Term,
     TermTable,
+    Want,
+    atoms_of,
     can_be_null,
     domain,
     may_be,
+    met,
     single,
     tables,
     terms_of,
 )
+from headgate.solver.texts import Letters
 
 MOST_ATOMS: Final = 5_000
 """Atoms of one question; with more, it is not looked at."""

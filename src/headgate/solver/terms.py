@@ -1,8 +1,9 @@
-"""What a search looks at: the terms of its conditions, and for each a table of the values that matter.
+"""What is sought, and what a search looks at: the terms of conditions, each with a table of the values that matter.
 
 Guarantees: if an assignment of possible values gives some atoms their truths, then so does one out of the tables, with
 the exceptions below. Terms that are compared with each other share a table, in which values stand in order family by
-family, so that they compare as their places do. Place 0 is null.
+family, so that they compare as their places do. Place 0 is null. `met` says whether values reach a goal by the
+reference semantics, `truth`, and by nothing else.
 Leaves out: texts that are compared with each other and also looked into (`loose`), which no finite table holds; and how
 parts of the clock hang together with the time, except at times that the conditions name.
 """
@@ -13,17 +14,20 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from headgate.decide.truth import PredicateFunction, clock_part
+from headgate.decide.truth import PredicateFunction, World, clock_part, truth
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     NEGATED,
     Atom,
+    Attribute,
     ClockPart,
     Compare,
     CompareOp,
+    Condition,
     Constant,
     InGroup,
     InRange,
@@ -33,10 +37,12 @@ from headgate.model.conditions import (
     Related,
     Subject,
     TextMatch,
+    atoms,
     declared_kind,
     operands,
     plain,
 )
+from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.solver.order import Family, candidates, family, family_of, fits
@@ -322,3 +328,73 @@ def domain(term: Term, table: TermTable, frame: ConditionFrame) -> list[range]:
         return fits(value, kind)
 
     return table.places(map(possible, table.values))
+
+
+_SOME_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The condition is to be true, or false; or, with `met=False`, anything else."""
+
+    condition: Condition
+    truth: bool = True
+    met: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All of these."""
+
+    goals: tuple[Goal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """At least one of these."""
+
+    goals: tuple[Goal, ...] = ()
+
+
+Goal: TypeAlias = Want | Every | Some
+
+
+def atoms_of(goal: Goal) -> Iterator[Atom]:
+    """Every atom of a goal's conditions."""
+    match goal:
+        case Want(condition):
+            yield from atoms(condition)
+        case Every(goals) | Some(goals):
+            for one in goals:
+                yield from atoms_of(one)
+
+
+def event_of(values: Mapping[Term, Value], type_name: str = "") -> Event:
+    """The event that has these values."""
+    at, by, rate, origin = (values.get(Meta(name)) for name in ("time", "publisher", "rate", "origin"))
+    return Event(
+        id="",
+        publisher=by if isinstance(by, str) else "",
+        type=type_name,
+        values={term.name: value for term, value in values.items() if isinstance(term, Attribute)},
+        time=at if isinstance(at, datetime) else _SOME_TIME,
+        rate=rate if isinstance(rate, int) else None,
+        origin=origin if isinstance(origin, str) else None,
+    )
+
+
+def met(goal: Goal, values: Mapping[Term, Value], frame: ConditionFrame) -> bool:
+    """Do these values reach the goal?"""
+    event = event_of(values)
+    subject = {term.name: value for term, value in values.items() if isinstance(term, Subject)}
+    return _met(goal, event, World(frame.state or State(), subject, frame.predicates, origin=event.origin))
+
+
+def _met(goal: Goal, event: Event, world: World) -> bool:
+    match goal:
+        case Want(condition, wanted, is_met):
+            return (truth(condition, event, world) is wanted) is is_met
+        case Every(goals):
+            return all(_met(one, event, world) for one in goals)
+        case Some(goals):
+            return any(_met(one, event, world) for one in goals)

@@ -23,7 +23,7 @@ from headgate.ledger import StartingPoint
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.values import Value, plain
-from headgate.pipeline.deliveries.blobs import Delivered
+from headgate.pipeline.deliveries import Delivered
 from headgate.scenario.format.story import Narration, PublishStep, Scenario
 
 HIDDEN = "▒▒"

@@ -32,11 +32,11 @@ from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.failures import describe
 from headgate.pipeline.spark.jobs import Pipeline
+from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import (

@@ -15,12 +15,11 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import TypeAlias
 
-from headgate.decide.constraint_names import counted_variables, variables
 from headgate.decide.constraints import Bindings, Scene, solutions
 from headgate.decide.reading import read
 from headgate.decide.rolebook import alike, fit, same, unify
-from headgate.lang.clock import Reading
-from headgate.model.conditions import Argument, Constant, RoleRef, Variable
+from headgate.lang.literals import Reading
+from headgate.model.conditions import Argument, Constant, RoleRef, Variable, counted_variables, variables
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS
 from headgate.model.rolefiles import Elector, Rolefile, Statement

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.ask import is_told_everything
-from headgate.decide.constraint_names import named, variables
 from headgate.decide.constraints import Bindings, Budget, Scene, solutions, truth
-from headgate.lang.render_roles import render_constraint, render_membership, render_role
+from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import EnterRole
-from headgate.model.conditions import TRUE, AllOf, Condition, RoleRef
+from headgate.model.conditions import TRUE, AllOf, Condition, RoleRef, named, variables
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.values import brief

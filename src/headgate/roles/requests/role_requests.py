@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from headgate.decide.constraints import Scene
-from headgate.lang.render_roles import render_role, render_statement
+from headgate.lang.render import render_role, render_statement
 from headgate.model.changes import (
     ElectRole,
     EndCredential,
@@ -52,7 +52,8 @@ from headgate.roles.requests.revocation import (
     rule_of,
 )
 from headgate.roles.requests.search import SearchedEntry
-from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile, with_times
+from headgate.roles.rolefiles.checking import refuse_errors, settle_rolefile
+from headgate.roles.rolefiles.types import conform_arguments, pattern_of, with_times
 
 
 class RoleRequests(Mirroring):

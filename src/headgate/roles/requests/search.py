@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
 from headgate.decide.rolebook import fit, same, unify
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_membership
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, RoleDenied
@@ -30,7 +30,7 @@ from headgate.roles.requests.entry import Derived, EntryRequest, derive, elected
 from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import lifted, revocable, settled_by
 from headgate.roles.requests.role_view import RoleView
-from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of
+from headgate.roles.rolefiles.types import conform_arguments, pattern_of
 
 SearchRequest: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 """The requests that take a search."""

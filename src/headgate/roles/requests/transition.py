@@ -39,9 +39,9 @@ from headgate.model.state import State
 from headgate.roles.records.book import Book
 from headgate.roles.requests.audit import with_types
 from headgate.roles.requests.role_requests import RoleRequests
-from headgate.roles.rolefiles.arguments import settle_rolefile
+from headgate.roles.rolefiles.checking import settle_rolefile
 from headgate.roles.rolefiles.kinds import check_kinds, touches_kinds
-from headgate.roles.rolefiles.new_names import check_role_names
+from headgate.roles.rolefiles.names import check_role_names
 
 Functions: TypeAlias = Mapping[str, RoleFunction] | Callable[[State], Mapping[str, RoleFunction]]
 """The functions of services; or how to find those of the state after a batch, which may bring new ones."""

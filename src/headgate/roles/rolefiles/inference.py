@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias, assert_never
 
-from headgate.lang.clock import Reading, read_text
-from headgate.lang.render_roles import render_constraint, render_expression, render_role, render_type
+from headgate.lang.literals import Reading, read_text
+from headgate.lang.render import render_constraint, render_expression, render_role, render_type
 from headgate.model.conditions import (
     AllOf,
     AnyOf,

@@ -1,18 +1,21 @@
-"""Do the names in a constraint exist, and has every variable a value? For rolefiles and event policy alike.
+"""Do the names in a constraint exist, and has every variable a value? May a name be new? And what a checker says.
 
 Guarantees: what is called unbound is a variable that has no value whenever its atom is looked at, so that the atom is
 never known to be true (OASIS 3.2.4). A negation, a comparison or a function gives no variable a value; `x = e`, a
-relation and a role do.
+relation and a role do. A new service is compared with the services and peers that there are, a role that is granted
+with the roles of its service; whatever anyone holds already keeps its name.
 Leaves out: types (`inference`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
-from headgate.decide.constraint_names import variables, variables_of
+from headgate.decide.check import check_new_name
 from headgate.lang.acl import FUNCTIONS
+from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
@@ -29,8 +32,13 @@ from headgate.model.conditions import (
     Variable,
     atoms,
     looked_at,
+    variables,
+    variables_of,
 )
-from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, error
+from headgate.model.errors import BadDefinition
+from headgate.model.lookalikes import Lookalikes
+from headgate.model.rolefiles import Rolefile
+from headgate.model.state import State
 from headgate.roles.rolefiles.inference import said
 
 
@@ -190,3 +198,78 @@ class _Values:
             for arg in args:
                 bound = self.after(arg, bound)
         return bound
+
+
+MAX_FINDINGS: Final = 200
+"""Findings that a check reports; a policy with more has one cause to look for first."""
+
+MAX_PAIRS: Final = 50_000
+"""Pairs of statements, or of statements and what they need, that one check looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An error, for which a policy is refused, or a warning about what is probably not meant."""
+
+    severity: Literal["error", "warning"]
+    code: str
+    line: int
+    message: str
+    remedy: str | None = None
+
+
+def error(code: str, line: int, message: str, remedy: str | None = None) -> Finding:
+    """A finding for which the policy is refused."""
+    return Finding("error", code, line, _printable(message), remedy and _printable(remedy))
+
+
+def warning(code: str, line: int, message: str, remedy: str | None = None) -> Finding:
+    """A finding about what is probably not meant."""
+    return Finding("warning", code, line, _printable(message), remedy and _printable(remedy))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def ordered(findings: list[Finding]) -> list[Finding]:
+    """Errors first, then by line, each once and at most `MAX_FINDINGS`."""
+    chosen = sorted(dict.fromkeys(findings), key=lambda one: (one.severity != "error", one.line, one.code))
+    return chosen[:MAX_FINDINGS]
+
+
+def check_role_names(before: State, after: State, asked: Sequence[RoleRequest]) -> None:
+    """Refuse the first new name of a service or role that could be mistaken; `after` has the rolefiles of the batch."""
+    if after.any_names or not asked:
+        return
+    known = dict.fromkeys([*before.roles.rolefiles, *before.roles.peers])
+    for request in asked:
+        match request:
+            case SetRolefile(service, _) | GrantRole(service=service):
+                pass
+            case SetPeer(peer):
+                service = peer.name
+            case _:
+                continue
+        if service not in known:
+            _check_service(before, service, known)
+            known[service] = None
+        if isinstance(request, GrantRole) and not request.role.isascii():
+            roles = _roles(after.roles.rolefiles.get(service, Rolefile()))
+            held = {each.role: None for each in before.roles.memberships.values() if each.service == service}
+            if request.role not in held:
+                check_new_name("role", request.role, Lookalikes({**roles, **held}))
+
+
+def _check_service(before: State, name: str, known: dict[str, None]) -> None:
+    try:
+        check_new_name("service", name, Lookalikes(known))
+    except BadDefinition:
+        if not any(one.service == name for one in before.roles.memberships.values()):
+            raise
+
+
+def _roles(rolefile: Rolefile) -> dict[str, None]:
+    """The roles of a service, in the order of its rolefile."""
+    named = [*(one.role for one in rolefile.declarations), *(one.head.role for one in rolefile.statements)]
+    return dict.fromkeys(named)

@@ -16,7 +16,7 @@ from typing import Final, Protocol, assert_never
 from headgate.authority.statement_state import StatementState
 from headgate.decide.rolebook import fit
 from headgate.decide.views import may_connect
-from headgate.lang.render_roles import render_membership, render_role
+from headgate.lang.render import render_membership, render_role
 from headgate.model.changes import Batch, EnterRole, Tick
 from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
 from headgate.model.events import Draft, Event

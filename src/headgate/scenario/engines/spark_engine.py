@@ -24,10 +24,9 @@ from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.faults import POINTS
+from headgate.pipeline.paths import POINTS, Paths
 from headgate.scenario.engines.play import Got, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 

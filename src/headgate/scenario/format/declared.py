@@ -43,8 +43,7 @@ from headgate.model.types import EventType, check_name
 from headgate.model.values import Kind, Value, brief
 from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
-from headgate.roles.rolefiles.arguments import relation_columns
-from headgate.roles.rolefiles.checking import check_rolefile
+from headgate.roles.rolefiles.checking import check_rolefile, relation_columns
 from headgate.scenario.format.story import RuleText
 from headgate.scenario.format.yamlfile import SourcePlace, YamlNode
 

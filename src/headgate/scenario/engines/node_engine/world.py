@@ -23,8 +23,7 @@ import msgspec
 
 from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
-from headgate.client.inbox import Delivery
-from headgate.client.subscription import Subscription
+from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
@@ -32,7 +31,7 @@ from headgate.gateway.http.change_requests import ANY
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
 from headgate.lang import render_condition
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
     AddMember,
