@@ -61,12 +61,11 @@ from headgate.node.statement_register import (
     signs_of_life,
 )
 from headgate.protocol import messages as wire
-from headgate.trust.bags import Bag
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
-from headgate.trust.role_store import FileStore
-from headgate.trust.role_table import RollingTable
+from headgate.trust.presented import PresentedStatements
+from headgate.trust.role_keys import FileStore, RollingTable
 from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
@@ -428,7 +427,7 @@ class Gateway:
 
     # -- what handlers ask ------------------------------------------------------------------------------------
 
-    async def open_bag(self, principal: str, texts: Sequence[str]) -> Bag:
+    async def open_presented(self, principal: str, texts: Sequence[str]) -> PresentedStatements:
         """The statements that a principal shows, if all are good."""
         if sum(map(len, texts)) <= SMALL_CHARS:
             return await self.run_blocking(self.authority.opened, texts, principal)

@@ -1,48 +1,17 @@
-"""`headgate asyncapi`: what a principal may send and receive, as an AsyncAPI document."""
+"""The event types of a domain as an AsyncAPI 3.0 document, for one principal.
+
+Guarantees: a pure function of what a gateway tells the principal: the definitions, which all who may connect can read,
+and the answers to its own restriction queries. An attribute is marked visible if it may be seen at most; a condition is
+there only where it is disclosed. What the principal can neither send nor receive has a channel and no operation.
+"""
 
 from __future__ import annotations
 
-import json as json_
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-import typer
-import yaml
-
-from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.protocol import messages as wire
-
-
-@connects
-def asyncapi(
-    json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
-    *,
-    connection: PresentingConnection,
-) -> None:
-    """Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.
-
-    For example:
-
-    `headgate asyncapi --as ann > shop.yaml`
-
-    `headgate asyncapi --as till --json --domain shop`
-    """
-    with connection.client() as client:
-        types = client.types()
-        made = document(
-            client.about().domain,
-            client.urls,
-            client.principal,
-            types,
-            {one.name: client.restriction_subscribe(one.name) for one in types},
-            {one.name: client.restriction_publish(one.name) for one in types},
-        )
-    if json:
-        print(json_.dumps(made, indent=2, ensure_ascii=False))
-    else:
-        print(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120), end="")
-
 
 VERSION: Final = "3.0.0"
 VISIBLE: Final = "x-headgate-visible"

@@ -19,10 +19,10 @@ from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.node.statement_register import IssuedStatement
 from headgate.protocol import messages as wire
-from headgate.trust.bags import said_kind
-from headgate.trust.identities import TYPE as IDENTITY
+from headgate.trust.certificates import said_issuer, verify_revocations
+from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
-from headgate.trust.revocations import said_issuer, verify_revocations
+from headgate.trust.presented import said_kind
 
 MAX_LISTED: Final = 1_000
 """Statements listed in one answer."""
@@ -36,7 +36,7 @@ async def show(call: Call, body: wire.StatementsRequest) -> wire.StatementsAnswe
     """Show signed statements."""
     gateway = call.gateway
     gateway.paces.check_version(call.principal)
-    bag = await gateway.open_bag(call.principal, body.statements)
+    bag = await gateway.open_presented(call.principal, body.statements)
     async with gateway.presenting:
         state = await call.run(gateway.authority.take_up, call.caller.did, bag)
     held = [state.certificates[key].id for key in state.bags.get(call.principal, ())]
@@ -50,7 +50,7 @@ async def certify(call: Call, body: wire.CertificateRequest) -> wire.Certificate
     gateway, asker = call.gateway, (call.principal, call.caller.did)
     wanted = body.rule, body.seconds, body.audience
     made = await call.run(gateway.service.certificates, gateway.follower.state, *asker, *wanted)
-    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY]  # who the gateway is does not lead on
+    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY.typ]  # who the gateway is does not lead on
     return wire.CertificatesAnswer([_issued(one.record, one.text) for one in made], leading)
 
 

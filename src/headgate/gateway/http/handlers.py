@@ -34,7 +34,7 @@ from headgate.model.types import check_type_name
 from headgate.model.values import brief, render_timestamp
 from headgate.node.statement_register import coordinator_of
 from headgate.protocol import messages as wire
-from headgate.trust.scraping import is_token
+from headgate.trust.tokens import is_token
 
 Facts: TypeAlias = dict[str, Any]
 """What is told of restrictions, as JSON."""
