@@ -24,13 +24,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from headgate.client.errors import unexpected
+from headgate.client.errors import refusal, unexpected
 from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition, render_condition
 from headgate.model.authority import Identity
@@ -39,14 +39,14 @@ from headgate.model.errors import BadDefinition, BadStatement, BrokerNotTrusted,
 from headgate.model.limits import CHALLENGE_SECONDS
 from headgate.model.values import brief
 from headgate.protocol import messages as wire
-from headgate.trust.bags import MAX_SHOWN, open_bag, said_kind
-from headgate.trust.guests import read_crossing, verify_server
 from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
-from headgate.trust.identities import TYPE
+from headgate.trust.identities import CROSSING, IDENTITY, verify_server
 from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, said_kind
 from headgate.trust.statements import Verifier
 from headgate.trust.tls import client_context, fingerprint
-from headgate.trust.vouching import check_broker
+
+A = TypeVar("A")
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
@@ -55,8 +55,6 @@ MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Bytes of one answer."""
 MAX_GATEWAYS: Final = 100
 """Addresses that one client is given."""
-
-
 _MAX_DOUBLINGS: Final = 30
 
 
@@ -169,7 +167,7 @@ def _for_us(statements: Sequence[str], now: datetime, verifier: Verifier) -> Ite
     """What is addressed to everyone; one that is for others says nothing to us, and one that is bad is refused."""
     for text in statements:
         try:
-            open_bag([text], audience=None, now=now, verifier=verifier)
+            open_presented([text], audience=None, now=now, verifier=verifier)
         except BadStatement as error:
             if error.reason == "wrong-audience":
                 continue
@@ -184,12 +182,12 @@ def _pairs(shown: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     crossings: list[str | None] = [None]
     for text in shown:
         try:
-            if said_kind(text) != TYPE:
+            if said_kind(text) != IDENTITY.typ:
                 continue
         except BadStatement:
             continue  # whatever it is, it attests nothing
         try:
-            read_crossing(text)
+            CROSSING.read(text)
         except BadStatement:
             statements.append(text)
         else:
@@ -262,14 +260,39 @@ def addresses(urls: str | Sequence[str]) -> list[Address]:
     return parsed
 
 
+def decoded(kind: type[A], content: bytes | str, where: str) -> A:
+    """What a gateway sent, as a type."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise unexpected(where, error) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a gateway answered."""
 
+    where: str
     status: int
     content: bytes
     headers: Mapping[str, str]
     binding: str
+
+    @property
+    def is_good(self) -> bool:
+        """Was the request carried out?"""
+        return self.status < httpx.codes.MULTIPLE_CHOICES
+
+    def read(self, kind: type[A]) -> A:
+        """What it says."""
+        return decoded(kind, self.content, self.where)
+
+    def problem(self) -> HeadgateError:
+        """The refusal that it tells of."""
+        try:
+            return refusal(msgspec.json.decode(self.content, type=dict[str, Any]), status=self.status)
+        except msgspec.DecodeError:
+            return unexpected(self.where, f"status {self.status}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,16 +349,10 @@ class GatewayLink:
     async def challenge(self, key: PrivateKey, broker: str | None, expected: ExpectedGateway = ANYONE) -> Answered:
         """Let the broker prove itself, and answer its challenge. What is answered may be left unsent."""
         mine = new_nonce()
-        body = msgspec.json.encode(wire.ChallengeRequest(mine))
-        reply = await self._send(
-            self._first, "POST", "/v1/challenges", content=body, headers={"content-type": wire.JSON}
-        )
+        reply = await self._send(self._first, "POST", "/v1/challenges", **_json(wire.ChallengeRequest(mine)))
         if reply.status not in (httpx.codes.CREATED, httpx.codes.OK):
             raise Trouble(self.address.http, f"no challenge, but status {reply.status}", sent=False)
-        try:
-            answer = msgspec.json.decode(reply.content, type=wire.ChallengeAnswer)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise unexpected(self.address.http, error) from None
+        answer = reply.read(wire.ChallengeAnswer)
         challenge = Challenge(answer.nonce, answer.broker, answer.proof, answer.expires)
         signature = prove(key, challenge, mine, reply.binding, broker)
         expected.check(answer.broker, answer.statements)
@@ -349,6 +366,10 @@ class GatewayLink:
             raise Trouble(self.address.http, "the broker has not proven itself here", sent=False)
         return await self._send(self._rest, method, path, wait=wait, **request)
 
+    async def post(self, path: str, body: object) -> Reply:
+        """One request without a session."""
+        return await self.send("POST", path, **_json(body))
+
     async def _send(
         self, client: httpx.AsyncClient, method: str, path: str, *, wait: float = 0.0, **request: Any
     ) -> Reply:
@@ -361,7 +382,7 @@ class GatewayLink:
                     content += piece
                     if len(content) > MAX_ANSWER_BYTES:
                         raise unexpected(where, f"more than MAX_ANSWER_BYTES ({MAX_ANSWER_BYTES})")
-                return Reply(response.status_code, bytes(content), response.headers, self._binding(response))
+                return Reply(where, response.status_code, bytes(content), response.headers, self._binding(response))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Trouble(where, _words(error), sent=False) from None
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -388,6 +409,10 @@ def _http(address: Address, verify: ssl.SSLContext | bool, headers: Mapping[str,
         follow_redirects=False,
         headers={**headers, "accept": wire.JSON, "accept-encoding": "identity", "user-agent": "headgate-client"},
     )
+
+
+def _json(body: object) -> dict[str, Any]:
+    return {"content": wire.encode(body), "headers": {"content-type": wire.JSON}}
 
 
 def _words(error: Exception) -> str:

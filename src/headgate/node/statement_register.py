@@ -28,10 +28,9 @@ from headgate.model.values import micros, moment
 from headgate.node.config import Files
 from headgate.node.logs import Log
 from headgate.pipeline.log.sqlite_files import SharedFile
-from headgate.trust.bags import open_bag
 from headgate.trust.certificates import issue_certificate
 from headgate.trust.keys import PrivateKey
-from headgate.trust.vouching import check_broker
+from headgate.trust.presented import check_broker, open_presented
 
 MAX_KEPT_LIST: Final = 16_384
 """Characters of another issuer's list that is kept as it was signed, to be shown to clients."""
@@ -240,7 +239,7 @@ def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, .
     valid = []
     for text in texts:
         try:
-            open_bag([text], audience=audience, now=now)
+            open_presented([text], audience=audience, now=now)
         except HeadgateError as error:
             log.warning("statement-not-shown", code=error.code, reason=str(getattr(error, "reason", "")))
         else:
@@ -250,7 +249,7 @@ def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, .
 
 def signs_of_life(texts: Sequence[str], register: StatementRegister, audience: str, now: datetime) -> tuple[str, ...]:
     """The last lists of those whose certificates need one, as far as they are short: clients may know none."""
-    bag = open_bag(texts, audience=audience, now=now)
+    bag = open_presented(texts, audience=audience, now=now)
     needed = dict.fromkeys(one.issuer for one in bag.certificates if one.freshness is not None)
     known = {one.issuer for one in bag.lists}
     heard = [register.heard(issuer) for issuer in needed if issuer not in known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,16 +11,14 @@ import pytest
 
 from headgate.client import Issued, Timing, Unreachable, aio
 from headgate.client.gateways import Address, GatewayLink
-from headgate.client.wallet import LONGEST_PAUSE, Renewal, Wallet, held, texts_in
+from headgate.client.wallet import LONGEST_PAUSE, SHORTEST, Renewal, Wallet, held, texts_in
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadStatement, HeadgateError, NotFound, TooLarge
 from headgate.model.rights import Action
-from headgate.trust.bags import MAX_SHOWN
-from headgate.trust.certificates import issue_certificate
-from headgate.trust.guests import cross_domain
-from headgate.trust.identities import issue_identity
+from headgate.trust.certificates import issue_certificate, issue_revocations
+from headgate.trust.identities import cross_domain, issue_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
+from headgate.trust.presented import MAX_SHOWN
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)
 KEY, OTHER = PrivateKey.generate(), PrivateKey.generate()
@@ -144,6 +142,10 @@ def test_a_wallet_has_an_end(clock: Clock) -> None:
 # -- keeping fresh --------------------------------------------------------------------------------------------
 
 
+def renewal_of(wallet: Wallet, gateway: GatewayLink, show: Callable[[], Awaitable[object]], clock: Clock) -> Renewal:
+    return Renewal(wallet.wait, lambda again: wallet.refresh(gateway, show, again), clock.timing, SHORTEST)
+
+
 def run_for(
     clock: Clock, wallet: Wallet, gateway: GatewayLink, seconds: float, shown: list[float]
 ) -> HeadgateError | None:
@@ -153,9 +155,9 @@ def run_for(
         shown.append(clock.seconds)
 
     async def story() -> object:
-        renewal = Renewal(wallet, lambda: gateway, show, clock.timing)
-        await renewal.once()
-        renewal.start()
+        renewal = renewal_of(wallet, gateway, show, clock)
+        await wallet.refresh(gateway, show)
+        renewal.wake()
         while clock.seconds < seconds:
             await asyncio.sleep(0)
         told = renewal.trouble
@@ -186,11 +188,11 @@ def test_after_a_failure_it_is_tried_again_with_growing_pauses(clock: Clock, gat
         async def show() -> None:
             shown.append(clock.seconds)
 
-        renewal = Renewal(wallet, lambda: gateway, show, clock.timing)
-        await renewal.once()
+        renewal = renewal_of(wallet, gateway, show, clock)
+        await wallet.refresh(gateway, show)
         before = wallet.shown(clock.now)
         service.failing = 12
-        renewal.start()
+        renewal.wake()
         troubles: list[BaseException | None] = []
         while service.failing:
             await asyncio.sleep(0)
@@ -222,9 +224,9 @@ def test_a_failure_to_show_is_tried_again_too(clock: Clock, gateway: GatewayLink
             raise Unreachable("no gateway answered", [])
 
     async def story() -> None:
-        renewal = Renewal(wallet, lambda: gateway, show, clock.timing)
-        await renewal.once()
-        renewal.start()
+        renewal = renewal_of(wallet, gateway, show, clock)
+        await wallet.refresh(gateway, show)
+        renewal.wake()
         while len(tried) < 4:
             await asyncio.sleep(0)
         await renewal.stop()

@@ -32,7 +32,7 @@ from headgate.node.logs import Fields, Log, fault
 from headgate.node.processes import Lock
 from headgate.node.statement_register import StatementRegister
 from headgate.protocol import messages as wire
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import verify_revocations
 from headgate.trust.tls import client_context
 
 LOCK: Final = "issuers.lock"

@@ -5,7 +5,7 @@ Whatever the ledger changes in a record that is followed is published soon after
 follows each service. A heartbeat says that all that had changed until its time was published before it; where anything
 cannot be read or published there is none, so that those who follow notice.
 What becomes of audited roles is published likewise, once, however often the process that announces is another.
-Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), and requests (`watch_routes`).
+Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), and requests (`routes`).
 """
 
 from __future__ import annotations

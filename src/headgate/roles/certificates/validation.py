@@ -30,8 +30,8 @@ from headgate.model.role_statements import (
 from headgate.model.roles import Reference, reference_text
 from headgate.model.values import brief, render_timestamp
 from headgate.roles.certificates.verified_cache import SKEW, Memory, TrustedKeys, ValidRole, VerifiedStatement, entry_of
-from headgate.trust.role_claims import says_it_is_over
 from headgate.trust.role_keys import RoleKeys, check_newer
+from headgate.trust.role_statements import says_it_is_over
 from headgate.trust.statements import Form, check, digest_of
 
 T = TypeVar("T", bound=RoleStatement)
@@ -237,10 +237,10 @@ class Validator:
     def _read(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
         """What does not depend on who asks, or when; nothing that was refused is remembered."""
         try:
-            read = memory.reader(text, memory.trusted)
+            read = memory.kind.read(text, memory.trusted)
             value = check(read, audience=self._audience, now=None)
         except BadStatement as error:
-            raise _unreadable(error, memory.form, text, now) from None
+            raise _unreadable(error, memory.kind, text, now) from None
         except RecursionError:
             raise _denied("misuse", "too-deep", "the certificate nests too deep") from None
         entry = entry_of(value, read)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Generic, TypeVar
@@ -26,8 +26,8 @@ from headgate.model.role_statements import (
     ServiceInstance,
 )
 from headgate.trust import role_statements as statement
-from headgate.trust.role_claims import Trusted
-from headgate.trust.statements import Form, Read
+from headgate.trust.role_statements import RoleKind, Trusted
+from headgate.trust.statements import Read
 
 T = TypeVar("T", bound=RoleStatement)
 
@@ -58,11 +58,10 @@ class VerifiedStatement(Generic[T]):
 class Memory(Generic[T]):
     """Statements of one kind that were read, by their text; those not shown for longest go first."""
 
-    __slots__ = ("entries", "form", "lock", "reader", "room", "size", "trusted")
+    __slots__ = ("entries", "kind", "lock", "room", "size", "trusted")
 
-    def __init__(self, form: Form, reader: Callable[[str, Trusted], Read[T]], trusted: Trusted, room: int) -> None:
-        self.form = form
-        self.reader: Callable[[str, Trusted], Read[T]] = reader
+    def __init__(self, kind: RoleKind[T], trusted: Trusted, room: int) -> None:
+        self.kind = kind
         self.trusted = trusted
         self.room = room
         self.size = 0
@@ -92,10 +91,10 @@ class TrustedKeys:
 
     def __init__(self, trusted: Trusted, room: int) -> None:
         self.trusted = trusted
-        self.roles = Memory(statement.ROLE, statement.read_role, trusted, room)
-        self.appointments = Memory(statement.APPOINTMENT, statement.read_appointment, trusted, room)
-        self.delegations = Memory(statement.DELEGATION, statement.read_delegation, trusted, room)
-        self.revocations = Memory(statement.REVOCATION, statement.read_revocation, trusted, room)
+        self.roles = Memory(statement.ROLE, trusted, room)
+        self.appointments = Memory(statement.APPOINTMENT, trusted, room)
+        self.delegations = Memory(statement.DELEGATION, trusted, room)
+        self.revocations = Memory(statement.REVOCATION, trusted, room)
 
 
 def entry_of(value: T, read: Read[T]) -> VerifiedStatement[T]:

@@ -38,7 +38,7 @@ from headgate.model.types import Catalog, is_pattern
 from headgate.model.values import Kind, Value, brief, conform, kind_of
 from headgate.scenario.format.declared import Placed, placed, read_attributes, where
 from headgate.scenario.format.yamlfile import YamlNode
-from headgate.trust.guests import translated
+from headgate.trust.identities import translated
 from headgate.trust.keys import PublicKey
 
 OURSELVES: Final = "administrator"

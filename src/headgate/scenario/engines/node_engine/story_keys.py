@@ -32,11 +32,9 @@ from headgate.model.types import matches
 from headgate.model.values import EPOCH, Value
 from headgate.scenario.format.authority import OURSELVES
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
-from headgate.trust.certificates import issue_certificate
-from headgate.trust.guests import mapping_digest
-from headgate.trust.identities import LONGEST, sign_identity
+from headgate.trust.certificates import issue_certificate, issue_revocations
+from headgate.trust.identities import LONGEST, mapping_digest, sign_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
 from headgate.trust.statements import digest_of, times_of
 
 _KEY: Final = "did:key:"
