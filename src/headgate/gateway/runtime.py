@@ -69,16 +69,12 @@ from headgate.trust.role_keys import FileStore, RollingTable
 from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
-RETRY_SECONDS: Final = 0.5
-"""How long to wait with a ledger that could not be read."""
-THREADS: Final = 8
-"""Threads for work on files, beside the writer's."""
+RETRY_SECONDS: Final = 0.5  # how long to wait with a ledger that could not be read
+THREADS: Final = 8  # threads for work on files, beside the writer's
 MAX_PRESENTING: Final = 4
 """Bags of statements that are judged at a time: strangers may show some, and the threads are everyone's."""
-SHOWN_SECONDS: Final = 10.0
-"""How often the gateway's own statements are read again."""
-MAX_BROUGHT: Final = 2
-"""Revocation lists that are verified at a time: they may be large, and anyone may bring one."""
+SHOWN_SECONDS: Final = 10.0  # how often the gateway's own statements are read again
+MAX_BROUGHT: Final = 2  # revocation lists that are verified at a time: they may be large, and anyone may bring one
 
 T = TypeVar("T")
 log = Log("gateway")

@@ -43,26 +43,16 @@ from headgate.node.processes import (
 )
 from headgate.trust.tls import server_context
 
-STOP_SECONDS: Final = 5.0
-"""How long stopping may take before the process is ended by force."""
-
-FINISH_SECONDS: Final = 3
-"""How long requests under way may take to finish when the gateway stops."""
-
-KEEP_ALIVE_SECONDS: Final = 75
-"""How long a connection may be idle between two requests."""
-
-MAX_SOCKET_QUEUE: Final = 16
-"""Frames of a WebSocket that are read before they are looked at."""
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
+FINISH_SECONDS: Final = 3  # how long requests under way may take to finish when the gateway stops
+KEEP_ALIVE_SECONDS: Final = 75  # how long a connection may be idle between two requests
+MAX_SOCKET_QUEUE: Final = 16  # frames of a WebSocket that are read before they are looked at
 
 PING_SECONDS: Final = 20.0
 """How often a WebSocket is asked whether its client is still there, and how long that may take."""
 
-SPARE_FILES: Final = 256
-"""Files that a gateway opens beside its connections."""
-
-_TICKS: Final = 10
-"""Ticks of the server in a second."""
+SPARE_FILES: Final = 256  # files that a gateway opens beside its connections
+_TICKS: Final = 10  # ticks of the server in a second
 
 log = Log("serve")
 

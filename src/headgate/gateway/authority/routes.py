@@ -24,8 +24,7 @@ from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
 from headgate.trust.presented import said_kind
 
-MAX_LISTED: Final = 1_000
-"""Statements listed in one answer."""
+MAX_LISTED: Final = 1_000  # statements listed in one answer
 
 
 # -- showing and issuing --------------------------------------------------------------------------------------

@@ -33,14 +33,9 @@ from headgate.node.cursors import Reservation
 from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
 
-MAX_LOOKUP_ENTRIES: Final = 10_000
-"""Entries of one look-up."""
-
-MAX_LOOKUP_SECONDS: Final = 60.0
-"""How long a look-up waits for the pipeline to bring its history."""
-
-MAX_READ: Final = 5_000
-"""Deliveries read at a time."""
+MAX_LOOKUP_ENTRIES: Final = 10_000  # entries of one look-up
+MAX_LOOKUP_SECONDS: Final = 60.0  # how long a look-up waits for the pipeline to bring its history
+MAX_READ: Final = 5_000  # deliveries read at a time
 
 Entries = dict[object, tuple[tuple[str, str, int], OutgoingDelivery]]
 """The newest delivery of each key, with what makes it the newest."""

@@ -26,20 +26,14 @@ from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.values import brief
 from headgate.protocol import messages as wire
 
-MAX_POLL: Final = 10_000
-"""Deliveries in one answer."""
-
-MAX_POLL_BYTES: Final = 4 * 2**20
-"""Bytes of events in one answer; the last one may go past it."""
+MAX_POLL: Final = 10_000  # deliveries in one answer
+MAX_POLL_BYTES: Final = 4 * 2**20  # bytes of events in one answer; the last one may go past it
 
 MAX_AFTER: Final = 1_000
 """Positions that a request names to read on after: one a stream is enough, and more do not fit its head."""
 
-MAX_STREAMED: Final = 500
-"""Deliveries of a stream of events written at a time."""
-
-ALIVE_SECONDS: Final = 15.0
-"""How often a stream of events says that it is alive."""
+MAX_STREAMED: Final = 500  # deliveries of a stream of events written at a time
+ALIVE_SECONDS: Final = 15.0  # how often a stream of events says that it is alive
 
 T = TypeVar("T")
 

@@ -31,13 +31,9 @@ from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, 
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import TITLES, problem
 
-MAX_BODY: Final = 1_000_000
-"""Bytes of a request that is not a publish."""
-
-LARGE: Final = 65_536
-"""Bytes of a request that costs something to read."""
-RECEIVED: Final = "headgate.received"
-"""Where a request keeps how many bytes of its body were read."""
+MAX_BODY: Final = 1_000_000  # bytes of a request that is not a publish
+LARGE: Final = 65_536  # bytes of a request that costs something to read
+RECEIVED: Final = "headgate.received"  # where a request keeps how many bytes of its body were read
 UNREAD: Final = "headgate.unread"
 """Where it keeps that its body was left alone, so that the connection is of no more use."""
 
@@ -278,8 +274,7 @@ def answer(content: object, status: int = 200, **headers: str) -> Response:
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETERS: Final = re.compile(r"{(\w+)(?::\w+)?}")
-_ALWAYS: Final = (400, 413, 429, 431, 500, 503)
-"""What any request may be refused with."""
+_ALWAYS: Final = (400, 413, 429, 431, 500, 503)  # what any request may be refused with
 _SESSION: Final = {
     "type": "http",
     "scheme": "bearer",

@@ -44,11 +44,8 @@ from headgate.node.processes import (
 from headgate.trust.keys import PrivateKey
 
 LOCK: Final = "follower.lock"
-LOOK_SECONDS: Final = 0.1
-"""How often it is looked whether there are other peers."""
-
-STOP_SECONDS: Final = 5.0
-"""How long stopping may take before the process is ended by force."""
+LOOK_SECONDS: Final = 0.1  # how often it is looked whether there are other peers
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
 
 HASTE: Final = Patience(seconds=5.0, first=0.05, most=1.0)
 """How long one connection is mended before another is made, by which everything is read again."""

@@ -41,8 +41,7 @@ from headgate.roles.requests.revocation import pending_in
 from headgate.roles.rolefiles.types import conform_argument, conform_arguments, describe
 
 log = Log("roles")
-MAX_TYPES_KEPT: Final = 256
-"""Rolefiles whose types are remembered."""
+MAX_TYPES_KEPT: Final = 256  # rolefiles whose types are remembered
 _STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
 _CHANGING: Final = (404, 409, 422, 507)
 
