@@ -19,7 +19,7 @@ from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, own_subscription
-from headgate.gateway.http.operations import Call, Parameter, operation
+from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.http.send_queue import Streamed
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError
@@ -50,7 +50,7 @@ _PARAMETERS: Final = (
 )
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/subscriptions/{id}/events",
     answers={200: wire.EventsAnswer},
@@ -216,7 +216,7 @@ async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
             return b"".join(b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step)
 
 
-@operation("POST", "/v1/subscriptions/{id}/ack", errors=(404, 422, 507))
+@Operation("POST", "/v1/subscriptions/{id}/ack", errors=(404, 422, 507))
 async def ack(call: Call, body: wire.AckRequest) -> wire.AckAnswer:
     """Acknowledge deliveries."""
     subscription = await own_subscription(call.gateway, call.caller, call.named("id"))
