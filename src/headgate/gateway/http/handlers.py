@@ -6,6 +6,7 @@ not know of is `not-found`, like what is not there.
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final, TypeAlias
@@ -55,7 +56,9 @@ async def about(call: Call) -> wire.AboutAnswer:
 async def challenge(call: Call, body: wire.ChallengeRequest) -> wire.ChallengeAnswer:
     """Ask for a challenge."""
     made = call.gateway.sessions.challenger.challenge(body.nonce)
-    return wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires, list(call.gateway.shown))
+    return wire.ChallengeAnswer(
+        made.nonce, made.broker, made.proof, made.expires, list(call.gateway.own_statements.shown)
+    )
 
 
 @Operation("POST", "/v1/sessions", status=201, errors=(401, 403, 409, 422, 507), session=False)
@@ -250,7 +253,7 @@ async def subscriptions(call: Call) -> wire.SubscriptionsAnswer:
 @Operation("POST", "/v1/subscriptions", answers={201: wire.SubscriptionAnswer}, errors=(404, 422, 507))
 async def subscribe_unnamed(call: Call, body: wire.SubscriptionRequest) -> Response:
     """Subscribe, with an id of the gateway's choice."""
-    made, _ = await make_subscription(call, call.gateway.new_name(), body)
+    made, _ = await make_subscription(call, secrets.token_hex(8), body)
     return answer(await _told(call, made), 201, location=f"/v1/subscriptions/{_local(made)}")
 
 

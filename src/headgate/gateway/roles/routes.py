@@ -8,6 +8,7 @@ Leaves out: carrying it out (`service`).
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -428,7 +429,7 @@ def _told(call: Call, read: Snapshot) -> tuple[str, int, datetime, float, dict[s
 @Operation("POST", "/v1/roles/present", status=201, errors=(409, 422, 507))
 async def present_role(call: Call, body: rw.PresentRequest) -> rw.PresentedAnswer:
     """Let roles of another domain count here."""
-    name = call.gateway.new_name()
+    name = secrets.token_hex(8)
     version, held = await call.gateway.peer_roles.present(call.asker, body.certificate, name)
     return rw.PresentedAnswer(version, [membership_told(one) for one in held])
 
