@@ -37,8 +37,7 @@ from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Reference, Service
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.roles.records.facts import NotRevoked, fact_of, revocation_key
-from headgate.roles.records.formula import membership_rule
+from headgate.roles.records.facts import NotRevoked, fact_of, membership_rule, revocation_key
 from headgate.roles.requests import search
 from headgate.roles.requests.entry import Derived, EntryRequest, derive, shares_office
 from headgate.roles.requests.mirroring import Mirroring

@@ -25,11 +25,10 @@ from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.records.book import RoleIndex
+from headgate.roles.records.book import RoleIndex, RoleView
 from headgate.roles.requests.entry import Derived, EntryRequest, derive, elected_roles
 from headgate.roles.requests.refusal import not_entered
 from headgate.roles.requests.revocation import lifted, revocable, settled_by
-from headgate.roles.requests.role_view import RoleView
 from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of
 
 SearchRequest: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
