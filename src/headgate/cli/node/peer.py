@@ -20,8 +20,8 @@ import yaml
 from headgate.cli.policy.policy import describe
 from headgate.cli.shared.common import DomainOption, data_directory, out, shows_errors, utc_now
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
+from headgate.commands.commit import plan
 from headgate.commands.peer_roles import allowing
-from headgate.commands.policy import plan
 from headgate.lang.render import render_condition
 from headgate.model.changes import (
     AddRule,

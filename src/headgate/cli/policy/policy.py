@@ -24,7 +24,7 @@ from headgate.cli.policy.policy_warnings import Warned, named_by_entrants, warne
 from headgate.cli.shared.common import data_directory, err, out, shows_errors
 from headgate.cli.shared.rendering import cells, check_text, names, print_json, say, show_open, table
 from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
-from headgate.commands import policy as policies
+from headgate.commands.commit import apply_plan
 from headgate.lang.render import render_condition
 from headgate.lang.render_roles import render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
@@ -199,7 +199,7 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
                 f"the module of the predicate `{predicate.name}` was changed meanwhile", remedy="plan again"
             )
 
-    return policies.apply(domain, made, lambda state: plan_policy(state, desired), note)
+    return apply_plan(domain, made, lambda state: plan_policy(state, desired), note)
 
 
 # -- in words -------------------------------------------------------------------------------------------------

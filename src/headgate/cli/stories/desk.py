@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from datetime import datetime
 from typing import Final
 
-from headgate.commands.signed_types import SignedTypes
+from headgate.commands.event_types import SignedTypes
 from headgate.commands.statements import Authority
 from headgate.node.domain import Domain
 from headgate.node.ledger_follower import Follower

@@ -13,9 +13,8 @@ from typing import Any
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from headgate.commands import explaining
+from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands import types as event_types
 from headgate.commands.role_certificates import Asker
 from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented

@@ -5,8 +5,7 @@ does not end because that was false on the way. What ends, why, and in which ord
 the batch, and from no order in which facts, groups or rows are kept (docs/decisions/0029). What has ended has ended for
 good; what is unknown grants nothing until it heals. What comes of it all is `facts`, and nothing else is changed but
 the book.
-Leaves out: what is asked of a service (`roles.requests.role_requests`), and of other domains
-(`roles.requests.mirroring`).
+Leaves out: what is asked of a service (`roles.requests.transition`).
 """
 
 from __future__ import annotations
