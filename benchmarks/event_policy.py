@@ -28,9 +28,8 @@ from headgate.model.roles import Membership, RoleBook
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
-from headgate.pipeline.event_policy.terms import Evaluator, facts_for
-from headgate.pipeline.index.layout import places
-from headgate.pipeline.log.codec import from_blob, packed, to_blob
+from headgate.pipeline.event_policy.compiled import Evaluator, facts_for
+from headgate.pipeline.log.codec import from_blob, packed, places, to_blob
 
 EVENTS = 200_000
 SUBSCRIBERS = 10_000

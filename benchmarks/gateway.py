@@ -25,10 +25,10 @@ from benchmarks.measure import console, report, report_ratio, seconds
 from benchmarks.node import PUBLISHER, READY_SECONDS, SOURCE, TYPE, Node, as_arrow, as_cloudevents, made, policy, table
 from benchmarks.workload import World
 from headgate.pipeline.admission.admission import Admission
-from headgate.pipeline.admission.bulk import from_arrow
+from headgate.pipeline.admission.columns import from_arrow
+from headgate.pipeline.log.appends import hash_keys
 from headgate.pipeline.log.codec import to_blob
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.recent import hash_keys
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 

@@ -31,7 +31,7 @@ from benchmarks.measure import console, report
 from benchmarks.node import PUBLISHER, Node, made, policy, reader, subscribing
 from benchmarks.workload import World
 from headgate.model.changes import SetKey
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.codec import from_blob
 from headgate.pipeline.log.event_log import EventLog
 from headgate.trust.keys import PrivateKey

@@ -30,7 +30,7 @@ from headgate.client import aio
 from headgate.model.changes import AddRule, DeclarePrincipal, SetKey
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.trust.keys import PrivateKey
 
 SUBSCRIPTIONS = 10_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measure import console, report, report_ratio, side_by_side
 from benchmarks.workload import World
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline

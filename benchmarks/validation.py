@@ -8,15 +8,16 @@ dictionary, which is asked each time. Validator and dictionary are asked for the
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import mkdtemp
 
 from benchmarks.measure import report, report_ratio, side_by_side
 from headgate.model.role_statements import HeldRole, RoleCertificate, ServiceInstance
 from headgate.model.roles import reference
 from headgate.roles.certificates.validation import Validator, WantedRole
 from headgate.trust.keys import PrivateKey
-from headgate.trust.role_statements import issue_role
-from headgate.trust.role_store import MemoryStore
-from headgate.trust.role_table import RollingTable
+from headgate.trust.role_keys import FileStore, RollingTable
+from headgate.trust.role_statements import ROLE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MOST = 20.0
@@ -26,7 +27,7 @@ ROUNDS = 100
 
 def run() -> None:
     domain = PrivateKey.generate(lambda n: b"d" * n)
-    table = RollingTable(domain, MemoryStore())
+    table = RollingTable(domain, FileStore(Path(mkdtemp())))
     texts = certificates(table, domain.public.did)
     place = ServiceInstance(anew(domain.public.did), anew("Conf"), anew("Hilary"))
     asked = [(text, anew(who), WantedRole(place, anew("Member"))) for text, who in texts]
@@ -75,7 +76,7 @@ def certificates(table: RollingTable, domain: str) -> list[tuple[str, str]]:
     for n in range(CLIENTS):
         who = PrivateKey.generate(lambda _, n=n: (n + 1).to_bytes(32)).public.did
         held = HeldRole("Member", (name_of(n), frozenset("rw")), reference(n, 1))
-        found.append((issue_role(signer, RoleCertificate(f"m{n}", place, who, (held,), NOW, until)), who))
+        found.append((ROLE.issue(signer, RoleCertificate(f"m{n}", place, who, (held,), NOW, until)), who))
     return found
 
 

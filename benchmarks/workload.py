@@ -16,8 +16,7 @@ from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
-from headgate.pipeline.index.layout import places
-from headgate.pipeline.log.codec import to_blob
+from headgate.pipeline.log.codec import places, to_blob
 
 ATTRIBUTES = {
     "issue": Kind.STRING,

@@ -16,7 +16,7 @@ from headgate.model.authority import Issuing, Provider, Validity
 from headgate.model.changes import AddIssuing, RemoveProvider, SetProvider
 from headgate.model.limits import MAX_CHAIN_LENGTH
 from headgate.protocol import messages as wire
-from headgate.trust.certificates import issue_certificate, read_certificate
+from headgate.trust.certificates import CERTIFICATE, issue_certificate
 from headgate.trust.identities import issue_identity
 from headgate.trust.keys import PrivateKey
 from strategies.presenting import certificate, identity, network, now, revocations, types
@@ -159,7 +159,7 @@ def test_what_was_revoked_at_one_gateway_is_not_shown_again_at_the_other(
     assert show(north, eve, text).status_code == 200
     number = int(fresh("n").split("-")[1])
     with north.http() as http:
-        gone = revocations(dora, number, read_certificate(text).value.id)
+        gone = revocations(dora, number, CERTIFICATE.read(text).value.id)
         assert http.post("/v1/revocations", json={"list": gone}).status_code == 200
     for gateway in (0, 1):
         refused(show(north, eve, text, gateway=gateway), "revoked")
@@ -170,7 +170,7 @@ def test_a_list_is_not_rolled_back_forked_or_written_by_another(north: Alone, do
     text = certificate(dora, north.key(eve), types(OWN, "publish"))
     kept = person(north, "kept")
     other = certificate(dora, north.key(kept), types(OWN, "publish"))
-    gone, stays = (read_certificate(one).value.id for one in (text, other))
+    gone, stays = (CERTIFICATE.read(one).value.id for one in (text, other))
     assert show(north, eve, text).status_code == show(north, kept, other).status_code == 200
     number = 1_000 + int(fresh("n").split("-")[1])
     with north.http() as http, north.http(gateway=1) as there:
@@ -207,7 +207,7 @@ def test_no_one_gets_a_longer_certificate_than_its_rule_gives(north: Alone) -> N
     north.commit(AddIssuing(Issuing(fresh("issue"), holder, (types(SALE, "publish"),), 30)))
     with north.http(north.token(holder)) as http:
         made = http.post("/v1/certificates", json={"seconds": 10**6}).json()["certificates"]
-        found = [read_certificate(one["statement"]).value for one in made]
+        found = [CERTIFICATE.read(one["statement"]).value for one in made]
         assert all(one.validity.until and one.validity.until <= now() + timedelta(seconds=31) for one in found)
         assert not any(one.delegate for one in found)
         for seconds in (-1, 0, 2**63, 1e300):

@@ -17,8 +17,8 @@ from harness.attack import SALE, enter, event, fresh, person, publish, refused, 
 from headgate.model.changes import Change, DeclarePrincipal, RemovePrincipal, RemoveRule, SetKey
 from headgate.node.domain import Domain
 from headgate.protocol import messages as wire
+from headgate.trust.certificates import amend_succession, consent_to, issue_succession
 from headgate.trust.keys import PrivateKey
-from headgate.trust.successions import amend_succession, consent_to, issue_succession
 from headgate.trust.tls import client_context
 from strategies.presenting import certificate, now, types
 

@@ -27,7 +27,7 @@ from headgate.model.changes import (
     Unsubscribe,
 )
 from headgate.model.rights import Action, Rule, Subscription
-from headgate.node.settings import LimitSettings
+from headgate.node.config import LimitSettings
 from headgate.protocol import messages as wire
 
 STREAM = {"accept": wire.EVENT_STREAM}

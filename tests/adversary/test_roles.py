@@ -16,7 +16,7 @@ from harness.attack import fresh, person, refused, version
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import AddMember, DeclareGroup, RemoveMember, SetRolefile
 from headgate.model.state import ADMINISTRATOR
-from headgate.node.settings import RoleSettings
+from headgate.node.config import RoleSettings
 from strategies.presenting import now
 
 CONF = """

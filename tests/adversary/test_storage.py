@@ -40,7 +40,7 @@ from headgate.model.errors import HeadgateError
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.domain import Domain
 from headgate.pipeline.paths import Paths
-from headgate.trust.certificates import read_certificate
+from headgate.trust.certificates import CERTIFICATE
 from headgate.trust.keys import PrivateKey
 from strategies.presenting import certificate, revocations, types
 
@@ -88,7 +88,7 @@ def test_what_is_taken_back_while_there_is_no_room_is_taken_back_or_refused(spar
     dora, name = spare.key("dora"), person(spare, "holder")
     text = certificate(dora, spare.key(name), types("dora.Own", "publish"))
     number = int(fresh("n").split("-")[1])
-    gone = revocations(dora, number, read_certificate(text).value.id)
+    gone = revocations(dora, number, CERTIFICATE.read(text).value.id)
     with spare.http(spare.token(name)) as http, spare.http(spare.token(name), 1) as other:
         assert http.post("/v1/statements", json={"statements": [text]}).status_code == 200
         with full(*spare.gateways):

@@ -49,10 +49,9 @@ from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
-from headgate.pipeline.deliveries.blobs import DeliveryBlob, read
+from headgate.pipeline.deliveries import DeliveryBlob, read
 from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import LogBatch
+from headgate.pipeline.log.codec import LogBatch, layouts
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import MemoryLedger, MemoryLog, exact

@@ -10,16 +10,15 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given
 
-from headgate.decide.bind import subjects
 from headgate.decide.views import entries, forced_value, named_type
 from headgate.model.changes import Tick
+from headgate.model.conditions import subjects
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect
 from headgate.model.values import conform, same
-from headgate.pipeline.deliveries.blobs import DeliveryBlob, read
+from headgate.pipeline.deliveries import DeliveryBlob, read
 from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import LogBatch, decode, from_blob, to_blob
+from headgate.pipeline.log.codec import LogBatch, decode, from_blob, layouts, to_blob
 from headgate.pipeline.match import match
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends

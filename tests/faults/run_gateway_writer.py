@@ -9,8 +9,7 @@ from pathlib import Path
 from headgate.commands.publishing.submissions import of_drafts
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.events import Draft
-from headgate.node.domain import Domain, utc_now
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower, utc_now
 
 AT_ONCE, SIZE = 8, 5
 

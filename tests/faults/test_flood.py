@@ -21,7 +21,7 @@ from headgate.model.changes import Change, DeclareType
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.settings import LimitSettings
+from headgate.node.config import LimitSettings
 from headgate.protocol import messages as wire
 from headgate.trust.tls import client_context
 

@@ -34,14 +34,12 @@ from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import plain
-from headgate.node.cursors import FILE as CURSORS
 from headgate.node.cursors import Cursors
-from headgate.pipeline.deliveries.store import DeliveryStore
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode
-from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.log.codec import decode, layouts
+from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -63,7 +61,7 @@ class Record:
     """The log and the ledger of a node, read and never written: whoever opens a domain completes what is half done."""
 
     ledger: Ledger
-    log: LogFile
+    log: EventLog
     store: DeliveryStore
     after: Mapping[str, int]
     """The last event of each stream that was there before."""
@@ -119,7 +117,7 @@ def _key(event: Event) -> Key:
 def record(node: Node, after: Mapping[str, int]) -> Iterator[Record]:
     paths = Paths(node.files.data)
     with Ledger.open(paths.ledger) as ledger, ExitStack() as stack:
-        log = LogFile.open(paths.log, read_only=True)
+        log = EventLog.open(paths.log, read_only=True)
         stack.callback(log.close)
         store = DeliveryStore.open(paths.deliveries, read_only=True)
         stack.callback(store.close)
@@ -311,7 +309,7 @@ def finished(wanted: list[Future[None]], *beside: list[Future[None]]) -> None:
 
 def look(node: Node, stories: list[Story], after: Mapping[str, int], reading: list[Future[None]]) -> list[str]:
     """Wait until all is decided and read, and check it."""
-    with record(node, after) as found, closing(Cursors(node.files.data / CURSORS)) as cursors:
+    with record(node, after) as found, closing(Cursors(node.files.data / Cursors.FILE)) as cursors:
         node.wait(found.is_decided, "everything to be decided", SECONDS)
         for story in stories:
             check_published(story, found)

@@ -40,8 +40,8 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.blobs import read
-from headgate.pipeline.index.layout import layouts
+from headgate.pipeline.deliveries import read
+from headgate.pipeline.log.codec import layouts
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -14,12 +14,12 @@ from headgate.lang import parse_condition
 from headgate.model.authority import TypeAuthority
 from headgate.model.rights import Action
 from headgate.model.values import Kind
+from headgate.trust.certificates import verify_revocations
 from headgate.trust.handshake import Challenge, new_nonce, prove
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.presented import check_broker
 from headgate.trust.tls import certificate_of, client_context, fingerprint
 from headgate.trust.typedefs import issue_type
-from headgate.trust.vouching import check_broker
 from strategies.presenting import certificate, network, now, revocations, types
 
 pytestmark = pytest.mark.spark

@@ -46,9 +46,8 @@ from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.trust.certificates import issue_certificate, read_certificate
-from headgate.trust.guests import cross_domain
-from headgate.trust.identities import issue_identity, read_identity
+from headgate.trust.certificates import CERTIFICATE, issue_certificate
+from headgate.trust.identities import IDENTITY, cross_domain, issue_identity
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey
 
@@ -265,7 +264,7 @@ def test_a_session_that_rested_on_a_revoked_chain_is_over(shop: Alone) -> None:
     chain = [*(shop.files.statements / "broker.jwt").read_text().split(), link]
     with joined(shop, member, present=chain) as client, joined(shop, ADMINISTRATOR) as administrator:
         assert client.whoami().principal == member.public.did
-        administrator.revoke(read_certificate(link).value.id)
+        administrator.revoke(CERTIFICATE.read(link).value.id)
         with pytest.raises((Revoked, ConnectDenied)):
             client.whoami()
 
@@ -287,7 +286,7 @@ def test_a_reader_goes_on_when_its_right_to_connect_comes_back(shop: Alone, owne
         assert first is not None
         assert first.data["item"] == "first"
         client._inner._session.wallet.add([signed(owner, member, CONNECT)])  # to be shown the next time
-        administrator.revoke(read_certificate(lost).value.id)
+        administrator.revoke(CERTIFICATE.read(lost).value.id)
         camera.publish(SALE, {"item": "second"})
         second = reader.next(20.0)
         assert second is not None
@@ -345,7 +344,7 @@ def test_both_sides_of_a_connection_are_checked(attested: tuple[Alone, PrivateKe
 def test_an_identity_statement_is_obtained_and_says_what_the_domain_says(shop: Alone) -> None:
     with joined(shop, "ann") as ann:
         (text,) = ann.obtain("identity")
-        found = read_identity(text).value
+        found = IDENTITY.read(text).value
         assert found.attributes["branch"] == "north"
         assert found.subject == shop.key("ann").public.did
 
@@ -367,7 +366,7 @@ def test_a_guest_comes_with_what_the_host_makes_of_its_statement(shop: Alone, tm
             assert guest.principal == shop.key("ann").public.did
             wallet = guest._inner._session.wallet.shown(datetime.now(UTC))
             (text,) = wallet
-            assert read_identity(text).value.attributes == {"region": "uk-north"}
+            assert IDENTITY.read(text).value.attributes == {"region": "uk-north"}
         with joined(shop, "ann") as at_home:
             shown = Issued(at_home.issuer, ("identity",))
             with pytest.raises(ChainInvalid):  # without the mapping, what home says counts for nothing here
@@ -477,7 +476,7 @@ def test_requirements_and_revoking_from_the_command_line(shop: Alone, run: Calla
     assert "[bad-expression]" in run(*bob, "--requires", "$branch =").output
     with joined(shop, "ann") as ann:
         certificates = ann.obtain()
-        ids = [read_certificate(text).value for text in certificates]
+        ids = [CERTIFICATE.read(text).value for text in certificates]
         mine = next(one.id for one in ids if one.subject == shop.key("ann").public.did and PUBLISH in one.authority)
         ann.present(certificates)
         revoke = ("cert", "revoke", mine, "--key", str(shop.files.admin_key), *there(shop))
@@ -485,6 +484,6 @@ def test_requirements_and_revoking_from_the_command_line(shop: Alone, run: Calla
         assert done.exit_code == 0, done.output
         assert "is revoked: list" in done.output
         with pytest.raises(Revoked):
-            ann.present([text for text in certificates if read_certificate(text).value.id == mine])
+            ann.present([text for text in certificates if CERTIFICATE.read(text).value.id == mine])
     stranger = ("cert", "revoke", f"s{'A' * 22}", "--key", str(shop.files.keys / "bob.pem"), *there(shop))
     assert "[not-found]" in run(*stranger).output

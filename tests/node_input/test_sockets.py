@@ -17,7 +17,7 @@ from headgate.gateway.delivery.push import MAX_BAD_FRAMES, MAX_OUTBOX
 from headgate.gateway.http.frames import MAX_CREDIT, MAX_WATCHED
 from headgate.model.changes import Subscribe, Unsubscribe
 from headgate.model.rights import Subscription
-from headgate.node.settings import LimitSettings, PublishSettings
+from headgate.node.config import LimitSettings, PublishSettings
 from headgate.protocol import messages as wire
 
 SALE = "shop.Sale"

@@ -11,8 +11,8 @@ from harness.alone import Alone
 from headgate.gateway.http.operations import MAX_BODY
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.protocol import messages as wire
-from headgate.trust.bags import MAX_SHOWN
 from headgate.trust.keys import PrivateKey
+from headgate.trust.presented import MAX_SHOWN
 from strategies.presenting import certificate, revocations
 from unit.trust.test_corpus import CASES
 

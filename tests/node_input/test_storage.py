@@ -20,7 +20,7 @@ from headgate.model.changes import Change, DeclareType, RemoveRule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.cursors import FILE
+from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain
 from headgate.pipeline.paths import Paths
 from headgate.protocol import messages as wire
@@ -226,7 +226,7 @@ def test_a_locked_ledger_refuses_changes_and_a_locked_file_of_readers_what_they_
     paths = Paths(node.files.data)
     with node.http(token) as http, ThreadPoolExecutor(4) as pool:
         assert send(http, "one").json()["status"] in ("accepted", "duplicate")
-        with held(paths.ledger), held(node.files.data / FILE):
+        with held(paths.ledger), held(node.files.data / Cursors.FILE):
             changes = [
                 pool.submit(http.put, "/v1/subscriptions/never", json={"type": SALE}),
                 pool.submit(http.put, "/v1/types/anna.Never", json={"attributes": {"x": "int"}}),
@@ -245,7 +245,7 @@ def test_who_loses_the_right_to_connect_is_out_even_if_that_cannot_be_written(no
     token = node.token("bob")
     with node.http(token) as http, node.http() as other:
         assert http.get("/v1/types").status_code == 200
-        with held(node.files.data / FILE):
+        with held(node.files.data / Cursors.FILE):
             node.commit(RemoveRule("bob-connects"))
             wait(lambda: http.get("/v1/types").status_code == 403, "the end of the session")
             assert other.get("/v1").status_code == 200

@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from harness.alone import Alone, Process, Socket, rule
 from headgate.cli.node.init import make_domain
 from headgate.client import connect
-from headgate.client.retry import Patience
+from headgate.client.gateways import Patience
 from headgate.model.changes import RemovePrincipal, RemoveRule, SetKey
 from headgate.model.errors import BrokerNotTrusted, HeadgateError, NotAuthenticated
 from headgate.model.limits import MAX_TOKEN_CHARS
@@ -30,10 +30,10 @@ from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenge, new_nonce, prove
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, client_context, fingerprint, make_certificate, server_context
-from headgate.trust.tokens import TYPE, issue
+from headgate.trust.tokens import SESSION, issue
 
 SALE = "shop.Sale"
-SESSION = "2s"
+LASTING = "2s"
 """How long a session of the second gateway lasts."""
 HASTY = Patience(seconds=0.3, first=0.01, most=0.05)
 """Tries again only a little."""
@@ -41,7 +41,7 @@ HASTY = Patience(seconds=0.3, first=0.01, most=0.05)
 
 @pytest.fixture(scope="module")
 def second(shop: Alone) -> Iterator[Process]:
-    made = shop.start("g2", gateway__session=SESSION)
+    made = shop.start("g2", gateway__session=LASTING)
     yield made
     shop.end(made)
 
@@ -86,7 +86,7 @@ def claims(shop: Alone, **other: Any) -> dict[str, Any]:
 
 def signed(key: Any, body: dict[str, Any], algorithm: str = "EdDSA", **header: Any) -> str:
     payload = json.dumps(body).encode()
-    return jwt.PyJWS().encode(payload, key, algorithm=algorithm, headers={"typ": TYPE, **header})
+    return jwt.PyJWS().encode(payload, key, algorithm=algorithm, headers={"typ": SESSION.typ, **header})
 
 
 def part(content: Any) -> str:
@@ -103,8 +103,8 @@ def forgeries(shop: Alone, good: str) -> dict[str, str]:
     return {
         "another key": signed(stranger, claims(shop)),
         "the principal's own key": signed(shop.key("anna").native(), claims(shop)),
-        "no algorithm": f"{part({'alg': 'none', 'typ': TYPE})}.{part(claims(shop))}.",
-        "no algorithm, old signature": f"{part({'alg': 'none', 'typ': TYPE})}.{body}.{signature}",
+        "no algorithm": f"{part({'alg': 'none', 'typ': SESSION.typ})}.{part(claims(shop))}.",
+        "no algorithm, old signature": f"{part({'alg': 'none', 'typ': SESSION.typ})}.{body}.{signature}",
         "a shared secret": signed(broker.public.did, claims(shop), "HS256"),
         "another type": signed(key, claims(shop), typ="JWT"),
         "another header": signed(key, claims(shop), kid="1"),

@@ -11,12 +11,11 @@ import pytest
 from headgate.cli.stories import STORIES, file_of
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
-from headgate.pipeline.spark.faults import POINTS
+from headgate.pipeline.paths import POINTS
 from headgate.scenario.engines.play import play
 from headgate.scenario.engines.spark_engine import SparkWorld
 from headgate.scenario.format.file import load
-from headgate.scenario.report import EngineResult, judge
-from headgate.scenario.run import ENGINES, run_all
+from headgate.scenario.run import ENGINES, EngineResult, judge, run_all
 
 pytestmark = pytest.mark.spark
 

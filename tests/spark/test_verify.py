@@ -30,8 +30,7 @@ from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind as ValueKind
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore, pack
 from headgate.pipeline.log.codec import from_blob, to_blob
 from headgate.pipeline.spark.verify import DifferenceKind, Report, replay, verify
 

@@ -6,8 +6,7 @@ Guarantees: a step decides what a micro-batch would, history for new subscriptio
 from __future__ import annotations
 
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch
 from headgate.pipeline.match.match import DecisionWindow

@@ -28,7 +28,7 @@ from headgate.model.rights import Action, Rule, Source, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Kind, Value
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 DOMAINS: Final = ("pito", "met", "ccs")
 CLIENTS: Final = ("smith", "cctv", "billing")

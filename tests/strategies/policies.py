@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import strategies as st
 
 from headgate.decide.event_policy import parameters_of
-from headgate.lang.render_roles import render_event_policy
+from headgate.lang.render import render_event_policy
 from headgate.lang.rolefile import parse_event_policy
 from headgate.model.changes import (
     Change,

@@ -11,11 +11,10 @@ import httpx
 from headgate.lang import parse_condition
 from headgate.model.authority import Authority, NetworkAuthority, TypeAuthority, Validity
 from headgate.model.rights import Action
-from headgate.trust.certificates import issue_certificate
+from headgate.trust.certificates import issue_certificate, issue_revocations
 from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
 from headgate.trust.identities import issue_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
 from strategies.serving import Served
 
 

@@ -17,7 +17,7 @@ from headgate.cli.stories.stage import Stage
 from headgate.decide.deliver import decide
 from headgate.model.events import Event
 from headgate.model.state import State
-from headgate.pipeline.deliveries.blobs import Delivered
+from headgate.pipeline.deliveries import Delivered
 
 
 class Rehearsal:

@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from hypothesis import strategies as st
 
-from headgate.lang.clock import reading_beside
+from headgate.lang.literals import reading_beside
 from headgate.model.conditions import (
     AllOf,
     AnyOf,

@@ -16,7 +16,7 @@ from itertools import permutations
 from typing import Any, Final
 
 from headgate.decide.constraints import Scene
-from headgate.lang.render_roles import render_role, render_statement
+from headgate.lang.render import render_role, render_statement
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import (
     Batch,

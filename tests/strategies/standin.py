@@ -418,7 +418,7 @@ class StandIn:
         await _Conversation(self, socket, left).run()
 
     def delivery(self, found: Subscription, seq: int) -> dict[str, Any]:
-        position = self._positions.seal_many(found.number, 1, np.array([seq], np.int64))[0]
+        position = self._positions.seal(np.int64(found.number), np.int64(1), np.array([seq], np.int64))[0]
         return {**self.world.events[seq], "hgposition": position}
 
     def place(self, found: Subscription, position: str) -> int:

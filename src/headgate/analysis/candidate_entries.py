@@ -33,7 +33,7 @@ from headgate.model.conditions import (
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
-from headgate.solver.goals import Every, Goal, Some, Want
+from headgate.solver.terms import Every, Goal, Some, Want
 
 Holding: TypeAlias = Literal["held", "open", "shared"]
 """Which roles count: those that are held, any with any arguments, or any with one membership of each role."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from headgate.analysis.conflicts import opaque
-from headgate.decide.constraint_names import named, variables_of
 from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, policy_readings, rule_of
 from headgate.decide.rolebook import alike
@@ -41,7 +40,9 @@ from headgate.model.conditions import (
     Variable,
     all_of,
     any_of,
+    named,
     operands,
+    variables_of,
     with_operands,
     within,
 )

@@ -22,13 +22,11 @@ from typing import Final, TypeAlias
 from headgate.authority.reduction import exact as exact_authority
 from headgate.authority.statement_state import StatementState
 from headgate.decide.apply import apply
-from headgate.decide.bind import subjects
 from headgate.decide.check import check_author
-from headgate.decide.constraint_names import named
 from headgate.model import changes
 from headgate.model.authority import Issuing
 from headgate.model.changes import Batch, Change, Row, Settle
-from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms
+from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.errors import HeadgateError
 from headgate.model.rights import Rule, Source
 from headgate.model.rolefiles import EventPolicy, Representative, Rolefile

@@ -15,12 +15,10 @@ from typing import Final, TypeAlias
 
 from headgate.analysis.entry_conditions import policy_rules
 from headgate.analysis.plan import Exact, exact
-from headgate.decide.bind import subjects
-from headgate.decide.constraint_names import variables
 from headgate.decide.event_policy import credentials, means
 from headgate.decide.rolebook import alike, counting
 from headgate.decide.views import named_type
-from headgate.model.conditions import Constant, Variable
+from headgate.model.conditions import Constant, Variable, subjects, variables
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership

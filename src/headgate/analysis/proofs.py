@@ -40,8 +40,7 @@ from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.values import Value, brief
 from headgate.solver.exact import Solution, find
-from headgate.solver.goals import Every, Goal, Want, event_of
-from headgate.solver.terms import MOST_NAMED, ConditionFrame, Term
+from headgate.solver.terms import MOST_NAMED, ConditionFrame, Every, Goal, Term, Want, event_of
 
 MOST_QUESTIONS: Final = 5_000
 """Questions that are put for one policy; rules that are not looked at by then are said to be undecided."""

@@ -20,7 +20,7 @@ from itertools import islice
 from operator import eq
 from typing import Final, TypeAlias
 
-from headgate.authority.condition_size import fit_together, size
+from headgate.lang.render import fit_together, size
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
 from headgate.model.conditions import TRUE, AllOf, Condition, all_of, atoms
 from headgate.model.errors import ChainInvalid

@@ -17,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from headgate.authority.chains import Reduced, discover, to_rules, why_not
-from headgate.authority.condition_size import fit_together, size
-from headgate.authority.reduction import exact_certificate
+from headgate.authority.chains import discover, why_not
+from headgate.authority.reduction import Reduced, exact_certificate, to_rules
+from headgate.lang.render import fit_together, size
 from headgate.model.authority import (
     ANY,
     Attested,

@@ -18,10 +18,10 @@ from headgate.client.errors import (
     Unacknowledged,
     Unreachable,
 )
-from headgate.client.inbox import Delivery
+from headgate.client.gateways import Patience, Timing
 from headgate.client.publishing import Bulk, Result
-from headgate.client.retry import Patience, Timing
-from headgate.client.sources import Issued
+from headgate.client.session import Issued
+from headgate.client.subscription import Delivery
 from headgate.client.sync import Client, Publisher, Subscription, connect
 
 __all__ = [

@@ -24,10 +24,9 @@ from uuid import uuid4
 
 import msgspec
 
-from headgate.client.channel import Channel
+from headgate.client.channel import Channel, DeliveredEvent
 from headgate.client.errors import Unreachable
-from headgate.client.gateways import GatewayLink, Ring, Trouble
-from headgate.client.inbox import WINDOW, DeliveredEvent, Delivery, delivery
+from headgate.client.gateways import ExpectedGateway, GatewayLink, Patience, Ring, Timing, Trouble
 from headgate.client.publishing import (
     BATCH,
     Bulk,
@@ -41,20 +40,17 @@ from headgate.client.publishing import (
     send_one,
     send_table,
 )
-from headgate.client.retry import Patience, Timing
 from headgate.client.roles import Roles
-from headgate.client.session import ClientSession
-from headgate.client.sources import Issued, Issuer, What, as_guest, check_kinds, obtained
-from headgate.client.subscription import Ack, Subscription, Watch
-from headgate.client.vetting import ExpectedGateway
+from headgate.client.session import ClientSession, Issued, Issuer, What, as_guest, check_kinds, obtained
+from headgate.client.subscription import WINDOW, Ack, Delivery, Subscription, Watch, delivery
 from headgate.client.wallet import Renewal, Wallet, texts_in
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.values import Kind, brief
-from headgate.node.location import place_of
+from headgate.node.config import place_of
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey, PublicKey
-from headgate.trust.typedefs import read_type
+from headgate.trust.typedefs import TYPE_DEFINITION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +204,7 @@ class Client:
 
     async def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
         """Declare an event type by the definition that its owner signed."""
-        name = read_type(statement).value.name
+        name = TYPE_DEFINITION.read(statement).value.name
         return await self._session.ask(
             wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body={"statement": statement}
         )

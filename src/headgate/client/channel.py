@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
@@ -20,9 +21,7 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from headgate.client.errors import ClientClosed, Refused, Unreachable, refusal, unexpected
-from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, GatewayLink, Trouble
-from headgate.client.inbox import DeliveredEvent
-from headgate.client.retry import Patience, Tries
+from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, GatewayLink, Patience, Tries, Trouble
 from headgate.client.session import ClientSession
 from headgate.model.errors import ConnectDenied, HeadgateError
 
@@ -41,6 +40,20 @@ class _Codes(IntEnum):
     MALFORMED = 4400
     SESSION_ENDED = 4401
     MAY_NOT_CONNECT = 4403
+
+
+class DeliveredEvent(Struct, omit_defaults=True):
+    """A delivery on the wire: a CloudEvent, with who published it and its position."""
+
+    id: str
+    source: str
+    type: str
+    hgpublisher: str = ""
+    hgposition: str = ""
+    specversion: str = "1.0"
+    time: datetime | None = None
+    datacontenttype: str | None = None
+    data: dict[str, Any] | None = None
 
 
 class ReceivedFrame(Struct):

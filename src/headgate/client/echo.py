@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from headgate.client.errors import Gap
-from headgate.client.inbox import Delivery
 from headgate.client.publishing import Result
+from headgate.client.subscription import Delivery
 from headgate.client.sync import Client, Subscription
 from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, Damaged, HeadgateError, NotFound, StorageFull, TypeMismatch

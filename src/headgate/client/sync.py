@@ -12,6 +12,7 @@ thread.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 from collections import deque
@@ -19,19 +20,18 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from headgate.client import aio
 from headgate.client import publishing as pub
+from headgate.client import roles as inner
 from headgate.client import subscription as sub
 from headgate.client.aio import Presented, Start
 from headgate.client.errors import ClientClosed
-from headgate.client.inbox import WINDOW, Delivery
 from headgate.client.publishing import BATCH, Result
-from headgate.client.sources import Issuer, What
-from headgate.client.subscription import Ack
-from headgate.client.sync_roles import Roles, waited
-from headgate.node.location import place_of
+from headgate.client.session import Issuer, What
+from headgate.client.subscription import WINDOW, Ack, Delivery
+from headgate.node.config import place_of
 from headgate.trust.keys import PrivateKey
 
 T = TypeVar("T")
@@ -103,6 +103,62 @@ class _Elsewhere:
             raise ClientClosed("the client that statements are obtained with is closed", remedy="keep it open")
         work = asyncio.run_coroutine_threadsafe(self._inner.obtain(*what), self._runner.loop)
         return await asyncio.wrap_future(work)
+
+
+P = ParamSpec("P")
+
+
+class Run(Protocol):
+    """Does work on a loop elsewhere, and waits for it."""
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of the work."""
+
+
+def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """A method of what is `_inner`, run by `_run` and waited for: the same arguments, words and answer."""
+
+    @functools.wraps(method)
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = self._run(method(self._inner, *args, **kwargs))
+        return found
+
+    return run
+
+
+class Roles:
+    """What a connected principal does with roles."""
+
+    def __init__(self, run: Run, roles: inner.Roles) -> None:
+        self._run = run
+        self._inner = roles
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why a certificate could not be renewed the last time; None if they could."""
+        return self._inner.trouble
+
+    @property
+    def certificates(self) -> list[str]:
+        """The certificates of what one has entered, the newest of each."""
+        return self._inner.certificates
+
+    overview = waited(inner.Roles.overview)
+    held = waited(inner.Roles.held)
+    rolefile = waited(inner.Roles.rolefile)
+    parse = waited(inner.Roles.parse)
+    graph = waited(inner.Roles.graph)
+    enter = waited(inner.Roles.enter)
+    accept = waited(inner.Roles.accept)
+    exit = waited(inner.Roles.exit)
+    grant = waited(inner.Roles.grant)
+    renew = waited(inner.Roles.renew)
+    present = waited(inner.Roles.present)
+    elect = waited(inner.Roles.elect)
+    revoke = waited(inner.Roles.revoke)
+    pass_revocation = waited(inner.Roles.pass_revocation)
+    revoke_role = waited(inner.Roles.revoke_role)
+    reinstate = waited(inner.Roles.reinstate)
 
 
 class Subscription:

@@ -18,16 +18,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.client.gateways import GatewayLink, Trouble
-from headgate.client.retry import Timing
+from headgate.client.gateways import GatewayLink, Timing, Trouble
 from headgate.model.errors import BadStatement, HeadgateError, NotFound, TooLarge
 from headgate.model.limits import MAX_HELD, MAX_LIST_BYTES
-from headgate.trust.bags import MAX_SHOWN, said_kind
-from headgate.trust.certificates import FORM as CERTIFICATE
-from headgate.trust.certificates import read_certificate
-from headgate.trust.guests import read_crossing
-from headgate.trust.identities import TYPE as IDENTITY
-from headgate.trust.identities import read_identity
+from headgate.trust.certificates import CERTIFICATE
+from headgate.trust.identities import CROSSING, IDENTITY
+from headgate.trust.presented import MAX_SHOWN, said_kind
 from headgate.trust.statements import Read
 
 Fetch = Callable[[GatewayLink], Awaitable[Sequence[str]]]
@@ -65,13 +61,13 @@ def held(text: str) -> HeldStatement:
     """A statement that may be shown; refused if it is none."""
     kind = said_kind(text)
     if kind == CERTIFICATE.typ:
-        return _held(text, read_certificate(text))
-    if kind == IDENTITY:
+        return _held(text, CERTIFICATE.read(text))
+    if kind == IDENTITY.typ:
         try:
-            return _held(text, read_identity(text))
+            return _held(text, IDENTITY.read(text))
         except BadStatement as error:
             with suppress(BadStatement):
-                return _held(text, read_crossing(text))
+                return _held(text, CROSSING.read(text))
             raise error from None
     return HeldStatement(text)  # lists and successions have no end of their own
 

@@ -23,8 +23,7 @@ from headgate.model.changes import Batch, Change, Unsubscribe
 from headgate.model.errors import HeadgateError, TooBusy, VersionConflict
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.roles.requests.transition import transition
 
 TRIES: Final = 20

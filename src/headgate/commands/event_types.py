@@ -30,10 +30,9 @@ from headgate.model.errors import (
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import brief
-from headgate.node.gateway_identity import coordinator_of
-from headgate.node.statement_register import StatementRegister
+from headgate.node.statement_register import StatementRegister, coordinator_of
 from headgate.trust.statements import Read, read_through
-from headgate.trust.typedefs import Definition, SignedType, read_type, verify_type
+from headgate.trust.typedefs import TYPE_DEFINITION, Definition, SignedType, verify_type
 
 
 class SignedTypes:
@@ -48,7 +47,7 @@ class SignedTypes:
 
         def make(state: State, now: datetime) -> Sequence[Change]:
             found = self._verified(state, name, text, now)
-            signed = dict(_signed(read_through(self._authority.verifier, text, read_type)))
+            signed = dict(_signed(read_through(self._authority.verifier, text, TYPE_DEFINITION.read)))
             return tuple(self._changes(state, found, signed, by))
 
         state = self._authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
@@ -61,7 +60,7 @@ class SignedTypes:
         if text is None:
             return None
         try:
-            signed = read_through(self._authority.verifier, text, read_type).value
+            signed = read_through(self._authority.verifier, text, TYPE_DEFINITION.read).value
         except HeadgateError:
             return None
         declared = state.types[name]

@@ -22,8 +22,7 @@ from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.node.domain import Domain
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode, from_blob
+from headgate.pipeline.log.codec import decode, from_blob, layouts
 
 MAX_VERSIONS: Final = 1_000
 """Versions listed in one answer."""

@@ -23,14 +23,12 @@ from headgate.model.changes import Change, Revoke, SetProvider
 from headgate.model.errors import BadRequest, ChainInvalid, NotFound, Revoked
 from headgate.model.state import State
 from headgate.model.values import Value, brief
+from headgate.node.config import AuthoritySettings
 from headgate.node.logs import Log
-from headgate.node.settings import AuthoritySettings
 from headgate.node.statement_register import IssuedStatement, StatementRegister
-from headgate.trust.certificates import issue_certificate, new_id
-from headgate.trust.guests import guest
-from headgate.trust.identities import issue_identity, verify_identity
+from headgate.trust.certificates import issue_certificate, issue_revocations, new_id
+from headgate.trust.identities import IDENTITY, guest, issue_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
 
 LIST_SECONDS: Final = 5.0
 """How old the signature under the list may be that is handed out, and no older than half a heartbeat."""
@@ -139,7 +137,7 @@ class Service:
     def home(self, state: State, did: str, statement: str) -> Provider:
         """The provider that vouches for a key at home, if its members are guests here."""
         now, stands = self._clock(), StatementState(state)
-        identity = verify_identity(
+        identity = IDENTITY.verify(
             statement, audience=self._authority.audience, now=now, verifier=self._authority.verifier
         )
         if identity.subject != did:
@@ -171,7 +169,7 @@ class Service:
             heard_by=self._authority.audience,
             verifier=self._authority.verifier,
         )
-        issued = verify_identity(text, audience=None)
+        issued = IDENTITY.verify(text, audience=None)
         assert issued.validity.until is not None
         made = RecordedStatement(
             text, IssuedStatement(issued.id, "guest", did, did, home.name, now, issued.validity.until)

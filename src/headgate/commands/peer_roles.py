@@ -37,10 +37,8 @@ from headgate.model.roles import Membership, Peer, Reference, RoleBook, referenc
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, Peers, PeerStatus
-from headgate.node.watchers import Pair, Watchers
+from headgate.node.domain import Domain, Follower
+from headgate.node.peers import QUESTION_SECONDS, Pair, PeerQuestion, Peers, PeerStatus, Watchers
 from headgate.roles.certificates.remote_records import Modified, Snapshot, word_of
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.conditions import Constant, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_CERTIFICATE_ROLES
@@ -34,13 +34,10 @@ from headgate.model.roles import Election, Membership, Reference, magic_of
 from headgate.model.state import State
 from headgate.node.logs import Log
 from headgate.roles.certificates.validation import CertificateFailure, States, Validator, WantedRole
-from headgate.trust import role_claims
 from headgate.trust import role_statements as statements
-from headgate.trust.bags import said_kind
 from headgate.trust.certificates import new_id
-from headgate.trust.role_keys import Use
-from headgate.trust.role_store import Store
-from headgate.trust.role_table import RollingTable, Signer
+from headgate.trust.presented import said_kind
+from headgate.trust.role_keys import FileStore, RollingTable, Signer, Use
 from headgate.trust.statements import Form, said_payload
 
 log = Log("roles")
@@ -73,7 +70,7 @@ class RoleCertificates:
     def __init__(
         self,
         table: RollingTable,
-        store: Store,
+        store: FileStore,
         *,
         own: str,
         audience: str,
@@ -107,10 +104,10 @@ class RoleCertificates:
         if first.appointment:
             appointment = AppointmentCertificate(new_id(), instance, did, roles, issued, until)
             return SignedCertificate(
-                statements.issue_appointment(self._signer("long", now), appointment), issued, until
+                statements.APPOINTMENT.issue(self._signer("long", now), appointment), issued, until
             )
         certificate = RoleCertificate(new_id(), instance, did, roles, issued, until)
-        return SignedCertificate(statements.issue_role(self._signer("short", now), certificate), issued, until)
+        return SignedCertificate(statements.ROLE.issue(self._signer("short", now), certificate), issued, until)
 
     def of_election(self, election: Election, elector: str, now: datetime) -> SignedCertificate:
         """The delegation certificate of an election, for whoever it is about."""
@@ -130,7 +127,7 @@ class RoleCertificates:
             tuple(render_role(one) for one in election.required),
             election.revoke_on_exit,
         )
-        return SignedCertificate(statements.issue_delegation(self._signer("long", now), certificate), issued, until)
+        return SignedCertificate(statements.DELEGATION.issue(self._signer("long", now), certificate), issued, until)
 
     def of_revocation(
         self, election: Election, membership: Reference, did: str, state: State, now: datetime
@@ -149,7 +146,7 @@ class RoleCertificates:
             issued,
             until,
         )
-        return SignedCertificate(statements.issue_revocation(self._signer("long", now), certificate), issued, until)
+        return SignedCertificate(statements.REVOCATION.issue(self._signer("long", now), certificate), issued, until)
 
     def _office(self, office: RoleRef, state: State) -> RoleName:
         """The elector's role by its full name."""
@@ -311,7 +308,7 @@ def _said_roles(claims: dict[str, Any]) -> list[HeldRole]:
     listed = claims.get("roles")
     try:
         return [
-            HeldRole(str(one["role"]), role_claims.arguments(one["args"]), role_claims.ref(one["ref"], "ref"))
+            HeldRole(str(one["role"]), statements.arguments(one["args"]), statements.ref(one["ref"], "ref"))
             for one in (listed if isinstance(listed, list) else [])[:MAX_CERTIFICATE_ROLES]
         ]
     except (HeadgateError, KeyError, TypeError):

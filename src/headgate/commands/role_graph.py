@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
-from headgate.lang.render_roles import render_constraint, render_membership, render_role
+from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import Batch, EndCredential, Settle
 from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, NotFound

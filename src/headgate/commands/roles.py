@@ -49,8 +49,7 @@ from headgate.model.roles import Election, Membership, Reference, Service
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.logs import Log
 from headgate.protocol.role_messages import ALL
 from headgate.roles.requests.entry import Holders, Known, SearchRequest, shares_office

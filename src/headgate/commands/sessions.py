@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from headgate.commands.statements import lets_in
 from headgate.model.errors import ConnectDenied, HeadgateError, NotAuthenticated
 from headgate.model.state import State
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Follower
 from headgate.trust.handshake import Challenger
 from headgate.trust.keys import PrivateKey, PublicKey
 from headgate.trust.tokens import issue, verify

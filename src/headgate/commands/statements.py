@@ -50,10 +50,9 @@ from headgate.model.errors import (
 from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
-from headgate.trust.bags import Bag, open_bag
+from headgate.trust.presented import PresentedStatements, open_presented
 from headgate.trust.statements import Verifier
 
 T = TypeVar("T")
@@ -118,28 +117,28 @@ class Authority:
 
     # -- bags -------------------------------------------------------------------------------------------------
 
-    def opening(self, texts: Sequence[str], whose: str) -> Future[Bag]:
+    def opening(self, texts: Sequence[str], whose: str) -> Future[PresentedStatements]:
         """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
         if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
             return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
-        future: Future[Bag] = Future()
+        future: Future[PresentedStatements] = Future()
         try:
-            future.set_result(open_bag(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
+            future.set_result(open_presented(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
         except HeadgateError as error:
             future.set_exception(error)
         return future
 
-    def opened(self, texts: Sequence[str], whose: str = "") -> Bag:
+    def opened(self, texts: Sequence[str], whose: str = "") -> PresentedStatements:
         """The same, once it is there."""
         with self._counting():
             return self.opening(texts, whose).result()
 
-    def judge(self, did: str, bag: Bag) -> None:
+    def judge(self, did: str, bag: PresentedStatements) -> None:
         """Refuse a bag that would not let this key connect; nothing is changed."""
         with self._counting(), self._spending(did):
             self._welcome(self._plan(self._follower.state, did, bag, self._clock()))
 
-    def take_up(self, did: str, bag: Bag) -> State:
+    def take_up(self, did: str, bag: PresentedStatements) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
         with self._counting(), self._spending(did):
             paced = False
@@ -157,7 +156,7 @@ class Authority:
 
             return self.commit(make, "statements were shown")
 
-    def _plan(self, state: State, did: str, bag: Bag, now: datetime) -> IntakePlan:
+    def _plan(self, state: State, did: str, bag: PresentedStatements, now: datetime) -> IntakePlan:
         changes: list[Change] = list(self._successions(state, bag, now))
         changes += self._lists(_applied(state, changes), bag, now)
         between = _applied(state, changes)
@@ -193,7 +192,7 @@ class Authority:
         if guests + more > self._guests:
             raise TooMany(f"{guests} principals came by themselves already", remedy="`authority.guests` is full")
 
-    def _successions(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
+    def _successions(self, state: State, bag: PresentedStatements, now: datetime) -> Iterator[Change]:
         """Those that are news, of keys that mean something here."""
         concerned = _keys(state, bag)
         for _ in range(len(bag.successions)):  # one may follow from another
@@ -203,7 +202,7 @@ class Authority:
             if succession != known and (succession.old in concerned or succession.new in concerned):
                 yield Succeed(succession, now)
 
-    def _lists(self, state: State, bag: Bag, now: datetime) -> Iterator[Change]:
+    def _lists(self, state: State, bag: PresentedStatements, now: datetime) -> Iterator[Change]:
         """The lists that the bag needs or brings, where they are news or the bag needs them as a sign of life."""
         shown = bag.certificates
         lists = {one.issuer: one for one in bag.lists if rests_on(state, one.issuer, self._followed, shown)}
@@ -299,7 +298,7 @@ class Presented:
     def __init__(self, authority: Authority, texts: Sequence[str]) -> None:
         self._authority = authority
         self._texts = texts
-        self._bag: Bag | None = None
+        self._bag: PresentedStatements | None = None
 
     def judge(self, did: str) -> None:
         """Refuse what would not let this key connect."""
@@ -327,9 +326,9 @@ def lets_in(state: State, principal: str) -> bool:
     return any(one.principal == principal for one in state.identities.values())
 
 
-def open_statements(texts: Sequence[str], audience: str, now: datetime) -> Bag:
+def open_statements(texts: Sequence[str], audience: str, now: datetime) -> PresentedStatements:
     """A bag whose signatures are all good; what was verified before is remembered in the process that does this."""
-    return open_bag(texts, audience=audience, now=now, verifier=_VERIFIER)
+    return open_presented(texts, audience=audience, now=now, verifier=_VERIFIER)
 
 
 def holder(state: State, did: str) -> str | None:
@@ -355,12 +354,12 @@ def _last_words(state: State, principal: str, shown: Sequence[Identity]) -> list
     return [one for one in last.values() if one.key not in known]
 
 
-def _all(state: State, bag: Bag) -> Iterable[Certificate]:
+def _all(state: State, bag: PresentedStatements) -> Iterable[Certificate]:
     yield from bag.certificates
     yield from state.certificates.values()
 
 
-def _keys(state: State, bag: Bag) -> set[str]:
+def _keys(state: State, bag: PresentedStatements) -> set[str]:
     """The keys that something rests on: of principals, providers and issuers, here or in the bag."""
     keys = {*state.keys.values(), *state.providers, *state.successions}
     keys |= {one.new for one in state.successions.values()}

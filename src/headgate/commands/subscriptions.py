@@ -13,9 +13,9 @@ from typing import Final
 from urllib.parse import quote
 
 from headgate.commands.commit import LedgerAccess
-from headgate.decide.bind import names_meta
 from headgate.decide.views import entries
 from headgate.model.changes import Subscribe, Unsubscribe
+from headgate.model.conditions import names_meta
 from headgate.model.errors import AlreadyExists, BadDefinition, NotFound, SubscribeDenied, TooMany
 from headgate.model.rights import Action, Subscription
 from headgate.model.state import State

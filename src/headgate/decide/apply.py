@@ -15,21 +15,18 @@ from itertools import islice
 from typing import Final, assert_never
 
 from headgate.authority.statement_state import LONG_AGO, StatementState
-from headgate.decide.bind import bind, subjects
-from headgate.decide.check import Scope, check, check_author, check_role
+from headgate.decide.bind import bind
+from headgate.decide.check import Scope, check, check_author, check_new_names, check_requirement, check_role
 from headgate.decide.check import named as named_in
-from headgate.decide.constraint_names import named
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
-from headgate.decide.names import check_new_names
 from headgate.decide.normal import clauses
 from headgate.decide.publish import may_publish, no_right
-from headgate.decide.requirements import check_requirement
 from headgate.decide.rolebook import merged
 from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model import changes
 from headgate.model.authority import Identity
 from headgate.model.changes import AuthorityChange, Batch, Change, PolicyChange, RoleChange, RoleRequest, Row
-from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
+from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.errors import (
     BadDefinition,
     BadExpression,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from headgate.decide.requirements import match
+from headgate.decide.check import match
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import View, view
 from headgate.model.events import Event

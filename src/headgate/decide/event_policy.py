@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Final
 
-from headgate.decide.constraint_names import in_relations, variables, variables_of
-from headgate.decide.constraints import Scene, compared, truth, value
+from headgate.decide.bind import in_relations
+from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read, reading_of
 from headgate.decide.rolebook import alike, is_of
-from headgate.lang.clock import Reading
+from headgate.decide.truth import compared
+from headgate.lang.literals import Reading
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
@@ -41,6 +42,8 @@ from headgate.model.conditions import (
     parts,
     rewrite_operand,
     rewrite_operands,
+    variables,
+    variables_of,
     within,
 )
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
-from headgate.decide.requirements import check_requirement
+from headgate.decide.check import check_requirement
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import condition_for, entries, forced_value, named_type
 from headgate.model.conditions import TRUE, Condition

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from headgate.authority.statement_state import StatementState
@@ -49,26 +50,25 @@ from headgate.model.errors import (
 )
 from headgate.model.roles import Service as Place
 from headgate.node.config import Config, Files
-from headgate.node.cursors import FILE, Cursors
-from headgate.node.domain import Domain
-from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements, shown, signs_of_life
-from headgate.node.health import HealthWatch, NodeFacts, health
-from headgate.node.ledger_follower import Follower
+from headgate.node.cursors import Cursors
+from headgate.node.domain import Domain, Follower
+from headgate.node.health import HealthWatch, Metrics, NodeFacts, health
 from headgate.node.logs import Log, fault
-from headgate.node.metrics import Metrics
-from headgate.node.peers import FILE as PEERS
-from headgate.node.peers import Peers
-from headgate.node.statement_register import FILE as REGISTER
-from headgate.node.statement_register import StatementRegister
-from headgate.node.watchers import FILE as WATCHERS
-from headgate.node.watchers import Watchers
+from headgate.node.peers import Peers, Watchers
+from headgate.node.statement_register import (
+    StatementRegister,
+    coordinator_of,
+    is_vouched,
+    own_statements,
+    shown,
+    signs_of_life,
+)
 from headgate.protocol import messages as wire
-from headgate.trust.bags import Bag
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
-from headgate.trust.role_store import FileStore
-from headgate.trust.role_table import RollingTable
+from headgate.trust.presented import PresentedStatements
+from headgate.trust.role_keys import FileStore, RollingTable
 from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
@@ -105,9 +105,9 @@ class FileThreads:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="files")
         self.submit = self._pool.submit
 
-    async def run(self, work: Callable[..., T], *args: Any) -> T:
+    async def run(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
         """Do work in another thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *args, **how))
 
     def stop(self) -> None:
         """Finish what is under way."""
@@ -137,10 +137,10 @@ class OpenFiles:
             positions=Positions.load(files.position_key),
             domain=domain,
             follower=Follower(domain),
-            cursors=Cursors(files.data / FILE),
-            register=StatementRegister(files.data / REGISTER),
-            peers=Peers(files.data / PEERS),
-            watchers=Watchers(files.data / WATCHERS),
+            cursors=Cursors(files.data / Cursors.FILE),
+            register=StatementRegister(files.data / StatementRegister.FILE),
+            peers=Peers(files.data / Peers.FILE),
+            watchers=Watchers(files.data / Watchers.FILE),
             health=HealthWatch.open(files.data),
         )
 
@@ -406,9 +406,9 @@ class Gateway:
             for refusal in outcome.refusals.values():
                 raise refusal
 
-    async def run_blocking(self, work: Callable[..., T], *args: Any) -> T:
+    async def run_blocking(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
         """Do work on files in another thread."""
-        return await self.threads.run(work, *args)
+        return await self.threads.run(work, *args, **how)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -434,7 +434,7 @@ class Gateway:
 
     # -- what handlers ask ------------------------------------------------------------------------------------
 
-    async def open_bag(self, principal: str, texts: Sequence[str]) -> Bag:
+    async def open_presented(self, principal: str, texts: Sequence[str]) -> PresentedStatements:
         """The statements that a principal shows, if all are good."""
         if sum(map(len, texts)) <= SMALL_CHARS:
             return await self.run_blocking(self.authority.opened, texts, principal)
@@ -447,10 +447,6 @@ class Gateway:
     def new_name(self) -> str:
         """A name that nobody else has."""
         return secrets.token_hex(8)
-
-    def trimmed(self) -> dict[str, int]:
-        """How far retention has taken the log."""
-        return self.follower.trimmed()
 
     def health(self) -> wire.HealthAnswer:
         """How the node is."""

@@ -29,8 +29,8 @@ from headgate.gateway.http.security_headers import Hardened
 from headgate.gateway.http.sockets import ServerSocket
 from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.node.config import Config, Files
+from headgate.node.health import Metrics
 from headgate.node.logs import AccessLog, Application, Log, fault, loop_faults, start_logging
-from headgate.node.metrics import Metrics
 from headgate.node.processes import (
     EXIT_FAILED,
     EXIT_FINAL,

@@ -16,10 +16,9 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
 
-from headgate.lang.clock import beside
+from headgate.lang.literals import RESERVED, beside
 from headgate.lang.reading import (
     CURLY,
-    RESERVED,
     SHOWN,
     check_text,
     converted,
@@ -32,32 +31,8 @@ from headgate.lang.reading import (
     unquoted,
     zone_named,
 )
-from headgate.model.conditions import (
-    FALSE,
-    TRUE,
-    Attribute,
-    Clock,
-    ClockPart,
-    Compare,
-    CompareOp,
-    Condition,
-    Constant,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    Subject,
-    TextMatch,
-    TextOp,
-    all_of,
-    any_of,
-    plain,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import CompareOp, Condition, Constant, Operand, all_of, any_of, plain
 from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
 from headgate.model.values import Kind, Value, brief
@@ -121,50 +96,50 @@ class _Builder(Transformer[Token, Condition]):
         return _nest(all_of, parts) if len(parts) > 1 else parts[0]
 
     def negation(self, opened: Token, part: _Part) -> _Part:
-        return _nest(Not, (part,), opened)
+        return _nest(tree.Not, (part,), opened)
 
     def parenthesis(self, opened: Token, part: _Part) -> _Part:
         return _nest(all_of, (part,), opened)
 
     def truth(self, word: Token) -> _Part:
-        return _Part(TRUE if word.type == "TRUE" else FALSE)
+        return _Part(tree.TRUE if word.type == "TRUE" else tree.FALSE)
 
-    def flag(self, attribute: Attribute) -> _Part:
-        return _Part(Compare("=", attribute, Constant(True)))
+    def flag(self, attribute: tree.Attribute) -> _Part:
+        return _Part(tree.Compare("=", attribute, Constant(True)))
 
     def compare(self, left: Operand, op: Token, right: Operand) -> _Part:
         left, right = _beside(op, left, right), _beside(op, right, left)
-        return _Part(Compare(cast(CompareOp, str(op)), left, right))
+        return _Part(tree.Compare(cast(CompareOp, str(op)), left, right))
 
     def in_range(self, operand: Operand, op: Token, low: Operand, high: Operand) -> _Part:
         ends = _beside(op, low, operand), _beside(op, high, operand)
-        return _Part(InRange(_beside(op, operand, low, high), *ends))
+        return _Part(tree.InRange(_beside(op, operand, low, high), *ends))
 
     def equals_range(self, operand: Operand, op: Token, low: Operand, high: Operand) -> _Part:
         return self.in_range(operand, op, low, high)
 
     def in_set(self, operand: Operand, op: Token, values: tuple[Value, ...]) -> _Part:
         chosen = (_beside(op, Constant(value), operand) for value in values)
-        return _Part(InSet(operand, tuple(plain(one.value) for one in chosen if isinstance(one, Constant))))
+        return _Part(tree.InSet(operand, tuple(plain(one.value) for one in chosen if isinstance(one, Constant))))
 
     def in_group(self, operand: Operand, _: Token, group: Token) -> _Part:
         name = unquoted(group) if group.type == "TEXT" else str(group)
-        return _Part(InGroup(operand, named(group, name)))
+        return _Part(tree.InGroup(operand, named(group, name)))
 
     def text_match(self, left: Operand, op: Token, right: Operand) -> _Part:
-        return _Part(TextMatch(cast(TextOp, " ".join(op.split())), left, right))
+        return _Part(tree.TextMatch(cast(tree.TextOp, " ".join(op.split())), left, right))
 
     def is_null(self, operand: Operand) -> _Part:
-        return _Part(IsNull(operand))
+        return _Part(tree.IsNull(operand))
 
     def is_not_null(self, operand: Operand, _: Token) -> _Part:
-        return _Part(Not(IsNull(operand)))
+        return _Part(tree.Not(tree.IsNull(operand)))
 
     def related(self, name: str, _: Token, args: tuple[Operand, ...]) -> _Part:
-        return _Part(Related(name, args))
+        return _Part(tree.Related(name, args))
 
     def predicate(self, name: str, _: Token, args: tuple[Operand, ...] | None) -> _Part:
-        return _Part(Predicate(name, args or ()))
+        return _Part(tree.Predicate(name, args or ()))
 
     def items(self, *items: Operand | Value) -> tuple[Operand | Value, ...]:
         return items
@@ -172,24 +147,24 @@ class _Builder(Transformer[Token, Condition]):
     def constant(self, value: Value) -> Constant:
         return Constant(value)
 
-    def attribute(self, name: str) -> Attribute:
-        return Attribute(name)
+    def attribute(self, name: str) -> tree.Attribute:
+        return tree.Attribute(name)
 
-    def meta(self, token: Token) -> Meta:
+    def meta(self, token: Token) -> tree.Meta:
         name = token[1:]
         if name not in ("time", "publisher", "rate", "origin"):
             remedy = "write `@time`, `@publisher`, `@rate` or `@origin`"
             raise refusal(token, f"there is no `{brief(str(token))}`", remedy)
-        return Meta(cast(Literal["time", "publisher", "rate", "origin"], name))
+        return tree.Meta(cast(Literal["time", "publisher", "rate", "origin"], name))
 
-    def subject(self, token: Token) -> Subject:
+    def subject(self, token: Token) -> tree.Subject:
         name = token[1:]
-        return Subject(named(token, unquoted(name) if name.startswith("`") else name))
+        return tree.Subject(named(token, unquoted(name) if name.startswith("`") else name))
 
-    def clock(self, part: Token, _: Token, of: Attribute | Meta, zone: Token | None) -> ClockPart:
-        if isinstance(of, Meta) and of.name != "time":
+    def clock(self, part: Token, _: Token, of: tree.Attribute | tree.Meta, zone: Token | None) -> tree.ClockPart:
+        if isinstance(of, tree.Meta) and of.name != "time":
             raise refusal(part, f"`{part}` takes a time, not `@{of.name}`", "write `@time`")
-        return ClockPart(cast(Clock, str(part)), of, zone_named(zone) if zone is not None else "UTC")
+        return tree.ClockPart(cast(tree.Clock, str(part)), of, zone_named(zone) if zone is not None else "UTC")
 
     def name(self, token: Token) -> str:
         return named(token, unquoted(token)) if token.type == "QUOTED" else str(token)

@@ -9,17 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from lark import Token
 
+from headgate.lang.literals import is_zone
 from headgate.model.errors import BadExpression, TypeMismatch
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, brief, conform
-
-RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})
-"""Words that never name anything unless they are written in backquotes."""
 
 CURLY: Final = "\u2018\u2019\u201c\u201d"
 """Quotes of a word processor, which quote nothing here."""
@@ -28,9 +24,6 @@ SHOWN: Final = re.compile(r"\w+|\S")
 """What to show of text that is no token."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_ZONE: Final = re.compile(r"[A-Za-z0-9_+\-]+(?:/[A-Za-z0-9_+\-]+)*")
-_MACHINE_ZONES: Final = frozenset({"localtime", "posixrules"})
-"""Zones that mean another thing on each machine, which would break replay."""
 
 
 def check_text(text: str, limit: int, named: str) -> None:
@@ -93,14 +86,6 @@ def converted(token: Token, kind: Kind) -> Value:
         return conform(kind, unquoted(token))
     except TypeMismatch as error:
         raise refusal(token, error.message, error.remedy) from None
-
-
-def is_zone(zone: str) -> bool:
-    """Is there such a time zone, the same on every machine?"""
-    if _ZONE.fullmatch(zone) and zone not in _MACHINE_ZONES:
-        with suppress(KeyError, ValueError, OSError):
-            return ZoneInfo(zone).key == zone
-    return False
 
 
 def zone_named(token: Token) -> str:

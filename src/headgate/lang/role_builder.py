@@ -13,32 +13,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from lark import Token, Transformer, v_args
 
-from headgate.lang.clock import Reading, read_text, reading_beside
+from headgate.lang.literals import Reading, read_text, reading_beside
 from headgate.lang.reading import converted, named, number, refusal, unquoted, zone_named
-from headgate.model.conditions import (
-    TRUE,
-    AllOf,
-    AnyOf,
-    Apply,
-    ClockPart,
-    Combine,
-    Compare,
-    Condition,
-    Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    Meta,
-    Not,
-    Operand,
-    Related,
-    RoleRef,
-    Starred,
-    Term,
-    TextMatch,
-    Variable,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import Condition, Constant, Operand, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.limits import (
     MAX_CREDENTIALS,
@@ -115,10 +93,10 @@ def as_expression(part: ParsedPart) -> Operand:
 def as_condition(part: ParsedPart) -> Condition:
     """What stands where a condition is expected."""
     match part.node:
-        case Apply(function, args):
-            return Related(function, args)
+        case tree.Apply(function, args):
+            return tree.Related(function, args)
         case Constant(bool() as truth):
-            return TRUE if truth else AnyOf()
+            return tree.TRUE if truth else tree.AnyOf()
         case Variable(name):
             remedy = f"compare it, as in `{name} = 'a'`, or write `{name}()` if it is a function or a relation"
             raise refusal(part.at, f"`{brief(name)}` alone is no condition", remedy)
@@ -264,7 +242,7 @@ class _Builder(Transformer[Token, Any]):
 
     def template(self, type: Token, arguments: _Arguments | None) -> EventTemplate:
         terms = arguments.terms if arguments else ()
-        if arguments and any(isinstance(term, Meta) for term in terms):
+        if arguments and any(isinstance(term, tree.Meta) for term in terms):
             remedy = "compare it after the `:`"
             raise refusal(arguments.at, "an event has only variables and constants as arguments", remedy)
         name = named(type, unquoted(type)) if type.type == "QUOTED" else str(type)
@@ -285,17 +263,17 @@ class _Builder(Transformer[Token, Any]):
         return part
 
     def disjunction(self, *parts: ParsedPart) -> ParsedPart:
-        return _above(AnyOf(tuple(map(as_condition, parts))), parts[0].at, parts) if parts[1:] else parts[0]
+        return _above(tree.AnyOf(tuple(map(as_condition, parts))), parts[0].at, parts) if parts[1:] else parts[0]
 
     def conjunction(self, *parts: ParsedPart | Token) -> ParsedPart:
         units = [part for part in parts if isinstance(part, ParsedPart)]
-        return _above(AllOf(tuple(map(as_condition, units))), units[0].at, units) if units[1:] else units[0]
+        return _above(tree.AllOf(tuple(map(as_condition, units))), units[0].at, units) if units[1:] else units[0]
 
     def negation(self, at: Token, part: ParsedPart) -> ParsedPart:
-        return _above(Not(as_condition(part)), at, [part])
+        return _above(tree.Not(as_condition(part)), at, [part])
 
     def starred(self, part: ParsedPart, _: Token) -> ParsedPart:
-        return _above(Starred(as_condition(part)), part.at, [part])
+        return _above(tree.Starred(as_condition(part)), part.at, [part])
 
     def parenthesis(self, at: Token, part: ParsedPart) -> ParsedPart:
         return ParsedPart(part.node, at, part.depth)
@@ -305,53 +283,53 @@ class _Builder(Transformer[Token, Any]):
         sides = (as_expression(left), as_expression(right))
         if comparator in _ORDERINGS:
             sides = (_beside(op, sides[0], sides[1]), _beside(op, sides[1], sides[0]))
-        return _above(Compare(comparator, *sides), left.at, [left, right])
+        return _above(tree.Compare(comparator, *sides), left.at, [left, right])
 
     def binds(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
-        if not isinstance(left.node, Variable) or not isinstance(right.node, Apply):
+        if not isinstance(left.node, Variable) or not isinstance(right.node, tree.Apply):
             remedy = "write `=` to compare, or `< -` with a space for a negative number"
             raise refusal(op, f"`{op}` binds a variable to what a function gives, as in `u <- creator(d)`", remedy)
-        return _above(Compare("=", left.node, right.node), left.at, [left, right])
+        return _above(tree.Compare("=", left.node, right.node), left.at, [left, right])
 
     def between(self, of: ParsedPart, op: Token, low: ParsedPart, high: ParsedPart) -> ParsedPart:
         whole, least, most = as_expression(of), as_expression(low), as_expression(high)
         ends = _beside(op, least, whole), _beside(op, most, whole)
-        return _above(InRange(_beside(op, whole, least, most), *ends), of.at, [of, low, high])
+        return _above(tree.InRange(_beside(op, whole, least, most), *ends), of.at, [of, low, high])
 
     def one_of(self, of: ParsedPart, op: Token, _: Token, values: tuple[Value, ...]) -> ParsedPart:
         whole = as_expression(of)
         chosen = (_beside(op, Constant(value), whole) for value in values)
-        return _above(InSet(whole, tuple(cast(Value, cast(Constant, one).value) for one in chosen)), of.at, [of])
+        return _above(tree.InSet(whole, tuple(cast(Value, cast(Constant, one).value) for one in chosen)), of.at, [of])
 
     def among(self, of: ParsedPart, _: Token, group: Name) -> ParsedPart:
-        return _above(InGroup(as_expression(of), group.text), of.at, [of])
+        return _above(tree.InGroup(as_expression(of), group.text), of.at, [of])
 
     def among_group(self, of: ParsedPart, _: Token, group: Token) -> ParsedPart:
         name = named(group, unquoted(group)) if group.type in ("TEXT", "QUOTED") else str(group)
         if len(name) > MAX_NAME_CHARS:
             message = f"the name `{brief(name)}` is longer than MAX_NAME_CHARS ({MAX_NAME_CHARS})"
             raise refusal(group, message)
-        return _above(InGroup(as_expression(of), name), of.at, [of])
+        return _above(tree.InGroup(as_expression(of), name), of.at, [of])
 
     def tests(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         test: Any = " ".join(op.split())
-        return _above(TextMatch(test, as_expression(left), as_expression(right)), left.at, [left, right])
+        return _above(tree.TextMatch(test, as_expression(left), as_expression(right)), left.at, [left, right])
 
     def combine(self, left: ParsedPart, op: Token, right: ParsedPart) -> ParsedPart:
         operator: Any = _OPERATORS.get(op, str(op))
         sides = [_added(part) if operator in ("+", "-") else as_expression(part) for part in (left, right)]
-        return _above(Combine(operator, *sides), left.at, [left, right])
+        return _above(tree.Combine(operator, *sides), left.at, [left, right])
 
     def apply(self, name: Name, _: Token, args: tuple[ParsedPart, ...] | None) -> ParsedPart:
-        return _above(Apply(name.text, tuple(map(as_expression, args or ()))), name.at, args or ())
+        return _above(tree.Apply(name.text, tuple(map(as_expression, args or ()))), name.at, args or ())
 
     def count(self, at: Token, _: Token, role: RoleRef) -> ParsedPart:
-        return ParsedPart(Count(role), at)
+        return ParsedPart(tree.Count(role), at)
 
     def clock(self, part: Token, _: Token, of: ParsedPart, zone: Token | None) -> ParsedPart:
         word: Any = str(part)
         named_zone = zone_named(zone) if zone is not None else "UTC"
-        return _above(ClockPart(word, as_expression(of), named_zone), part, [of])
+        return _above(tree.ClockPart(word, as_expression(of), named_zone), part, [of])
 
     def values(self, *parts: ParsedPart) -> tuple[ParsedPart, ...]:
         return parts
@@ -369,7 +347,7 @@ class _Builder(Transformer[Token, Any]):
         if word not in _ASKED:
             remedy = "write `@instance`, `@time`, `@origin` or `@client`"
             raise refusal(token, f"there is no `{brief(str(token))}`", remedy)
-        return ParsedPart(Meta(word), token)
+        return ParsedPart(tree.Meta(word), token)
 
     def name(self, token: Token) -> Name:
         return Name(named(token, unquoted(token)) if token.type == "QUOTED" else str(token), token)
@@ -403,7 +381,7 @@ class _Builder(Transformer[Token, Any]):
 
 
 def _constraint(part: Any) -> Condition:
-    return as_condition(part) if part is not None else TRUE
+    return as_condition(part) if part is not None else tree.TRUE
 
 
 def _joined(parts: Sequence[Any]) -> tuple[Any, ...]:

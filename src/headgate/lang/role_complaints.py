@@ -13,7 +13,8 @@ from typing import Final, cast
 from lark import Token, UnexpectedInput, UnexpectedToken
 
 from headgate.lang.layout import Passage
-from headgate.lang.reading import CURLY, RESERVED, SHOWN, expected, one_line
+from headgate.lang.literals import RESERVED
+from headgate.lang.reading import CURLY, SHOWN, expected, one_line
 from headgate.model.errors import BadExpression
 from headgate.model.values import brief
 

@@ -250,6 +250,7 @@ class Starred:
 Atom: TypeAlias = Compare | InRange | InSet | TextMatch | IsNull | InGroup | Related | Predicate
 Connective: TypeAlias = Not | AllOf | AnyOf | Starred
 Condition: TypeAlias = Atom | Connective
+Node: TypeAlias = Condition | Operand
 
 TRUE: Final = AllOf()
 FALSE: Final = AnyOf()
@@ -274,9 +275,9 @@ def any_of(*args: Condition) -> Condition:
 # -- walks ----------------------------------------------------------------------------------------------------
 
 
-def parts(condition: Condition) -> tuple[Condition, ...]:
-    """What a connective is made of; an atom has no parts."""
-    match condition:
+def parts(of: Node) -> tuple[Condition, ...]:
+    """The conditions that a connective is made of; nothing else has any."""
+    match of:
         case Not(arg) | Starred(arg):
             return (arg,)
         case AllOf(args) | AnyOf(args):
@@ -300,8 +301,8 @@ def has_star(condition: Condition) -> bool:
     return isinstance(condition, Starred) or any(map(has_star, parts(condition)))
 
 
-def operands(of: Atom | Operand) -> tuple[Operand, ...]:
-    """The operands of an atom, or of an operand that is made of others, in order."""
+def operands(of: Node) -> tuple[Operand, ...]:
+    """The operands of an atom, or of an operand that is made of others, in order; a connective has none."""
     match of:
         case Compare(_, left, right) | TextMatch(_, left, right) | Combine(_, left, right):
             return (left, right)
@@ -311,10 +312,8 @@ def operands(of: Atom | Operand) -> tuple[Operand, ...]:
             return (operand,)
         case Related(_, args) | Predicate(_, args) | Apply(_, args):
             return args
-        case Attribute() | Meta() | Subject() | Constant() | Variable() | Count():
-            return ()
         case _:
-            assert_never(of)
+            return ()
 
 
 def within(operand: Operand) -> Iterator[Operand]:
@@ -406,3 +405,46 @@ def declared_kind(operand: Operand, kinds: Mapping[str, Kind]) -> Kind | None:
             return None
         case _:
             assert_never(operand)
+
+
+# -- what a tree names ----------------------------------------------------------------------------------------
+
+
+def named(constraint: Condition) -> frozenset[str]:
+    """The groups, relations, functions and roles that a constraint names."""
+    names: set[str] = set()
+    for atom in atoms(constraint):
+        match atom:
+            case InGroup(_, name) | Related(name):
+                names.add(name)
+    for operand in looked_at(constraint):
+        match operand:
+            case Apply(name) | Count(RoleRef(name)):
+                names.add(name)
+    return frozenset(names)
+
+
+def variables(constraint: Condition) -> frozenset[str]:
+    """The variables of a constraint; `_` is none."""
+    return frozenset(one.name for one in looked_at(constraint) if isinstance(one, Variable)) - {"_"}
+
+
+def variables_of(expression: Operand) -> frozenset[str]:
+    """The variables of an expression; `_` is none. Those that a count leaves open are not its own."""
+    return frozenset(one.name for one in within(expression) if isinstance(one, Variable)) - {"_"}
+
+
+def counted_variables(constraint: Condition) -> frozenset[str]:
+    """The variables of the roles that a constraint counts; `_` is none."""
+    counted = (operand.of for operand in looked_at(constraint) if isinstance(operand, Count))
+    return frozenset(term.name for ref in counted for term in ref.args if isinstance(term, Variable)) - {"_"}
+
+
+def subjects(condition: Condition) -> frozenset[str]:
+    """The subject attributes a condition names."""
+    return frozenset(o.name for o in looked_at(condition) if isinstance(o, Subject))
+
+
+def names_meta(condition: Condition, name: str) -> bool:
+    """Does a condition look at `@name`?"""
+    return any(isinstance(o, Meta) and o.name == name for o in looked_at(condition))

@@ -23,19 +23,8 @@ from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import micros, moment
 from headgate.pipeline.log.retention import Floor, Where
-from headgate.pipeline.log.sqlite_files import changes, connect, failures, transaction
+from headgate.pipeline.log.sqlite_files import SharedFile, changes, connect, failures
 
-FILE: Final = "cursors.db"
-FORMAT: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE cursors (subscription TEXT NOT NULL, first INTEGER NOT NULL, stream TEXT NOT NULL, seq INTEGER NOT NULL,
-    PRIMARY KEY (subscription, first, stream)) WITHOUT ROWID;
-CREATE TABLE readers (subscription TEXT NOT NULL, first INTEGER NOT NULL, seen INTEGER NOT NULL,
-    temporary INTEGER NOT NULL, gateway TEXT NOT NULL, PRIMARY KEY (subscription, first)) WITHOUT ROWID;
-CREATE TABLE reservations (principal TEXT NOT NULL, id TEXT NOT NULL, type TEXT NOT NULL, filter TEXT,
-    streams TEXT NOT NULL, since INTEGER NOT NULL, expires INTEGER NOT NULL, PRIMARY KEY (principal, id)) WITHOUT ROWID;
-CREATE TABLE ended (number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, expires INTEGER NOT NULL)
-"""
 MAX_RESERVATIONS: Final = 100
 """Reservations of one principal."""
 
@@ -78,33 +67,42 @@ class Reservation:
     expires: datetime
 
 
-class Cursors:
+class Cursors(SharedFile):
     """The readers of one domain."""
 
+    FILE = "cursors.db"
+    FORMAT = 1
+    SCHEMA = """
+        CREATE TABLE cursors (subscription TEXT NOT NULL, first INTEGER NOT NULL, stream TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            PRIMARY KEY (subscription, first, stream)) WITHOUT ROWID;
+        CREATE TABLE readers (subscription TEXT NOT NULL, first INTEGER NOT NULL, seen INTEGER NOT NULL,
+            temporary INTEGER NOT NULL, gateway TEXT NOT NULL, PRIMARY KEY (subscription, first)) WITHOUT ROWID;
+        CREATE TABLE reservations (principal TEXT NOT NULL, id TEXT NOT NULL, type TEXT NOT NULL, filter TEXT,
+            streams TEXT NOT NULL, since INTEGER NOT NULL, expires INTEGER NOT NULL,
+            PRIMARY KEY (principal, id)) WITHOUT ROWID;
+        CREATE TABLE ended (number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, expires INTEGER NOT NULL)
+    """
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._db = connect(path, _SCHEMA, FORMAT, create=True)
-        self._lock = threading.Lock()
-        self._sessions = connect(path, _SCHEMA, FORMAT, read_only=True)
+        super().__init__(path)
+        self._sessions = connect(path, self.SCHEMA, self.FORMAT, read_only=True)
         self._sessions_lock = threading.Lock()
         self._known: dict[str, int] = {}
         self._seen = (-1, 0)
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock, self._sessions_lock:
-            self._db.close()
+        super().close()
+        with self._sessions_lock:
             self._sessions.close()
 
     # -- places -----------------------------------------------------------------------------------------------
 
     def acked(self, subscription: str, first: int) -> dict[str, int]:
         """The last acknowledged event of each stream that has one."""
-        with self._lock, failures(self.path):
-            rows = self._db.execute(
-                "SELECT stream, seq FROM cursors WHERE subscription = ? AND first = ?", (subscription, first)
-            )
-            return dict(rows.fetchall())
+        ask = "SELECT stream, seq FROM cursors WHERE subscription = ? AND first = ?"
+        return dict(self._rows(ask, subscription, first))
 
     def ack_many(self, acks: Sequence[Ack], now: datetime) -> None:
         """Keep acknowledged places, all of them in one durable write."""
@@ -113,7 +111,7 @@ class Cursors:
             for stream, seq in ack.places.items():
                 key = ack.subscription, ack.first, stream
                 furthest[key] = max(seq, furthest.get(key, 0))
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.executemany(
                 "INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seq = max(seq, excluded.seq)",
                 [(*key, seq) for key, seq in furthest.items()],
@@ -122,7 +120,7 @@ class Cursors:
 
     def touch(self, readers: Iterable[tuple[str, int]], now: datetime) -> None:
         """Somebody reads these subscriptions, each with the version that made it."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             self._touch(db, readers, now)
 
     def _touch(self, db: sqlite3.Connection, readers: Iterable[tuple[str, int]], now: datetime) -> None:
@@ -135,7 +133,7 @@ class Cursors:
 
     def mark_temporary(self, subscription: str, first: int, gateway: str, now: datetime) -> None:
         """A subscription ends with its reader, for whom this gateway waits from now on."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.execute(
                 "INSERT INTO readers VALUES (?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET temporary = 1, "
                 "gateway = excluded.gateway, seen = max(seen, excluded.seen)",
@@ -144,18 +142,14 @@ class Cursors:
 
     def temporary(self) -> list[Temporary]:
         """The temporary subscriptions."""
-        with self._lock, failures(self.path):
-            rows = self._db.execute("SELECT subscription, first, gateway, seen FROM readers WHERE temporary").fetchall()
+        rows = self._rows("SELECT subscription, first, gateway, seen FROM readers WHERE temporary")
         return [Temporary(name, first, gateway, moment(seen)) for name, first, gateway, seen in rows]
 
     def temporary_one(self, subscription: str, first: int) -> Temporary | None:
         """This subscription, if it ends with its reader."""
-        with self._lock, failures(self.path):
-            row = self._db.execute(
-                "SELECT gateway, seen FROM readers WHERE subscription = ? AND first = ? AND temporary",
-                (subscription, first),
-            ).fetchone()
-        return None if row is None else Temporary(subscription, first, row[0], moment(row[1]))
+        ask = "SELECT gateway, seen FROM readers WHERE subscription = ? AND first = ? AND temporary"
+        rows = self._rows(ask, subscription, first)
+        return Temporary(subscription, first, rows[0][0], moment(rows[0][1])) if rows else None
 
     def stale(self, now: datetime, seconds: float = PRESENT_SECONDS) -> list[Temporary]:
         """The temporary subscriptions whose readers have not been seen for so long."""
@@ -165,7 +159,7 @@ class Cursors:
 
     def reserve(self, new: Reservation, now: datetime) -> Reservation:
         """Keep a reservation, in place of one with its name."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             others = db.execute(
                 "SELECT count(*) FROM reservations WHERE principal = ? AND id != ? AND expires > ?",
                 (new.principal, new.id, micros(now)),
@@ -201,10 +195,7 @@ class Cursors:
         return [one for one in self._reservations(now) if one.principal == principal]
 
     def _reservations(self, now: datetime) -> list[Reservation]:
-        with self._lock, failures(self.path):
-            rows = self._db.execute(
-                "SELECT * FROM reservations WHERE expires > ? ORDER BY principal, id", (micros(now),)
-            ).fetchall()
+        rows = self._rows("SELECT * FROM reservations WHERE expires > ? ORDER BY principal, id", micros(now))
         return [
             Reservation(principal, id, type, where, json.loads(streams), moment(since), moment(expires))
             for principal, id, type, where, streams, since, expires in rows
@@ -212,7 +203,7 @@ class Cursors:
 
     def release(self, principal: str, id: str) -> bool:
         """End a reservation; false if there was none."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             done = db.execute("DELETE FROM reservations WHERE principal = ? AND id = ?", (principal, id))
             return done.rowcount == 1
 
@@ -222,7 +213,7 @@ class Cursors:
         """A session is over, at every gateway."""
         if self.ended(id):
             return
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.execute("INSERT INTO ended (session, expires) VALUES (?, ?)", (id, micros(expires)))
         with self._sessions_lock:
             self._known[id] = micros(expires)
@@ -284,7 +275,7 @@ class Cursors:
         self, subscriptions: Collection[Subscription], now: datetime
     ) -> tuple[dict[tuple[str, int], dict[str, int]], dict[tuple[str, int], int], set[tuple[str, int]]]:
         """Acknowledged places, when each reader was last seen, and who is temporary."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.executemany(
                 "INSERT OR IGNORE INTO readers VALUES (?, ?, ?, 0, '')",
                 [(one.id, one.first, micros(now)) for one in subscriptions],
@@ -300,13 +291,12 @@ class Cursors:
     def purge(self, state: State, now: datetime) -> int:
         """Forget what belongs to subscriptions that are closed, and what has expired; returns how many readers went."""
         alive = {(one.id, one.first) for one in state.subscriptions.values()}
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             known = db.execute(
                 "SELECT subscription, first FROM readers UNION SELECT subscription, first FROM cursors"
             ).fetchall()
-            gone = [
-                key for key in known if key not in alive and key[1] <= state.version
-            ]  # newer ones are not its to know
+            # Newer ones are not this state's to know.
+            gone = [key for key in known if key not in alive and key[1] <= state.version]
             for table in ("cursors", "readers"):
                 db.executemany(f"DELETE FROM {table} WHERE subscription = ? AND first = ?", gone)  # noqa: S608
             db.execute("DELETE FROM reservations WHERE expires <= ?", (micros(now),))

@@ -4,7 +4,7 @@ Guarantees: a line holds only the fields of the allow-list (`Fields`), which the
 at again when the line is made; none of them can carry an event, a filter, a token or a key. Of an exception the kind,
 the code and the places are told; its words only where they speak of the node's own files (`TELLING`). What libraries
 log is told without its words, since nobody can say what those hold. A line is one line, no longer than `MAX_LINE`.
-Leaves out: where lines go. They are written to standard error; `supervisor` keeps them in files.
+Leaves out: where lines go. They are written to standard error; `processes` keeps them in files.
 """
 
 from __future__ import annotations

@@ -1,40 +1,37 @@
-"""What the domain's access control service has to remember: what it issued and revoked, and what other issuers said.
+"""What the domain's access control service has to remember, and the statements that its gateways show of themselves.
 
 Guarantees: the number of the revocation list only grows, and what was revoked once stays revoked until the statement
 would have ended by itself, also after `kill -9`: an entry and the number it makes are one durable write. Nothing here
 is secret, and nothing here grants anything: that is the ledger's part.
-Leaves out: signing (`issuing`). May be used from any thread; several processes share the file.
+The gateways' own statements are files `*.jwt` in `statements/` of the domain, one statement a line: certificates from
+the coordinating domain to their key, perhaps an identity statement and a provider's word on another. Where the domain's
+own key is on this machine, the one certificate that it takes to begin with is made by `vouch`: all that the domain has,
+to be delegated on to its members (Capabilities figure 6). What is read is bounded. What is not good, or not good any
+more, is not shown, and said in the log. No file that is there is changed.
+Leaves out: signing (`issuing`).
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.model.authority import RevocationList
-from headgate.model.errors import TooMany
+from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, NetworkAuthority, RevocationList, TypeAuthority
+from headgate.model.errors import BadConfig, BrokerNotTrusted, HeadgateError, TooMany
 from headgate.model.limits import MAX_REVOKED
+from headgate.model.state import State
 from headgate.model.values import micros, moment
-from headgate.pipeline.log.sqlite_files import changes, connect, failures, transaction
+from headgate.node.config import Files
+from headgate.node.logs import Log
+from headgate.pipeline.log.sqlite_files import SharedFile
+from headgate.trust.certificates import issue_certificate
+from headgate.trust.keys import PrivateKey
+from headgate.trust.presented import check_broker, open_presented
 
-FILE: Final = "authority.db"
-FORMAT: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE issued (id TEXT PRIMARY KEY, kind TEXT NOT NULL, principal TEXT NOT NULL, subject TEXT NOT NULL,
-    rule TEXT NOT NULL, at INTEGER NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX issued_principal ON issued (principal, id);
-CREATE TABLE revoked (id TEXT PRIMARY KEY, until INTEGER) WITHOUT ROWID;
-CREATE TABLE list (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
-CREATE TABLE heard (issuer TEXT PRIMARY KEY, number INTEGER NOT NULL, issued INTEGER NOT NULL, at INTEGER NOT NULL,
-    revoked TEXT NOT NULL, statement TEXT) WITHOUT ROWID;
-CREATE TABLE types (name TEXT PRIMARY KEY, statement TEXT NOT NULL) WITHOUT ROWID;
-INSERT INTO list VALUES (1, 0)
-"""
 MAX_KEPT_LIST: Final = 16_384
 """Characters of another issuer's list that is kept as it was signed, to be shown to clients."""
 
@@ -64,33 +61,29 @@ class Heard:
     statement: str | None = None
 
 
-class StatementRegister:
+class StatementRegister(SharedFile):
     """The memory of one domain's service."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._db = connect(path, _SCHEMA, FORMAT, create=True)
-        self._lock = threading.Lock()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._db.close()
-
-    def changed(self) -> int:
-        """A number that changes when another process has written; asking costs next to nothing."""
-        with self._lock:
-            return changes(self._db, self.path)
-
-    def _rows(self, query: str, *values: object) -> list[Any]:
-        with self._lock, failures(self.path):
-            return self._db.execute(query, values).fetchall()
+    FILE = "authority.db"
+    FORMAT = 1
+    SCHEMA = """
+        CREATE TABLE issued (id TEXT PRIMARY KEY, kind TEXT NOT NULL, principal TEXT NOT NULL, subject TEXT NOT NULL,
+            rule TEXT NOT NULL, at INTEGER NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
+        CREATE INDEX issued_principal ON issued (principal, id);
+        CREATE TABLE revoked (id TEXT PRIMARY KEY, until INTEGER) WITHOUT ROWID;
+        CREATE TABLE list (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
+        CREATE TABLE heard (issuer TEXT PRIMARY KEY, number INTEGER NOT NULL, issued INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            revoked TEXT NOT NULL, statement TEXT) WITHOUT ROWID;
+        CREATE TABLE types (name TEXT PRIMARY KEY, statement TEXT NOT NULL) WITHOUT ROWID;
+        INSERT INTO list VALUES (1, 0)
+    """
 
     # -- what was issued --------------------------------------------------------------------------------------
 
     def issue(self, new: Collection[IssuedStatement], most: int, now: datetime) -> None:
         """Record statements before they are handed out; refused past so many for one principal."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.execute("DELETE FROM issued WHERE until <= ?", (micros(now) - _LATE,))
             for statement in new:
                 (held,) = db.execute(
@@ -132,8 +125,7 @@ class StatementRegister:
 
     def revocations(self) -> tuple[int, frozenset[str]]:
         """The list: its number and all that is on it."""
-        with self._lock, failures(self.path):
-            rows = self._db.execute("SELECT number, id FROM list LEFT JOIN revoked").fetchall()
+        rows = self._rows("SELECT number, id FROM list LEFT JOIN revoked")
         return int(rows[0][0]), frozenset(id for _, id in rows if id is not None)
 
     def is_revoked(self, id: str) -> bool:
@@ -142,7 +134,7 @@ class StatementRegister:
 
     def revoke(self, id: str, now: datetime) -> bool:
         """Put a statement on the list, which gets the next number; false if it is there already."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             if db.execute("SELECT 1 FROM revoked WHERE id = ?", (id,)).fetchone():
                 return False
             db.execute("DELETE FROM revoked WHERE until <= ?", (micros(now) - _LATE,))
@@ -155,7 +147,7 @@ class StatementRegister:
 
     def catch_up(self, known: RevocationList) -> None:
         """Never fall behind what the ledger knows of our own list, as a file restored from a copy would."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             (number,) = db.execute("SELECT number FROM list").fetchone()
             if number < known.number:
                 db.executemany("INSERT OR IGNORE INTO revoked VALUES (?, NULL)", [(id,) for id in known.revoked])
@@ -166,7 +158,7 @@ class StatementRegister:
     def hear(self, listed: RevocationList, statement: str, now: datetime) -> None:
         """Remember the last list of an issuer; its entries are written only when they are others."""
         text = statement if len(statement) <= MAX_KEPT_LIST else None
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             done = db.execute(
                 "UPDATE heard SET issued = max(issued, ?), at = ?, statement = ? WHERE issuer = ? AND number = ?",
                 (micros(listed.issued), micros(now), text, listed.issuer, listed.number),
@@ -193,7 +185,7 @@ class StatementRegister:
 
     def keep_type(self, name: str, statement: str) -> None:
         """Keep the signed definition of a type, in place of an earlier one."""
-        with self._lock, transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.execute("INSERT OR REPLACE INTO types VALUES (?, ?)", (name, statement))
 
     def type(self, name: str) -> str | None:
@@ -205,3 +197,96 @@ class StatementRegister:
 def _issued(row: tuple[Any, ...]) -> IssuedStatement:
     id, kind, principal, subject, rule, at, until = row
     return IssuedStatement(id, kind, principal, subject, rule, moment(at), moment(until))
+
+
+OWN: Final = "broker.jwt"
+MAX_OWN: Final = 32
+"""Statements that a gateway shows."""
+
+MAX_OWN_BYTES: Final = 65_536
+"""Bytes of all of them: they are sent with every challenge."""
+
+log = Log("vouch")
+
+
+def own_statements(directory: Path) -> tuple[str, ...]:
+    """The statements of a directory, file by file; none if there is no directory."""
+    texts = tuple(dict.fromkeys(_lines(directory)))
+    if len(texts) > MAX_OWN:
+        raise BadConfig(f"`{directory}` holds more statements than MAX_OWN ({MAX_OWN})", remedy="keep what is needed")
+    return texts
+
+
+def _lines(directory: Path) -> Iterator[str]:
+    room = MAX_OWN_BYTES
+    for path in sorted(directory.glob("*.jwt")) if directory.is_dir() else ():
+        try:
+            with path.open("rb") as file:
+                data = file.read(room + 1)
+            text = data.decode("ascii")
+        except OSError as error:
+            raise BadConfig(f"`{path}` cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise BadConfig(f"`{path}` is not a signed statement", remedy="one statement a line") from None
+        room -= len(data)
+        if room < 0:
+            raise BadConfig(f"`{directory}` holds more than MAX_OWN_BYTES ({MAX_OWN_BYTES})", remedy="keep fewer")
+        yield from (line.strip() for line in text.splitlines() if line.strip())
+
+
+def shown(texts: Sequence[str], *, audience: str, now: datetime) -> tuple[str, ...]:
+    """The statements that are good now."""
+    valid = []
+    for text in texts:
+        try:
+            open_presented([text], audience=audience, now=now)
+        except HeadgateError as error:
+            log.warning("statement-not-shown", code=error.code, reason=str(getattr(error, "reason", "")))
+        else:
+            valid.append(text)
+    return tuple(valid)
+
+
+def signs_of_life(texts: Sequence[str], register: StatementRegister, audience: str, now: datetime) -> tuple[str, ...]:
+    """The last lists of those whose certificates need one, as far as they are short: clients may know none."""
+    bag = open_presented(texts, audience=audience, now=now)
+    needed = dict.fromkeys(one.issuer for one in bag.certificates if one.freshness is not None)
+    known = {one.issuer for one in bag.lists}
+    heard = [register.heard(issuer) for issuer in needed if issuer not in known]
+    return tuple(one.statement for one in heard if one is not None and one.statement is not None)
+
+
+def is_vouched(texts: Sequence[str], *, broker: str, coordinator: str, audience: str, now: datetime) -> bool:
+    """Do the statements lead from the coordinating domain to the gateway's key, now?"""
+    try:
+        check_broker(texts, broker=broker, coordinator=coordinator, now=now, audience=audience)
+    except BrokerNotTrusted:
+        return False
+    return True
+
+
+def coordinator_of(state: State) -> str | None:
+    """The key that coordinates the network; None where the domain's own principal has none."""
+    return state.coordinator or state.keys.get(state.administrator)
+
+
+def vouch(files: Files, now: datetime) -> bool:
+    """Let the domain's key vouch for the gateways', if it is here and has not done so; true if it did."""
+    path = files.statements / OWN
+    if path.exists() or not files.admin_key.exists():
+        return False
+    domain, broker = PrivateKey.load(files.admin_key), PrivateKey.load(files.broker_key)
+    if domain.public.did == broker.public.did:
+        return False
+    text = issue_certificate(
+        domain,
+        subject=broker.public.did,
+        authority=(NetworkAuthority(NETWORK_ACTIONS), TypeAuthority(TYPE_ACTIONS)),
+        delegate=True,
+        now=now,
+    )
+    files.statements.mkdir(exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(f"{text}\n")
+    fresh.replace(path)
+    return True

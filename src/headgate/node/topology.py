@@ -2,7 +2,7 @@
 
 Guarantees: one node runs on a domain at a time. Before anything is started, what it needs is known to be there: Java,
 the domain's files and keys, and ports that are free.
-Leaves out: running the processes (`supervisor`) and talking to people (`headgate up`).
+Leaves out: running the processes (`processes`) and talking to people (`headgate up`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Final
 from headgate.model.errors import NotFound
 from headgate.node.config import Config, Files
 from headgate.node.domain import utc_now
-from headgate.node.gateway_identity import vouch
-from headgate.node.processes import Lock, listen
-from headgate.node.supervisor import ManagedProcess
+from headgate.node.processes import Lock, ManagedProcess, listen
+from headgate.node.statement_register import vouch
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.session import check_java
 from headgate.trust.keys import PrivateKey

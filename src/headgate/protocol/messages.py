@@ -21,7 +21,7 @@ from headgate.model.limits import (
     MAX_ROLE_ARGUMENTS,
     MAX_ROLEFILE_CHARS,
 )
-from headgate.trust.bags import MAX_SHOWN
+from headgate.trust.presented import MAX_SHOWN
 
 JSON = "application/json"
 EVENT_JSON = "application/cloudevents+json"

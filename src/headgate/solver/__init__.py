@@ -3,7 +3,7 @@
 Guarantees: "wider" is said only where it is proven; a counterexample makes the second rule true and the first not, by
 the reference semantics. What cannot be told in time is "cannot tell", which counts as no. Rules are over the attributes
 of subjects, which have no declared kind: absent is null, and values of different kinds compare as unknown.
-Leaves out: enforcing it; publishers are held to it where events are admitted.
+`check_policy_rule` holds a publisher to its policy rule; where it is called, events are admitted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.model.conditions import TRUE, Attribute, ClockPart, Condition, Meta, Subject, foreign
-from headgate.model.errors import BadExpression
+from headgate.model.errors import BadExpression, PolicyRuleDenied
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.state import State
-from headgate.model.values import Kind, Value
+from headgate.model.values import Kind, Value, brief, plain
 from headgate.solver import vector as vectors
 from headgate.solver.exact import find
-from headgate.solver.goals import Every, Want
-from headgate.solver.terms import ConditionFrame, Term
+from headgate.solver.terms import ConditionFrame, Every, Term, Want
 
 __all__ = ["Method", "Verdict", "WiderAnswer", "check_requirement", "covers", "match", "wider"]
 
@@ -143,3 +142,29 @@ def name_of(term: Term) -> str:
             return name
         case _:
             raise foreign(term)
+
+
+def check_policy_rule(state: State, publisher: str, requires: Condition | None) -> None:
+    """Refuse a requirement that lets in receivers whom the publisher's policy rule keeps out (D11; Guard II.D).
+
+    What cannot be told counts as no; an event without a requirement asks for anyone.
+    """
+    rule = state.policy_rules.get(publisher)
+    if rule is None:
+        return
+    answer = wider(rule, TRUE if requires is None else requires)
+    if not answer.holds:
+        raise PolicyRuleDenied(
+            f"the policy rule of `{publisher}` is not wider than the requirement of the event"
+            if requires is not None
+            else f"`{publisher}` has a policy rule, and the event has no requirement",
+            remedy=_narrower(answer.counterexample),
+        )
+
+
+def _narrower(example: Mapping[str, Value] | None) -> str:
+    """What to do about a requirement that is too wide."""
+    if example is None:
+        return "write a requirement that is plainly narrower than the policy rule"
+    shown = ", ".join(f"`${name} = {brief(plain(value))}`" for name, value in example.items() if value is not None)
+    return f"narrow the requirement: the policy rule keeps out a receiver with {shown or 'no attributes'}"

@@ -1,8 +1,9 @@
-"""The possible values of each family in order: what comes next, and what lies between.
+"""The possible values of each family in order: what comes next, what lies between, and when clocks show something.
 
 Guarantees: values of one family compare with each other and with no others (D2). `between` gives values strictly inside
 a gap: all of them if they are fewer than asked for, and otherwise so many that any order of as many attributes, whole
-numbers among them or not, can be acted out with them.
+numbers among them or not, can be acted out with them. `moment_showing` is right where it finds a moment; that it finds
+none proves nothing.
 Leaves out: the greatest length of texts and bytes, so that every text has a next one.
 """
 
@@ -10,12 +11,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, time, timedelta
 from enum import Enum
 from itertools import pairwise
 from typing import Final, TypeVar
+from zoneinfo import ZoneInfo
 
+from headgate.decide.truth import clock_part
+from headgate.model.conditions import ClockPart
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, kind_of, micros, moment
 
 MOST: Final = sys.float_info.max
@@ -286,3 +290,35 @@ def _chain(low: _Line | None, high: _Line | None, first: _Line, step: _Line, cou
             return
         yield at
         at += step
+
+
+_DAYS: Final = 15
+"""Days that are looked at, two weeks and one for the difference between zones."""
+
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_MIDNIGHT: Final = time()
+
+
+def moment_showing(wanted: Mapping[ClockPart, int], low: datetime | None, high: datetime | None) -> datetime | None:
+    """A moment strictly between two others at which each part of the clock is as wanted, if one is found soon."""
+    for at in _tried(wanted, low, high):
+        inside = (low is None or low < at) and (high is None or at < high)
+        if inside and all(clock_part(part.part, at, part.zone) == shown for part, shown in wanted.items()):
+            return at
+    return None
+
+
+def _tried(wanted: Mapping[ClockPart, int], low: datetime | None, high: datetime | None) -> Iterator[datetime]:
+    first = low or (high - timedelta(days=_DAYS - 1) if high is not None and high.year > 1 else high) or _START
+    times = {(part.zone, shown) for part, shown in wanted.items() if part.part == "timeofday"}
+    zones = {part.zone for part in wanted} if not times else set()
+    for day in range(_DAYS):
+        try:
+            at = first + timedelta(days=day)
+            for zone, seconds in sorted(times | {(zone, 12 * 3600) for zone in zones}):
+                local = datetime.combine(at.astimezone(ZoneInfo(zone)).date(), _MIDNIGHT, ZoneInfo(zone))
+                yield (local + timedelta(seconds=seconds)).astimezone(UTC)
+        except OverflowError:
+            return
+        if low is not None and high is not None:
+            yield low + (high - low) * (day + 1) / (_DAYS + 1)

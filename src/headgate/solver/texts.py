@@ -2,7 +2,8 @@
 
 Guarantees: for any text whatever there is a representative that answers every question the same. A question is about
 one text and a constant: how it compares, whether it starts with it, contains it, or has it as a token. None is given
-where the search would take more than `MOST_STEPS`.
+where the search would take more than `MOST_STEPS`. `Letters` numbers characters for z3, which knows none past its own
+last one and takes halves of pairs for characters: order is kept, and what is read back is valid text.
 Leaves out: questions about two texts at once.
 
 Each question is a small automaton that reads the text; all of them read it together, and every state that they can
@@ -12,6 +13,7 @@ so a few of them stand for the rest.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -163,3 +165,32 @@ def _containing(part: str) -> Callable[[_State, str], _State]:
         return at + 1 if part[at] == letter else 0
 
     return step
+
+
+_ESCAPED: Final = re.compile(r"\\u\{([0-9a-fA-F]+)\}")
+
+
+class Letters:
+    """Characters by number: those of some constants, and between them `count` for all others."""
+
+    def __init__(self, constants: Iterable[str], count: int, *, words: bool) -> None:
+        questions = [TextQuestion("order", one) for one in sorted(set(constants))] or [TextQuestion("order", "")]
+        questions += [TextQuestion("has token", "")] if words else []
+        self._known = characters(questions, count)
+        self._number = {letter: chr(number) for number, letter in enumerate(self._known)}
+        self.blanks = BLANKS if words else ""
+
+    @property
+    def last(self) -> str:
+        """The last number there is."""
+        return chr(len(self._known) - 1)
+
+    def put(self, text: str) -> str:
+        """A text of known characters, in numbers."""
+        return "".join(self._number[letter] for letter in text)
+
+    def read(self, escaped: str) -> str | None:
+        """The text that z3 writes in numbers; None if it has one too high."""
+        numbers = map(ord, _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped))
+        found = [self._known[number] if number < len(self._known) else None for number in numbers]
+        return None if None in found else "".join(one for one in found if one is not None)

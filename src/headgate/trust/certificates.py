@@ -1,8 +1,15 @@
-"""Authorisation certificates: the five-tuple of SPKI as a signed statement (Capabilities II.D, III).
+"""Authorisation certificates, revocation lists and successions of keys (Capabilities II.D, III, V.C).
 
-Guarantees: `verify_certificate` is the only way from text to a `Certificate`. Delegation is false unless it is said. An
-authority says neither more nor less than it is read as: an entry that is not understood refuses the whole.
-Leaves out: whether the issuer had what it gives (`authority.chains`), and whether it took it back (`revocations`).
+Guarantees: `verify_certificate`, `verify_revocations` and `verify_succession` are the only ways from text to such a
+statement. A certificate is the five-tuple of SPKI. Delegation is false unless it is said. An authority says neither
+more nor less than it is read as: an entry that is not understood refuses the whole.
+A list is all that its issuer has taken back, and one older than a known one is never taken for news: a number only
+grows, and a list that says something else has another number.
+In a succession the old key names the new one and signs, and the new key has agreed: nobody can make a stranger's key
+their own successor, and with it claim what the stranger holds. A later statement of the old key can say until when it
+counts; it never names another successor, and never puts off an end: one who has stolen a key that ended signs in vain.
+Leaves out: whether the issuer had what it gives, and what follows from lists and successions (`authority`). An old key
+that was stolen can still sign; let it end.
 
     {"network": "UK Police Network", "actions": ["connect", "install"]}
     {"type": "did:key:z6Mk.../uk.gov.pito.*", "actions": "*"}
@@ -12,8 +19,8 @@ Leaves out: whether the issuer had what it gives (`authority.chains`), and wheth
 
 from __future__ import annotations
 
+import re
 import secrets
-from base64 import urlsafe_b64encode
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -25,35 +32,33 @@ from headgate.model.authority import (
     Authority,
     Certificate,
     NetworkAuthority,
+    RevocationList,
+    Succession,
     TypeAuthority,
     Validity,
 )
 from headgate.model.conditions import TRUE
-from headgate.model.limits import MAX_ATTRIBUTES, MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS
+from headgate.model.errors import BadDefinition, StaleList
+from headgate.model.limits import MAX_ATTRIBUTES, MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_LIST_BYTES, MAX_REVOKED
 from headgate.model.rights import Action
 from headgate.model.values import brief
 from headgate.trust import claims as claim
-from headgate.trust.keys import PrivateKey, Random
+from headgate.trust.claims import bad, key_name
+from headgate.trust.keys import PrivateKey, PublicKey, Random, base64url, from_base64url
 from headgate.trust.statements import (
-    Form,
-    Read,
+    Signed,
+    StatementKind,
     Verifier,
     audience_of,
-    bad,
     check,
     check_issued,
-    key_name,
     open_statement,
     read_through,
-    sign,
+    said_payload,
+    seconds_of,
     times_of,
 )
 
-FORM: Final = Form(
-    "hg-cert+jwt",
-    frozenset({"iss", "sub", "jti", "iat", "authority"}),
-    frozenset({"nbf", "exp", "delegate", "freshness", "aud"}),
-)
 _OF_NETWORK: Final = frozenset({"network", "actions"})
 _OF_TYPE: Final = frozenset({"type", "actions"})
 _ACTIONS: Final = {action.value: action for action in NETWORK_ACTIONS | TYPE_ACTIONS}
@@ -82,9 +87,7 @@ def issue_certificate(
         **audience_of(audience),
         "authority": [_authority_to_json(one) for one in authority],
     }
-    text = sign(issuer, FORM, claims)
-    read_certificate(text)  # nothing leaves here that would be refused elsewhere
-    return text
+    return CERTIFICATE.issue(issuer, claims)
 
 
 def verify_certificate(
@@ -99,44 +102,41 @@ def verify_certificate(
 
     Without `now` it may be over, or yet to begin: chains decide on that.
     """
-    # 1. to 6. are those of `open_statement`; the claims are read in `read_certificate`; 7. and 8. those of `check`.
-    read = read_through(verifier, text, read_certificate)
+    read = read_through(verifier, text, CERTIFICATE.read)
     if shown is not None:
         check_issued(read, shown)
     return check(read, audience=audience, now=now)
 
 
-def read_certificate(text: str) -> Read[Certificate]:
-    """What a certificate says, whoever it is for and whenever it is good."""
-    signed = open_statement(text, FORM)
+def new_id(random: Random = secrets.token_bytes) -> str:
+    """An identifier that nobody guesses: 128 random bits, after a letter so that no command takes it for an option."""
+    return "s" + base64url(random(16))
+
+
+def _certificate(signed: Signed) -> Certificate:
     claims = signed.claims
-    validity = claim.validity(claims)
-    certificate = Certificate(
+    return Certificate(
         id=claim.identifier(claims["jti"], "jti"),
         issuer=signed.issuer,
         subject=key_name(claims["sub"], "sub"),
-        authority=_authorities(claims["authority"]),
+        authority=tuple(_authority(one) for one in claim.listed(claims["authority"], "authority", 1, MAX_AUTHORITIES)),
         delegate="delegate" in claims and claim.flag(claims["delegate"], "delegate"),
-        validity=validity,
-        freshness=_freshness(claims),
+        validity=claim.validity(claims),
+        freshness=claim.whole(claims["freshness"], "freshness", 1, MAX_FRESHNESS_SECONDS)
+        if "freshness" in claims
+        else None,
     )
-    return Read(certificate, signed.digest, claim.time(claims["iat"], "iat"), validity, claim.audience(claims))
 
 
-def new_id(random: Random = secrets.token_bytes) -> str:
-    """An identifier that nobody guesses: 128 random bits, after a letter so that no command takes it for an option."""
-    return "s" + urlsafe_b64encode(random(16)).rstrip(b"=").decode()
-
-
-def _freshness(said: Mapping[str, Any]) -> int | None:
-    return claim.whole(said["freshness"], "freshness", 1, MAX_FRESHNESS_SECONDS) if "freshness" in said else None
+CERTIFICATE: Final = StatementKind(
+    "hg-cert+jwt",
+    frozenset({"iss", "sub", "jti", "iat", "authority"}),
+    frozenset({"nbf", "exp", "delegate", "freshness", "aud"}),
+    made_of=_certificate,
+)
 
 
 # -- authority ------------------------------------------------------------------------------------------------
-
-
-def _authorities(given: object) -> tuple[Authority, ...]:
-    return tuple(_authority(one) for one in claim.listed(given, "authority", 1, MAX_AUTHORITIES))
 
 
 def _authority(given: object) -> Authority:
@@ -222,3 +222,159 @@ def _attributes_to_json(attributes: tuple[str, ...], forced: Mapping[str, object
     return {
         name: {"value": claim.value_to_json(forced[name])} if name in forced else {"any": True} for name in attributes
     }
+
+
+# -- successions ----------------------------------------------------------------------------------------------
+
+_CONSENT: Final = b"headgate succession 1: consent"
+_CONSENT_CHARS: Final = 86
+
+
+def issue_succession(
+    old: PrivateKey,
+    *,
+    new: str,
+    consent: str,
+    now: datetime,
+    number: int = 0,
+    until: datetime | None = None,
+) -> str:
+    """The old key's word that the new one follows it; `consent` is the new key's (`consent_to`)."""
+    said = {"sub": new, "number": number, "iat": seconds_of(now), "consent": consent}
+    return SUCCESSION.issue(old, said if until is None else {**said, "until": seconds_of(until)})
+
+
+def amend_succession(old: PrivateKey, text: str, *, until: datetime | None, now: datetime) -> str:
+    """The same succession with the next number and an earlier end, or its first."""
+    known = SUCCESSION.read(text).value
+    consent = open_statement(text, SUCCESSION).claims["consent"]
+    made = issue_succession(old, new=known.new, consent=consent, now=now, number=known.number + 1, until=until)
+    check_later(SUCCESSION.read(made).value, known)
+    return made
+
+
+def consent_to(old: PublicKey, new: PrivateKey) -> str:
+    """The new key's word that it follows the old one."""
+    return base64url(new.sign(_consent(old.did, new.public.did)))
+
+
+def verify_succession(
+    text: str, *, now: datetime | None = None, known: Succession | None = None, verifier: Verifier | None = None
+) -> Succession:
+    """The succession of a text, no older than the one that is known."""
+    succession = SUCCESSION.verify(text, now=now, verifier=verifier)
+    if known is not None:
+        check_later(succession, known)
+    return succession
+
+
+def _succession(signed: Signed) -> Succession:
+    claims = signed.claims
+    new = key_name(claims["sub"], "sub")
+    consent = claim.text(claims["consent"], "consent")
+    if not _agreed(signed.issuer, new, consent):
+        raise bad(
+            "no-consent", f"`{new}` did not agree to follow `{signed.issuer}`", "let the new key sign its consent"
+        )
+    until = claim.time(claims["until"], "until") if "until" in claims else None
+    try:
+        return Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
+    except BadDefinition as error:
+        raise bad("bad-claim", error.message, error.remedy) from None
+
+
+SUCCESSION: Final = StatementKind(
+    "hg-successor+jwt",
+    frozenset({"iss", "sub", "number", "iat", "consent"}),
+    frozenset({"until"}),
+    made_of=_succession,
+)
+
+
+def check_later(newer: Succession, known: Succession) -> None:
+    """Refuse a succession that is older than a known one of the same key, or contradicts it."""
+    if newer.old != known.old:
+        raise bad("wrong-issuer", f"the succession is of `{newer.old}`, not of `{known.old}`")
+    if newer.new != known.new:
+        raise bad("second-successor", f"`{newer.old}` has a successor already, `{known.new}`", "rotate that one")
+    if newer.ends_before(known):
+        return
+    if newer.number < known.number:
+        raise bad("stale", f"the succession has number `{newer.number}`, and `{known.number}` is known")
+    if newer.number == known.number and newer.until != known.until:
+        raise bad("stale", f"two successions with number `{newer.number}` say different things")
+    if known.until is not None and (newer.until is None or newer.until > known.until):
+        raise bad("later-end", f"`{newer.old}` has an end already, which is only ever brought forward")
+
+
+def _agreed(old: str, new: str, consent: str) -> bool:
+    signature = from_base64url(consent) if len(consent) == _CONSENT_CHARS else None
+    return signature is not None and PublicKey.from_did(new).verify(signature, _consent(old, new))
+
+
+def _consent(old: str, new: str) -> bytes:
+    """What the new key signs. Names of keys have no line breaks, so that no two pairs read the same."""
+    return b"\n".join((_CONSENT, old.encode(), new.encode()))
+
+
+# -- revocation lists -----------------------------------------------------------------------------------------
+
+_ISSUER: Final = re.compile(rb'"iss"\s*:\s*"(did:key:z[1-9A-HJ-NP-Za-km-z]{1,100})"')
+
+
+def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[str], now: datetime) -> str:
+    """All that an issuer has revoked; the same number again is a sign of life."""
+    return REVOCATIONS.issue(issuer, {"number": number, "iat": seconds_of(now), "revoked": sorted(revoked)})
+
+
+def said_issuer(text: str) -> str:
+    """Whose list a text says it is. Nothing is verified: it tells whether a large list is worth reading at all."""
+    match = _ISSUER.search(said_payload(text, REVOCATIONS))
+    if match is None:
+        raise bad("missing-claim", "the list does not say `iss` as it is written")
+    return match[1].decode("ascii")
+
+
+def verify_revocations(
+    text: str, *, issuer: str | None = None, now: datetime | None = None, known: RevocationList | None = None
+) -> RevocationList:
+    """The list of a text: of this issuer, not from the future, and no older than the one that is known."""
+    listed = REVOCATIONS.verify(text, now=now)
+    if issuer is not None and listed.issuer != issuer:
+        raise bad("wrong-issuer", f"the list is of `{listed.issuer}`, not of `{issuer}`")
+    if known is not None:
+        check_newer(listed, known)
+    return listed
+
+
+def _revocations(signed: Signed) -> RevocationList:
+    claims = signed.claims
+    ids = [claim.identifier(one, "revoked") for one in claim.listed(claims["revoked"], "revoked", 0, MAX_REVOKED)]
+    revoked = frozenset(ids)
+    if len(revoked) != len(ids):
+        raise bad("bad-claim", "`revoked` names one twice")
+    return RevocationList(
+        signed.issuer, claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat"), revoked
+    )
+
+
+REVOCATIONS: Final = StatementKind(
+    "hg-revocation+jwt", frozenset({"iss", "number", "iat", "revoked"}), limit=MAX_LIST_BYTES, made_of=_revocations
+)
+
+
+def check_newer(newer: RevocationList, known: RevocationList) -> None:
+    """Refuse a list that is older than a known one of the same issuer, or says otherwise under its number."""
+    if newer.issuer != known.issuer:
+        raise bad("wrong-issuer", f"the list is of `{newer.issuer}`, not of `{known.issuer}`")
+    if newer.number < known.number:
+        raise StaleList(
+            f"the list has number `{newer.number}`, and `{known.number}` is known",
+            remedy="ask its issuer for the newest",
+        )
+    if newer.number == known.number and newer.revoked != known.revoked:
+        raise StaleList(
+            f"two lists with number `{newer.number}` say different things", remedy="let the issuer make a new one"
+        )
+    if newer.number == known.number and newer.issued < known.issued:
+        raise StaleList("the same list was issued again since", remedy="ask its issuer for the newest")

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from headgate.lang import parse_condition, render_condition
@@ -28,17 +29,23 @@ from headgate.model.conditions import (
     atoms,
     operands,
 )
-from headgate.model.errors import BadDefinition, BadExpression, HeadgateError
+from headgate.model.errors import BadDefinition, BadExpression, BadKey, BadStatement, HeadgateError
 from headgate.model.limits import MAX_AUDIENCES
 from headgate.model.types import check_name, check_pattern, check_type_name
 from headgate.model.values import INT_MAX, INT_MIN, Value, brief, micros, moment
-from headgate.trust.statements import bad, key_name
+from headgate.trust.keys import PublicKey
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
+_DID_SHAPE: Final = re.compile(r"did:key:z[1-9A-HJ-NP-Za-km-z]{40,}\Z")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 _ASCII_NAME: Final = re.compile(r"[A-Za-z0-9_.*-]+\Z")
 _LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999."""
+
+
+def bad(reason: str, message: str, remedy: str | None = None) -> BadStatement:
+    """The refusal of a statement, with a word that programs can go by."""
+    return BadStatement(message, reason=reason, remedy=remedy)
 
 
 # -- plain claims ---------------------------------------------------------------------------------------------
@@ -124,6 +131,25 @@ def identifier(given: object, what: str) -> str:
     return given
 
 
+def key_of(did: object, what: str) -> PublicKey:
+    """The key that a claim names, `did:key:...`; one that anyone could sign for is refused."""
+    if did is None:
+        raise bad("missing-claim", f"the statement does not say `{what}`")
+    if type(did) is not str:
+        raise bad("bad-claim", f"`{what}` is not text")
+    try:
+        return PublicKey.from_did(did)
+    except BadKey as error:
+        reason = "unsafe-key" if _DID_SHAPE.match(did) else "bad-claim"
+        raise bad(reason, f"`{what}` names no key: {error.message}", error.remedy) from None
+
+
+def key_name(did: object, what: str) -> str:
+    """The name of a key, which is the one way to write it."""
+    key_of(did, what)
+    return str(did)
+
+
 def digest(given: object, what: str) -> str:
     """A SHA-256 in hexadecimal."""
     if type(given) is not str or not _DIGEST.match(given):
@@ -138,10 +164,7 @@ def plain_name(given: object, what: str) -> str:
     """A name in its normal form, so that no two are written alike."""
     if type(given) is not str:
         raise bad("bad-claim", f"a name of a {what} is not text")
-    try:
-        check_name(what, given)
-    except BadDefinition as error:
-        raise bad("bad-name", error.message, error.remedy) from None
+    _checked(partial(check_name, what), given)
     if not unicodedata.is_normalized("NFKC", given):
         raise bad("bad-name", f"the {what} name `{brief(given)}` is not in its normal form", "write it in NFKC")
     return given
@@ -157,20 +180,12 @@ def attribute_name(given: object) -> str:
 
 def type_name(given: object, what: str = "name") -> str:
     """A dotted type name in ASCII."""
-    name = _ascii(given, what)
-    try:
-        return check_type_name(name)
-    except BadDefinition as error:
-        raise bad("bad-name", error.message, error.remedy) from None
+    return _checked(check_type_name, _ascii(given, what))
 
 
 def pattern(given: object, what: str = "type") -> str:
     """A dotted type name in ASCII, `dotted.name.*` or `*`."""
-    name = _ascii(given, what)
-    try:
-        return check_pattern(name)
-    except BadDefinition as error:
-        raise bad("bad-name", error.message, error.remedy) from None
+    return _checked(check_pattern, _ascii(given, what))
 
 
 def owned(given: object, what: str) -> tuple[str | None, str]:
@@ -180,6 +195,13 @@ def owned(given: object, what: str) -> tuple[str | None, str]:
     if not slash:
         return None, written
     return key_name(owner, what), rest
+
+
+def _checked(check: Callable[[str], str], name: str) -> str:
+    try:
+        return check(name)
+    except BadDefinition as error:
+        raise bad("bad-name", error.message, error.remedy) from None
 
 
 def _ascii(given: object, what: str) -> str:

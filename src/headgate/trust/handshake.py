@@ -16,14 +16,12 @@ plaintext connection on this machine. Someone in the middle has another certific
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import heapq
 import hmac
 import re
 import secrets
 import threading
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,7 +30,7 @@ from typing import Final
 from headgate.model.errors import BadKey, BrokerNotTrusted, NotAuthenticated, TooBusy
 from headgate.model.limits import CHALLENGE_SECONDS, MAX_NONCE_CHARS, MAX_USED_NONCES
 from headgate.model.values import brief, micros
-from headgate.trust.keys import PrivateKey, PublicKey, Random
+from headgate.trust.keys import PrivateKey, PublicKey, Random, base64url, from_base64url
 
 _BROKER: Final = b"headgate handshake 1: broker"
 _CLIENT: Final = b"headgate handshake 1: client"
@@ -97,10 +95,10 @@ class Challenger:
         now, turn = self._now()
         expires = now + self._lifetime
         body = self._random(_RANDOM_BYTES) + micros(expires).to_bytes(_TIME_BYTES)
-        nonce = _text(body + self._tag(body, client_nonce, turn))
+        nonce = base64url(body + self._tag(body, client_nonce, turn))
         did = self._broker.public.did
         proof = self._broker.sign(_transcript(_BROKER, client_nonce, nonce, self._binding, did))
-        return Challenge(nonce, did, _text(proof), expires)
+        return Challenge(nonce, did, base64url(proof), expires)
 
     def answer(
         self,
@@ -197,12 +195,12 @@ def prove(
         raise _untrusted(challenge)
     # 3. Our own signature, under a label of its own.
     message = _transcript(_CLIENT, client_nonce, challenge.nonce, binding_seen, did, key.public.did)
-    return _text(key.sign(message))
+    return base64url(key.sign(message))
 
 
 def new_nonce(random: Random = secrets.token_bytes) -> str:
     """A client's nonce."""
-    return _text(random(32))
+    return base64url(random(32))
 
 
 def plaintext_binding(host: str, port: int) -> str:
@@ -235,16 +233,7 @@ def _key(did: str) -> PublicKey | None:
         return None
 
 
-def _text(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
 def _bytes(text: str, length: int) -> bytes | None:
-    """The bytes of base64url text, if it is the one way to write that many."""
-    if len(text) > MAX_NONCE_CHARS:
-        return None
-    try:
-        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (ValueError, binascii.Error):
-        return None
-    return data if len(data) == length and _text(data) == text else None
+    """The bytes of base64url text, if there are so many."""
+    data = from_base64url(text) if len(text) <= MAX_NONCE_CHARS else None
+    return data if data is not None and len(data) == length else None

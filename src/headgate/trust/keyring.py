@@ -13,7 +13,6 @@ import fcntl
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from typing import Final
 from headgate.model.errors import AlreadyExists, BadKey, NotFound, StorageFull
 from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_KEYS, MAX_ROTATIONS, MAX_STATEMENT_BYTES
 from headgate.model.values import brief
-from headgate.trust.keys import PrivateKey, PublicKey, Random, is_locked, read_secret
-from headgate.trust.successions import amend_succession, consent_to, issue_succession, verify_succession
+from headgate.trust.certificates import amend_succession, consent_to, issue_succession, verify_succession
+from headgate.trust.keys import PrivateKey, PublicKey, Random, check_directory, is_locked, read_secret, sync_directory
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?:~[1-9][0-9]{0,2})?\Z")
-_OTHERS_WRITE: Final = 0o022
 _MAKING: Final = "~making"
 _NEXT: Final = "~next"
 """The new key of a rotation that is under way."""
@@ -101,7 +99,7 @@ class Keyring:
         statement = self._statement(kept, old.public, new.public)
         self._write(self._did(name), f"{new.public.did}\n")
         following.replace(self._key(name))
-        self._sync()
+        sync_directory(self.directory)
         return new.public, statement
 
     def earlier(self, name: str) -> str:
@@ -130,7 +128,7 @@ class Keyring:
             if known.until != until:
                 text = amend_succession(old, text, until=until, now=now)
                 self._write(self._succession(kept), f"{text}\n")
-                self._sync()
+                sync_directory(self.directory)
         return kept, text
 
     def _make_following(self, name: str, passphrase: bytes | None, random: Random) -> None:
@@ -236,13 +234,9 @@ class Keyring:
 
     def _check_directory(self) -> None:
         try:
-            status = self.directory.stat()
+            check_directory(self.directory)
         except OSError:
             raise NotFound(f"there are no keys in `{self.directory}`", remedy="`headgate keys new NAME`") from None
-        if not stat.S_ISDIR(status.st_mode):
-            raise BadKey(f"`{self.directory}` is not a directory")
-        if status.st_mode & _OTHERS_WRITE:
-            raise BadKey(f"others can change `{self.directory}`", remedy=f"`chmod 700 {self.directory}`")
 
     def _read(self, path: Path, limit: int, name: str) -> str:
         try:
@@ -265,13 +259,6 @@ class Keyring:
             passing.replace(path)
         except OSError as error:
             raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
-
-    def _sync(self) -> None:
-        handle = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

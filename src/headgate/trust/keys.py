@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGITS: Final = {character: digit for digit, character in enumerate(_ALPHABET)}
 _KEY_BYTES: Final = 32
 _OTHERS: Final = 0o077
+_OTHERS_WRITE: Final = 0o022
 
 _FIELD: Final = 2**255 - 19
 _ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
@@ -198,7 +200,39 @@ def read_secret(path: Path, limit: int) -> bytes:
     return data
 
 
-# -- base58btc ------------------------------------------------------------------------------------------------
+def check_directory(directory: Path) -> None:
+    """Refuse a directory of secrets that others can change."""
+    status = directory.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise BadKey(f"`{directory}` is not a directory")
+    if status.st_mode & _OTHERS_WRITE:
+        raise BadKey(f"others can change `{directory}`", remedy=f"`chmod 700 {directory}`")
+
+
+def sync_directory(directory: Path) -> None:
+    """Let what was put in a directory outlast the machine."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# -- base64url and base58btc ---------------------------------------------------------------------------------
+
+
+def base64url(data: bytes) -> str:
+    """Bytes as base64url without padding."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def from_base64url(text: str) -> bytes | None:
+    """The bytes that `base64url` writes so; None if there are none."""
+    try:
+        data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+    except ValueError:  # also what is not ASCII
+        return None
+    return data if base64url(data) == text else None
 
 
 def _base58(data: bytes) -> str:

@@ -13,10 +13,9 @@ up decrypts to noise, which shows 32 zero bits and the right 32 bits of the subs
 
 from __future__ import annotations
 
-import binascii
 import secrets
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 from headgate.model.errors import BadKey, BadPosition
 from headgate.model.values import brief
-from headgate.trust.keys import Random, read_secret, write_secret
+from headgate.trust.keys import Random, from_base64url, read_secret, write_secret
 
 KEY_BYTES: Final = 16
 MAX_SUBSCRIPTION: Final = 2**32 - 1
@@ -69,10 +68,6 @@ class Positions:
             raise BadKey(f"`{path}` is not a position key", remedy=f"it has {KEY_BYTES} bytes; restore it from a copy")
         return cls(key)
 
-    def seal_many(self, subscription: int, stream: int, seqs: Numbers) -> list[str]:
-        """The positions of many events of a stream, for one subscription."""
-        return self.seal(np.int64(subscription), np.int64(stream), seqs)
-
     def seal(self, subscriptions: Numbers | np.int64, streams: Numbers | np.int64, seqs: Numbers) -> list[str]:
         """The position of each event, for its subscription."""
         blocks = np.zeros(len(seqs), _FIELDS)
@@ -89,7 +84,7 @@ class Positions:
 
     def open(self, text: str, subscription: int) -> tuple[int, int]:
         """The stream and sequence number of a position that was given out for this subscription."""
-        block = _block(text)
+        block = from_base64url(text) if len(text) == _CHARS else None
         if block is not None:
             found, stream, high, low, check = _BLOCK.unpack(self._cipher.decryptor().update(block))
             if check == 0 and found == subscription:
@@ -105,14 +100,3 @@ def _fits(what: str, numbers: Any, most: int) -> Any:
     if given.size and (int(given.min()) < 0 or int(given.max()) > most):
         raise BadPosition(f"a {what} is not between 0 and {most}: `{int(given.min())}` to `{int(given.max())}`")
     return given
-
-
-def _block(text: str) -> bytes | None:
-    """The block of a position, if it is the one way to write it."""
-    if len(text) != _CHARS or not text.isascii():
-        return None
-    try:
-        block = urlsafe_b64decode(text + "==")
-    except (ValueError, binascii.Error):
-        return None
-    return block if urlsafe_b64encode(block) == f"{text}==".encode() else None

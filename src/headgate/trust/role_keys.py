@@ -1,33 +1,65 @@
-"""Rolling keys of a domain's role services: which there are, when each signs, and the document that vouches for them.
+"""Rolling keys of a domain's role services: the table that makes them, and the document that vouches for them.
 
 Guarantees: `verify_role_keys` is the only way from text to `RoleKeys`. The domain's own key signs the document, so that
 it signs seldom, and a rolling key that is stolen soon signs for nothing. There are two tables in it: what is good for
 hours and what is good for months is signed by different keys (OASIS 4.4), and none of one table passes in the other. A
 document older than a known one is never taken for news, and none is good for longer than MAX_ROLE_KEYS_SECONDS.
-Leaves out: making, keeping and using the private halves (`role_table`), and how the document travels.
+There is always a key that signs and one that follows it, so that whoever has fetched the document knows the next key
+before it signs. The private half goes when a key's time to sign is over; the public half stays until all that it signed
+is over. All processes of a node share one table, in a file for its owner's eyes only that is put in its place whole, on
+disk. Whoever changes it has a lock, which goes with a process that is killed; whoever reads it needs none.
+Leaves out: how the document travels, a passphrase (a key is worth a few days, and one that leaked is ended), and what
+is signed (`role_statements`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from headgate.model.authority import Validity
-from headgate.model.errors import BadDefinition, StaleList
+from headgate.model.errors import (
+    BadConfig,
+    BadDefinition,
+    BadKey,
+    Damaged,
+    HeadgateError,
+    NotFound,
+    StaleList,
+    StorageBusy,
+    StorageFull,
+    TooMany,
+)
 from headgate.model.limits import (
     MAX_APPOINTMENT_SECONDS,
+    MAX_LOCK_TRIES,
     MAX_ROLE_CERTIFICATE_SECONDS,
     MAX_ROLE_KEYS,
     MAX_ROLE_KEYS_BYTES,
     MAX_ROLE_KEYS_SECONDS,
 )
-from headgate.model.values import brief, render_timestamp
+from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.trust import claims as claim
-from headgate.trust.keys import PrivateKey, PublicKey
-from headgate.trust.statements import Form, Read, bad, check, key_of, open_statement, seconds_of, sign
+from headgate.trust.claims import bad, key_of
+from headgate.trust.keys import (
+    PrivateKey,
+    PublicKey,
+    Random,
+    check_directory,
+    read_secret,
+    sync_directory,
+    write_secret,
+)
+from headgate.trust.statements import Signed, StatementKind, seconds_of
 
 Use: TypeAlias = Literal["short", "long"]
 """What a rolling key signs: what is good for hours, or for months."""
@@ -38,7 +70,6 @@ LONGEST: Final[Mapping[Use, timedelta]] = {
     "long": timedelta(seconds=MAX_APPOINTMENT_SECONDS),
 }
 """How long what a key signs may be good."""
-FORM: Final = Form("hg-role-keys+jwt", frozenset({"iss", "number", "iat", "exp", "keys"}), limit=MAX_ROLE_KEYS_BYTES)
 _GOOD_FOR: Final = timedelta(seconds=MAX_ROLE_KEYS_SECONDS)
 _ENTRIES: Final = frozenset({"kid", "use", "from", "until", "end"})
 
@@ -114,19 +145,17 @@ def issue_role_keys(
         "number": number,
         "iat": seconds_of(now),
         "exp": seconds_of(now + good_for),
-        "keys": [_key_to_json(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
+        "keys": [_rolling_to_json(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
     }
-    text = sign(domain, FORM, claims)
-    read_role_keys(text)  # nothing leaves here that would be refused elsewhere
-    return text
+    return ROLE_KEYS.issue(domain, claims)
 
 
 def verify_role_keys(
     text: str, *, domain: str | None = None, now: datetime | None = None, known: RoleKeys | None = None
 ) -> RoleKeys:
     """The keys of a document: of this domain, good at this time, and no older than the document that is known."""
-    # 1. to 6. are those of `open_statement`; the claims are read in `read_role_keys`; 7. and 8. those of `check`.
-    keys = check(read_role_keys(text), audience=None, now=now)
+    # 1. to 8. are those of `StatementKind.verify`.
+    keys = ROLE_KEYS.verify(text, now=now)
     # 9. Whose keys they are.
     if domain is not None and keys.domain != domain:
         raise bad("wrong-issuer", f"the keys are of `{keys.domain}`, not of `{domain}`")
@@ -136,23 +165,28 @@ def verify_role_keys(
     return keys
 
 
-def read_role_keys(text: str) -> Read[RoleKeys]:
-    """What a document says, whenever it is good."""
-    signed = open_statement(text, FORM)
+def _role_keys(signed: Signed) -> RoleKeys:
     claims = signed.claims
     issued, until = claim.time(claims["iat"], "iat"), claim.time(claims["exp"], "exp")
     if not issued < until:
         raise bad("bad-claim", "the document ends before it is issued", "let `exp` be later than `iat`")
     if until - issued > _GOOD_FOR:
         raise bad("too-long", f"the keys are good for longer than MAX_ROLE_KEYS_SECONDS ({MAX_ROLE_KEYS_SECONDS})")
-    listed = [_key(one) for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
+    listed = [_rolling_key(one) for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
     keys = {one.kid: one for one in listed}
     if len(keys) != len(listed):
         raise bad("bad-claim", "`keys` names one twice")
     if signed.issuer in keys:
         raise bad("bad-claim", "a domain's own key is no rolling key", "make a new one")
-    found = RoleKeys(signed.issuer, claim.whole(claims["number"], "number"), issued, until, MappingProxyType(keys))
-    return Read(found, signed.digest, issued, Validity(None, until))
+    return RoleKeys(signed.issuer, claim.whole(claims["number"], "number"), issued, until, MappingProxyType(keys))
+
+
+ROLE_KEYS: Final = StatementKind(
+    "hg-role-keys+jwt",
+    frozenset({"iss", "number", "iat", "exp", "keys"}),
+    limit=MAX_ROLE_KEYS_BYTES,
+    made_of=_role_keys,
+)
 
 
 def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
@@ -168,7 +202,7 @@ def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
         raise StaleList(f"two documents with number `{newer.number}` say different things", remedy="roll the keys")
 
 
-def _key(given: object) -> RollingKey:
+def _rolling_key(given: object) -> RollingKey:
     fields = claim.mapped(given, "keys", len(_ENTRIES))
     if fields.keys() != _ENTRIES:
         odd = min(fields.keys() ^ _ENTRIES)
@@ -183,6 +217,333 @@ def _key(given: object) -> RollingKey:
         raise bad("bad-claim", error.message) from None
 
 
-def _key_to_json(one: RollingKey) -> dict[str, Any]:
+def _rolling_to_json(one: RollingKey) -> dict[str, Any]:
     times = {"from": one.start, "until": one.until, "end": one.end}
     return {"kid": one.kid, "use": one.use, **{name: seconds_of(time) for name, time in times.items()}}
+
+
+# -- where the table is kept -----------------------------------------------------------------------------------
+
+FILE: Final = "role.keys"
+_LOCK_PAUSE: Final = 0.01
+
+
+class FileStore:
+    """A file `role.keys` in a directory that only its owner can change."""
+
+    def __init__(self, directory: Path, pause: Callable[[float], None] = time.sleep) -> None:
+        self.directory = directory
+        self.path = directory / FILE
+        self.name = str(self.path)
+        self._pause = pause
+
+    def stamp(self) -> object:
+        """Which file it is: each change makes another."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadKey(f"`{self.path}` cannot be read ({error.strerror})") from None
+        return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+
+    def read(self) -> bytes | None:
+        """The content; a file that others can read is refused."""
+        if not self.path.exists():
+            return None
+        check_directory(self.directory)
+        return read_secret(self.path, MAX_ROLE_KEYS_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """Put the file in its place whole, on disk; what a killed process left half-written is nobody's."""
+        passing = self.path.with_name(f"{FILE}.tmp")
+        try:
+            passing.unlink(missing_ok=True)
+            write_secret(passing, data)
+            self._make_later(passing)
+            passing.replace(self.path)
+            sync_directory(self.directory)
+        except OSError as error:
+            raise StorageFull(f"`{self.path}` cannot be written ({error.strerror})", remedy="make room") from None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time; the lock goes with a process that is killed."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_directory(self.directory)
+            handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BadKey(f"`{self.directory}` cannot be used ({error.strerror})") from None
+        try:
+            self._lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        for _ in range(MAX_LOCK_TRIES):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._pause(_LOCK_PAUSE)
+            else:
+                return
+        raise StorageBusy(f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again")
+
+    def _make_later(self, passing: Path) -> None:
+        """Let each file be later than the one before, however coarse the clock of the disk: the stamp goes by it."""
+        if self.path.exists():
+            before, found = self.path.stat().st_mtime_ns, passing.stat().st_mtime_ns
+            if found <= before:
+                os.utime(passing, ns=(before + 1, before + 1))
+
+
+_FORMAT: Final = 1
+_SECOND: Final = timedelta(seconds=1)
+_SECRET_CHARS: Final = 64
+_MOST_PACED: Final = MAX_ROLE_KEYS // 4
+"""Keys of one use at a steady pace; the rest is room for clocks that jump and keys that are ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollingPace:
+    """A new key `every` so often; what it signs is good for `lasting` at most."""
+
+    every: timedelta
+    lasting: timedelta
+
+
+PACES: Final[Mapping[Use, RollingPace]] = MappingProxyType(
+    {
+        "short": RollingPace(timedelta(hours=1), LONGEST["short"]),
+        "long": RollingPace(timedelta(days=7), LONGEST["long"]),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A rolling key with its private half, and the domain that it signs for."""
+
+    issuer: str
+    key: PrivateKey
+    rolling: RollingKey
+
+
+@dataclass(frozen=True, slots=True)
+class OwnKey:
+    """A key of the table: the private half while it may sign, and when the public half goes, too."""
+
+    public: RollingKey
+    private: PrivateKey | None
+    forget: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """All keys of a domain; each change has a larger number."""
+
+    number: int = 0
+    keys: tuple[OwnKey, ...] = ()
+
+
+# -- rolling --------------------------------------------------------------------------------------------------
+
+
+class RollingTable:
+    """The rolling keys of a domain, in a store that several processes may share."""
+
+    def __init__(
+        self,
+        domain: PrivateKey,
+        store: FileStore,
+        paces: Mapping[Use, RollingPace] = PACES,
+        random: Random = secrets.token_bytes,
+    ) -> None:
+        for use in USES:
+            _check_pace(use, paces[use])
+        self._domain = domain
+        self._store = store
+        self._paces = paces
+        self._random = random
+        self._read: tuple[object, KeyTable] | None = None
+
+    def signer(self, use: Use, now: datetime) -> Signer:
+        """The key that signs now; a new one is made if it is time."""
+        issuer = self._domain.public.did
+        signing = [
+            Signer(issuer, one.private, one.public)
+            for one in self._rolled(now).keys
+            if one.public.use == use and one.public.signs(now) and one.private is not None
+        ]
+        return max(signing, key=lambda one: (one.rolling.start, one.rolling.kid))
+
+    def document(self, now: datetime) -> str:
+        """What vouches for the keys, to be handed to whoever asks."""
+        table = self._rolled(now)
+        return issue_role_keys(self._domain, number=table.number, keys=(one.public for one in table.keys), now=now)
+
+    def keys(self, now: datetime) -> RoleKeys:
+        """The keys as others know them."""
+        return verify_role_keys(self.document(now), domain=self._domain.public.did, now=now)
+
+    def end(self, kid: str, now: datetime) -> None:
+        """Let a key that may be known to others count no more, and all that it signed with it."""
+        with self._store.alone():
+            table = self._load()
+            if kid not in {one.public.kid for one in table.keys}:
+                raise NotFound(f"there is no rolling key `{brief(kid)}`", remedy="it may have ended long ago")
+            keys = tuple(_ended(one, now) if one.public.kid == kid else one for one in table.keys)
+            self._save(KeyTable(_next(table, now), keys))
+
+    def _rolled(self, now: datetime) -> KeyTable:
+        """The table as it should be now."""
+        table = self._load()
+        if not self._is_due(table, now):
+            return table
+        with self._store.alone():
+            table = self._load()
+            if not self._is_due(table, now):  # another process was first
+                return table
+            kept = _kept(table, now)
+            new = tuple(self._new(use, start) for use in USES for start in self._starts(kept, use, now))
+            return self._save(KeyTable(_next(table, now), kept + new))
+
+    def _is_due(self, table: KeyTable, now: datetime) -> bool:
+        kept = _kept(table, now)
+        return kept != table.keys or any(self._starts(kept, use, now) for use in USES)
+
+    def _starts(self, kept: Sequence[OwnKey], use: Use, now: datetime) -> list[datetime]:
+        """When the keys begin that are missing: one that signs now, one that follows, or none."""
+        every = self._paces[use].every
+        mine = [one.public for one in kept if one.public.use == use and one.private is not None]
+        starts = [] if any(one.signs(now) for one in mine) else [_whole(now)]
+        ends = [one.until for one in mine] + [start + every for start in starts]
+        last = max(ends)
+        return [*starts, last] if last <= now + every else starts
+
+    def _new(self, use: Use, start: datetime) -> OwnKey:
+        key = PrivateKey.generate(self._random)
+        until = start + self._paces[use].every
+        end = until + self._paces[use].lasting
+        return OwnKey(RollingKey(key.public, use, start, until, end), key, end)
+
+    def _load(self) -> KeyTable:
+        stamp = self._store.stamp()
+        read = self._read
+        if read is not None and read[0] == stamp:
+            return read[1]
+        data = self._store.read()
+        table = KeyTable() if data is None else _parsed(data, self._domain.public, self._store.name)
+        self._read = (stamp, table)  # a newer file under an older stamp is only read again
+        return table
+
+    def _save(self, table: KeyTable) -> KeyTable:
+        if len(table.keys) > MAX_ROLE_KEYS:
+            raise TooMany(
+                f"there are more rolling keys than MAX_ROLE_KEYS ({MAX_ROLE_KEYS})",
+                remedy="set the clock right, or wait until some are over",
+            )
+        self._store.write(_written(table, self._domain.public))
+        self._read = None
+        return table
+
+
+def _kept(table: KeyTable, now: datetime) -> tuple[OwnKey, ...]:
+    """What of a table is still of use."""
+    return tuple(_older(one, now) for one in table.keys if now < one.forget)
+
+
+def _older(one: OwnKey, now: datetime) -> OwnKey:
+    """A key without its private half once it signs no more."""
+    return one if one.private is None or now < one.public.until else replace(one, private=None)
+
+
+def _ended(one: OwnKey, now: datetime) -> OwnKey:
+    """A key that counts no more; it is remembered for as long as it would have counted, so that it is known to be."""
+    at = max(one.public.start, _whole(now))
+    ended = replace(one.public, until=min(one.public.until, at), end=min(one.public.end, at))
+    return OwnKey(ended, None, one.forget)
+
+
+def _next(table: KeyTable, now: datetime) -> int:
+    """A larger number; it is at least the time, so that a table that was lost is not taken for an old one."""
+    return max(table.number + 1, seconds_of(now))
+
+
+def _whole(now: datetime) -> datetime:
+    """The time in whole seconds, rounded down, as statements say it."""
+    return EPOCH + timedelta(seconds=seconds_of(now))
+
+
+def _check_pace(use: Use, pace: RollingPace) -> None:
+    if pace.every % _SECOND or pace.lasting % _SECOND:
+        raise BadConfig(f"the rolling keys `{use}` have a pace that is not in whole seconds")
+    if not _SECOND <= pace.every <= pace.lasting <= LONGEST[use]:
+        raise BadConfig(
+            f"the rolling keys `{use}` cannot roll every `{pace.every}` for what is good for `{pace.lasting}`",
+            remedy=f"a key rolls before what it signed is over, and that is good for `{LONGEST[use]}` at most",
+        )
+    if pace.lasting / pace.every > _MOST_PACED:
+        raise BadConfig(
+            f"rolling keys `{use}` every `{pace.every}` for what is good for `{pace.lasting}` are too many",
+            remedy=f"let at most {_MOST_PACED} be needed at one time",
+        )
+
+
+# -- writing and reading --------------------------------------------------------------------------------------
+
+
+def _written(table: KeyTable, domain: PublicKey) -> bytes:
+    document = {
+        "format": _FORMAT,
+        "domain": domain.did,
+        "number": table.number,
+        "keys": [_key_to_json(one) for one in table.keys],
+    }
+    return json.dumps(document, indent=1).encode("ascii")
+
+
+def _key_to_json(one: OwnKey) -> dict[str, Any]:
+    secret = None if one.private is None else one.private.native().private_bytes_raw().hex()
+    return {**_rolling_to_json(one.public), "forget": seconds_of(one.forget), "secret": secret}
+
+
+def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
+    """The table of a file; the words of an error never have a key's private half in them."""
+    try:
+        document = json.loads(data)
+        whose = PublicKey.from_did(document["domain"])
+        table = KeyTable(claim.whole(document["number"], "number"), tuple(_own_key(one) for one in document["keys"]))
+        well_formed = document["format"] == _FORMAT and _differ(table.keys)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, HeadgateError):
+        well_formed = False
+    if not well_formed:
+        raise Damaged(
+            f"the rolling keys in `{name}` are damaged",
+            remedy="move the file away: new keys are made, and certificates have to be issued again",
+        )
+    if whose != domain:
+        raise BadKey(
+            f"`{name}` has the rolling keys of `{whose.did}`", remedy="give each domain a directory of its own"
+        )
+    return table
+
+
+def _own_key(fields: Any) -> OwnKey:
+    public, forget = _rolling_key({name: fields[name] for name in _ENTRIES}), claim.time(fields["forget"], "forget")
+    if fields["secret"] is None:
+        return OwnKey(public, None, forget)
+    if len(fields["secret"]) != _SECRET_CHARS:
+        raise ValueError("secret")
+    raw = bytes.fromhex(fields["secret"])
+    private = PrivateKey.generate(lambda _: raw)
+    if private.public != public.key:
+        raise ValueError("kid")
+    return OwnKey(public, private, forget)
+
+
+def _differ(keys: Iterable[OwnKey]) -> bool:
+    names = [one.public.kid for one in keys]
+    return len(set(names)) == len(names)

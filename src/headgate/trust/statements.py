@@ -6,40 +6,38 @@ Statements of rolling keys are the exception: the header names the key (`kid`), 
 for it; none of them passes for a statement by `iss` itself, nor the other way round, even where both have one `typ`.
 No claim is there twice, none is unknown and none is missing; numbers are whole and fit in 64 bits. Every refusal is a
 `BadStatement` with a `reason`, or `Expired`.
-Leaves out: what the claims of each kind say (`certificates`, `identities`, `revocations`, `successions`, `typedefs`),
-and whether their issuer is to be believed.
+Leaves out: what the claims of each kind say (`certificates`, `identities`, `typedefs`, `role_keys`,
+`role_statements`), and whether their issuer is to be believed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 import jwt
 
 from headgate.model.authority import Validity
-from headgate.model.errors import BadKey, BadStatement, Expired
+from headgate.model.errors import BadStatement, Expired
 from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.values import INT_MAX, INT_MIN, brief, micros, render_timestamp
-from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust import claims as claim
+from headgate.trust.claims import bad, key_of
+from headgate.trust.keys import PrivateKey, PublicKey, from_base64url
 
 T = TypeVar("T")
 
 ALGORITHM: Final = "EdDSA"
 _JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
 _SKEW: Final = timedelta(seconds=MAX_CLOCK_SKEW_SECONDS)
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _INT_CHARS: Final = 20
 """Characters of a 64-bit integer with its sign; longer ones are never converted."""
-_DID_SHAPE: Final = re.compile(r"did:key:z[1-9A-HJ-NP-Za-km-z]{40,}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,6 @@ class Read(Generic[T]):
     issued: datetime
     validity: Validity = Validity()  # noqa: RUF009 - frozen
     audience: tuple[str, ...] | None = None
-
-
-def bad(reason: str, message: str, remedy: str | None = None) -> BadStatement:
-    """The refusal of a statement, with a word that programs can go by."""
-    return BadStatement(message, reason=reason, remedy=remedy)
 
 
 # -- signing --------------------------------------------------------------------------------------------------
@@ -179,32 +172,11 @@ def _early(begins: datetime) -> BadStatement:
     return bad("not-yet-valid", f"the statement is good only from `{render_timestamp(begins)}`", remedy)
 
 
-def key_of(did: object, what: str) -> PublicKey:
-    """The key that a claim names, `did:key:...`; one that anyone could sign for is refused."""
-    if did is None:
-        raise bad("missing-claim", f"the statement does not say `{what}`")
-    if type(did) is not str:
-        raise bad("bad-claim", f"`{what}` is not text")
-    try:
-        return PublicKey.from_did(did)
-    except BadKey as error:
-        reason = "unsafe-key" if _DID_SHAPE.match(did) else "bad-claim"
-        raise bad(reason, f"`{what}` names no key: {error.message}", error.remedy) from None
-
-
-def key_name(did: object, what: str) -> str:
-    """The name of a key, which is the one way to write it."""
-    key_of(did, what)
-    return str(did)
-
-
 def _decoded(part: str) -> bytes:
-    """The bytes of base64url text without padding, if it is the one way to write them."""
-    if _SEGMENT.match(part) and len(part) % 4 != 1:
-        data = urlsafe_b64decode(part + "=" * (-len(part) % 4))
-        if urlsafe_b64encode(data).rstrip(b"=").decode() == part:
-            return data
-    raise bad("malformed", f"`{brief(part)}` is not base64url without padding")
+    data = from_base64url(part)
+    if not data:
+        raise bad("malformed", f"`{brief(part)}` is not base64url without padding")
+    return data
 
 
 def _check_header(header: Mapping[str, Any], form: Form) -> None:
@@ -298,6 +270,39 @@ class Verifier:
 def read_through(verifier: Verifier | None, text: str, reader: Callable[[str], Read[T]]) -> Read[T]:
     """What the reader makes of the text, remembered if there is someone to remember it."""
     return reader(text) if verifier is None else verifier.read(text, reader)
+
+
+# -- kinds ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StatementKind(Form, Generic[T]):
+    """A form that its issuer's own key signs, and what its claims come to."""
+
+    made_of: Callable[[Signed], T] = field(kw_only=True)
+
+    def issue(self, key: PrivateKey, claims: Mapping[str, Any]) -> str:
+        """The text of a statement; nothing leaves here that would be refused elsewhere."""
+        text = sign(key, self, claims)
+        self.read(text)
+        return text
+
+    def read(self, text: str) -> Read[T]:
+        """What a statement says, whoever it is for and whenever it is good."""
+        signed = open_statement(text, self)
+        claims, value = signed.claims, self.made_of(signed)
+        issued = claim.time(claims["iat"], "iat")
+        return Read(value, signed.digest, issued, claim.validity(claims), claim.audience(claims))
+
+    def verify(
+        self, text: str, *, audience: str | None = None, now: datetime | None = None, verifier: Verifier | None = None
+    ) -> T:
+        """What a statement says, if it is for this audience and good at this time."""
+        # 1. to 6. are those of `open_statement`; the claims are read in `made_of`; 7. and 8. are those of `check`.
+        return check(read_through(verifier, text, self.read), audience=audience, now=now)
+
+
+# -- claims that many kinds have ------------------------------------------------------------------------------
 
 
 def seconds_of(time: datetime) -> int:

@@ -13,8 +13,9 @@ The certificates come in order: the first from whoever allows it, the last to th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from operator import eq
 from typing import Any, Final
 
@@ -27,26 +28,11 @@ from headgate.model.rights import Action
 from headgate.model.types import EventType, matches
 from headgate.model.values import Kind, brief
 from headgate.trust import claims as claim
-from headgate.trust.certificates import read_certificate
+from headgate.trust.certificates import CERTIFICATE
+from headgate.trust.claims import bad
 from headgate.trust.keys import PrivateKey
-from headgate.trust.statements import (
-    Form,
-    Read,
-    Verifier,
-    bad,
-    check,
-    open_statement,
-    read_through,
-    seconds_of,
-    sign,
-)
+from headgate.trust.statements import Read, Signed, StatementKind, Verifier, check, read_through, seconds_of
 
-FORM: Final = Form(
-    "hg-type+jwt",
-    frozenset({"iss", "name", "attributes", "iat", "credentials"}),
-    frozenset({"key", "parent", "parent_definition"}),
-    MAX_TYPE_STATEMENT_BYTES,
-)
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
@@ -81,11 +67,6 @@ class SignedType:
     chain: tuple[Certificate, ...]
 
     @property
-    def full_name(self) -> str:
-        """The name that no other type has, anywhere."""
-        return f"{self.owner}/{self.name}"
-
-    @property
     def certificates(self) -> tuple[Certificate, ...]:
         """All that the type hangs on, its ancestors' included."""
         return self.chain + (() if self.parent is None else self.parent.certificates)
@@ -115,11 +96,9 @@ def issue_type(
     if key:
         claims["key"] = list(key)
     if parent is not None:
-        above = read_type(parent).value
+        above = TYPE_DEFINITION.read(parent).value
         claims |= {"parent": f"{above.owner}/{above.name}", "parent_definition": parent}
-    text = sign(owner, FORM, claims)
-    read_type(text)
-    return text
+    return TYPE_DEFINITION.issue(owner, claims)
 
 
 # -- verifying ------------------------------------------------------------------------------------------------
@@ -141,7 +120,7 @@ def verify_type(
     `counts` tells whether what a key signed still counts.
     """
     # 1. to 6. are those of `open_statement`, for the definition, its certificates and its ancestors.
-    read = read_through(verifier, text, read_type)
+    read = read_through(verifier, text, TYPE_DEFINITION.read)
     return _judged(read, _Ground(coordinator, now, audience, network, same, counts))
 
 
@@ -228,13 +207,7 @@ def _allows(authority: Authority, parent: SignedType | None, same: Same) -> bool
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-def read_type(text: str) -> Read[Definition]:
-    """What a definition says, and those it carries; whether it was allowed is another question."""
-    return _read(text, MAX_TYPE_DEPTH)
-
-
-def _read(text: str, depth: int) -> Read[Definition]:
-    signed = open_statement(text, FORM)
+def _definition(signed: Signed, depth: int = MAX_TYPE_DEPTH) -> Definition:
     claims = signed.claims
     owner, name = claim.owned(claims["name"], "name")
     if owner is None:
@@ -247,10 +220,20 @@ def _read(text: str, depth: int) -> Read[Definition]:
         attributes=_attributes(claims["attributes"]),
         key=_key(claims),
         parent=_parent(claims, depth),
-        credentials=tuple(read_certificate(claim.text(one, "credentials")) for one in credentials),
+        credentials=tuple(CERTIFICATE.read(claim.text(one, "credentials")) for one in credentials),
     )
     _check_shape(definition)
-    return Read(definition, signed.digest, claim.time(claims["iat"], "iat"))
+    return definition
+
+
+TYPE_DEFINITION: Final = StatementKind(
+    "hg-type+jwt",
+    frozenset({"iss", "name", "attributes", "iat", "credentials"}),
+    frozenset({"key", "parent", "parent_definition"}),
+    MAX_TYPE_STATEMENT_BYTES,
+    made_of=_definition,
+)
+"""What a definition says, and those it carries; whether it was allowed is another question."""
 
 
 def _attributes(given: object) -> dict[str, Kind]:
@@ -278,7 +261,8 @@ def _parent(claims: Mapping[str, Any], depth: int) -> Read[Definition] | None:
         raise bad("missing-claim", "a type names its parent and carries the definition of it")
     if depth <= 0:
         raise bad("too-deep", f"the type has more ancestors than MAX_TYPE_DEPTH ({MAX_TYPE_DEPTH})")
-    parent = _read(claim.text(claims["parent_definition"], "parent_definition"), depth - 1)
+    carried = replace(TYPE_DEFINITION, made_of=partial(_definition, depth=depth - 1))
+    parent = carried.read(claim.text(claims["parent_definition"], "parent_definition"))
     if claims["parent"] != f"{parent.value.owner}/{parent.value.name}":
         raise bad("wrong-parent", f"the type carries the definition of another than `{brief(claims['parent'])}`")
     return parent

@@ -13,7 +13,6 @@ from headgate.analysis.advice import Advice, Concern, advise
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.profiles import Profiles
 from headgate.decide.apply import apply
-from headgate.decide.bind import subjects
 from headgate.decide.publish import admit
 from headgate.decide.views import entries, governs, holds, may_connect, view
 from headgate.lang import parse_condition, render_condition
@@ -34,13 +33,14 @@ from headgate.model.changes import (
     SetConnect,
     SetKey,
 )
+from headgate.model.conditions import subjects
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, exact, play
 from strategies.running import examples
 from strategies.worlds import Publish, worlds

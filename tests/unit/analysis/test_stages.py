@@ -9,7 +9,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.analysis.stages import Stages, accepts, stages
+from headgate.analysis.stages import (
+    Stages,
+    accepts,
+    render_acceptance,
+    render_clause,
+    render_client,
+    render_literal,
+    render_stages,
+    stages,
+)
 from headgate.decide.event_policy import answers, settle_policy, settle_representative
 from headgate.decide.rolebook import holders
 from headgate.lang.rolefile import parse_event_policy, parse_representative
@@ -33,13 +42,6 @@ from headgate.model.roles import Membership, RoleBook
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
-from headgate.roles.rolefiles.policy_text import (
-    render_acceptance,
-    render_clause,
-    render_client,
-    render_literal,
-    render_stages,
-)
 from strategies.running import examples
 
 SEEN = "badge.Seen"

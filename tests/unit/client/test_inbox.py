@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.client.channel import DeliveredEvent
 from headgate.client.errors import Gap, Refused, Unacknowledged
-from headgate.client.inbox import DeliveredEvent, Inbox
+from headgate.client.subscription import Inbox
 from headgate.model.errors import BadDefinition
 
 

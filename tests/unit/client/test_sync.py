@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 
-from headgate.client import aio, roles, sync, sync_roles
+from headgate.client import aio, roles, sync
 
 OWN = {"open": "a client is opened when it is made", "stop": "the client stops what it began"}
 
 
-@pytest.mark.parametrize(("waiting", "asynchronous"), [(sync.Client, aio.Client), (sync_roles.Roles, roles.Roles)])
+@pytest.mark.parametrize(("waiting", "asynchronous"), [(sync.Client, aio.Client), (sync.Roles, roles.Roles)])
 def test_every_method_is_there_with_its_arguments_and_words(waiting: type, asynchronous: type) -> None:
     offered = {name for name in vars(asynchronous) if not name.startswith("_")} - OWN.keys()
     assert offered <= set(vars(waiting))

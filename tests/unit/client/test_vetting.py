@@ -8,17 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.client.vetting import ANYONE, ExpectedGateway
+from headgate.client.gateways import ANYONE, ExpectedGateway
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadExpression, BadKey, BrokerNotTrusted
 from headgate.model.rights import Action
 from headgate.model.values import Value
-from headgate.trust.bags import MAX_SHOWN
-from headgate.trust.certificates import issue_certificate, read_certificate
-from headgate.trust.guests import cross_domain
-from headgate.trust.identities import issue_identity
+from headgate.trust.certificates import CERTIFICATE, issue_certificate, issue_revocations
+from headgate.trust.identities import cross_domain, issue_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
+from headgate.trust.presented import MAX_SHOWN
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ROOT, DOMAIN, BROKER, HOME, FOREIGN = (PrivateKey.generate() for _ in range(5))
@@ -81,7 +79,7 @@ def test_the_time_is_the_clients_own() -> None:
 
 def test_a_list_that_revokes_the_chain_counts() -> None:
     shown = link(ROOT, BROKER)
-    gone = issue_revocations(ROOT, number=1, revoked=[read_certificate(shown).value.id], now=NOW)
+    gone = issue_revocations(ROOT, number=1, revoked=[CERTIFICATE.read(shown).value.id], now=NOW)
     refused(expected(ROOT), shown, gone)
 
 

@@ -15,12 +15,10 @@ from headgate.client.wallet import LONGEST_PAUSE, Renewal, Wallet, held, texts_i
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadStatement, HeadgateError, NotFound, TooLarge
 from headgate.model.rights import Action
-from headgate.trust.bags import MAX_SHOWN
-from headgate.trust.certificates import issue_certificate
-from headgate.trust.guests import cross_domain
-from headgate.trust.identities import issue_identity
+from headgate.trust.certificates import issue_certificate, issue_revocations
+from headgate.trust.identities import cross_domain, issue_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
+from headgate.trust.presented import MAX_SHOWN
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)
 KEY, OTHER = PrivateKey.generate(), PrivateKey.generate()

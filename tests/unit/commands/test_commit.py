@@ -15,8 +15,7 @@ from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 
 SALE = EventType("shop.Sale", "ann", {"price": Kind.INT})
 

@@ -39,8 +39,7 @@ from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 END = BEGIN + timedelta(seconds=60)

@@ -28,8 +28,7 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from unit.commands.test_expiry import BEGIN, END, MOMENT, Clock, commit, send
 
 

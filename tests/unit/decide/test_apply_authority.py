@@ -9,7 +9,7 @@ from hypothesis import given
 
 from headgate.authority.statement_state import next_moment
 from headgate.decide.apply import apply
-from headgate.decide.requirements import match
+from headgate.decide.check import match
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Certificate, Identity, Issuing, Provider, Succession, Validity
 from headgate.model.changes import (

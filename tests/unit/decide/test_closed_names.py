@@ -34,7 +34,7 @@ from headgate.model.errors import BadDefinition, BadExpression, ChainInvalid, Go
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.authority import CCTV, DIDS, MET, PITO, PLATE, SEES, SMITH, at, cert, chains, over, present, then, world
 from strategies.authority import WORLD as NETWORK
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from headgate.decide.constraint_names import counted_variables, named, variables
 from headgate.decide.constraints import Budget, Scene, solutions, truth, value
 from headgate.lang.rolefile import parse_constraint, parse_expression
+from headgate.model.conditions import counted_variables, named, variables
 from headgate.model.errors import RoleDenied
 from headgate.model.roles import Membership
 from headgate.model.state import State

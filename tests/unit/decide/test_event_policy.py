@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.constraint_names import variables
 from headgate.decide.event_policy import answers, inlined, parameters, parameters_of
 from headgate.decide.views import view
 from headgate.lang.rolefile import parse_constraint, parse_event_policy, parse_representative, parse_rolefile
@@ -34,7 +33,7 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import TRUE, AllOf, Condition, Constant, RoleRef, Variable
+from headgate.model.conditions import TRUE, AllOf, Condition, Constant, RoleRef, Variable, variables
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.limits import MAX_STATEMENTS

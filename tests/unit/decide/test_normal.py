@@ -38,10 +38,8 @@ from headgate.model.limits import MAX_CLAUSES
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
-from headgate.pipeline.index.layout import places
-from headgate.pipeline.index.rows import lower
-from headgate.pipeline.index.shapes import ShapeTable
-from headgate.pipeline.log.codec import LogBatch, encode, event_batch
+from headgate.pipeline.index.shapes import ShapeTable, lower
+from headgate.pipeline.log.codec import LogBatch, encode, event_batch, places
 from headgate.pipeline.match.rest import RestFacts, RowsAsked, holds
 from strategies.conditions import conditions, values
 from strategies.predicates import ARITIES, FUNCTIONS

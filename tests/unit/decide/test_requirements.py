@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.decide.check import check_requirement, match
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
-from headgate.decide.requirements import check_requirement, match
 from headgate.lang import parse_condition
 from headgate.model.changes import RemovePrincipal, SetAttribute, SetPolicyRule, Subscribe
 from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression, HeadgateError, PolicyRuleDenied
 from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger
 from strategies.small import NOON, SEEN, commit, draft, grant, seen, world
 

@@ -20,7 +20,7 @@ from headgate.analysis.restrictions import Reason, Restriction, restrict
 from headgate.decide.ask import Books
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition
-from headgate.lang.render_roles import render_entry, render_role
+from headgate.lang.render import render_entry, render_role
 from headgate.lang.rolefile import parse_event_policy, parse_role, parse_rolefile
 from headgate.model.changes import (
     AddRow,

@@ -14,7 +14,7 @@ from headgate.model.changes import Revoke, SetCoordinator, SetProvider, Succeed
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.values import Kind
-from headgate.trust.identities import verify_identity
+from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PrivateKey
 from headgate.trust.typedefs import issue_type
 from strategies.presenting import Visitor, certificate, identity, network, now
@@ -90,7 +90,7 @@ def test_guests_come_with_no_word_that_was_taken_back_or_of_a_key_that_ended(sho
     first, second = (identity(old, guest.key, rank=n) for n in (1, 2))
     ends(shop, old, new, seconds=600)
     assert asked(first).status_code == 201
-    lost = verify_identity(first, audience=None).id
+    lost = IDENTITY.verify(first, audience=None).id
     shop.commit(Revoke(RevocationList(new.public.did, 1, now(), frozenset({lost})), now()))
     assert told(asked(first))[0] == "revoked", "the provider's new key took it back"
     assert asked(second).status_code == 201

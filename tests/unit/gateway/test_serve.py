@@ -18,7 +18,7 @@ from headgate.cli.node.init import make_domain
 from headgate.node.config import Files
 from headgate.node.domain import utc_now
 from headgate.node.processes import kill_session
-from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.trust.tls import client_context
 
@@ -73,7 +73,7 @@ def test_it_serves_and_stops_when_asked(files: Files, running: list[Process]) ->
     port = free_port()
     process = start(running, files.directory, port)
     assert said(process) == {"event": "ready", "pid": process.pid}
-    log = LogFile.open(Paths(files.data).log, read_only=True)
+    log = EventLog.open(Paths(files.data).log, read_only=True)
     assert log.leases()["gateway-1"].expires > 0
     trusting = client_context(files.tls_certificate.read_bytes())
     with httpx.Client(verify=trusting, base_url=f"https://127.0.0.1:{port}") as client:

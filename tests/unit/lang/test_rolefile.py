@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.lang.render_roles import (
+from headgate.lang.render import (
     render_argument,
     render_constraint,
     render_entry,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.model.errors import BadConfig, NotFound
 from headgate.model.limits import MAX_CONFIG_BYTES, SESSION_SECONDS
-from headgate.node.config import ISSUERS, Config, Files, example
-from headgate.node.settings import GatewaySettings, duration, is_loopback, size
+from headgate.node.config import ISSUERS, Config, Files, GatewaySettings, duration, example, is_loopback, size
 
 
 def load(directory: Path, text: str = "", environ: dict[str, str] | None = None, **flags: str) -> Config:

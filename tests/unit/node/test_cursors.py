@@ -14,7 +14,7 @@ from headgate.model.errors import NotFound, TooMany
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import micros
-from headgate.node.cursors import FILE, MAX_RESERVATIONS, PRESENT_SECONDS, Ack, Cursors, Reservation
+from headgate.node.cursors import MAX_RESERVATIONS, PRESENT_SECONDS, Ack, Cursors, Reservation
 from headgate.pipeline.log.retention import Floor, Where
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ DELIVERIES, LOG = frozenset({Where.DELIVERIES}), frozenset({Where.LOG})
 
 @pytest.fixture
 def cursors(tmp_path: Path) -> Iterator[Cursors]:
-    made = Cursors(tmp_path / FILE)
+    made = Cursors(tmp_path / Cursors.FILE)
     yield made
     made.close()
 
@@ -53,7 +53,7 @@ def test_two_processes_agree_on_the_furthest(moves: list[tuple[bool, str, int]])
     import tempfile
 
     with tempfile.TemporaryDirectory() as directory:
-        both = [Cursors(Path(directory) / FILE) for _ in range(2)]
+        both = [Cursors(Path(directory) / Cursors.FILE) for _ in range(2)]
         furthest: dict[str, int] = {}
         for which, stream, seq in moves:
             both[which].ack_many([Ack("s", 1, {stream: seq})], NOW)
@@ -64,7 +64,7 @@ def test_two_processes_agree_on_the_furthest(moves: list[tuple[bool, str, int]])
 
 
 def test_ended_sessions_are_known_everywhere_and_forgotten_when_expired(tmp_path: Path) -> None:
-    here, there = Cursors(tmp_path / FILE), Cursors(tmp_path / FILE)
+    here, there = Cursors(tmp_path / Cursors.FILE), Cursors(tmp_path / Cursors.FILE)
     assert not there.ended("x")
     here.end_session("x", NOW + timedelta(seconds=5))
     here.end_session("x", NOW + timedelta(seconds=5))

@@ -11,15 +11,20 @@ from headgate.cli.node.init import make_domain
 from headgate.model.authority import Certificate, Validity
 from headgate.model.errors import BadConfig, BrokerNotTrusted, TooLarge
 from headgate.node.config import Files
-from headgate.node.gateway_identity import MAX_OWN, OWN, is_vouched, own_statements, shown, signs_of_life, vouch
-from headgate.node.statement_register import StatementRegister
-from headgate.trust.bags import MAX_SHOWN, open_bag, said_kind
-from headgate.trust.certificates import verify_certificate
-from headgate.trust.guests import cross_domain, verify_server
+from headgate.node.statement_register import (
+    MAX_OWN,
+    OWN,
+    StatementRegister,
+    is_vouched,
+    own_statements,
+    shown,
+    signs_of_life,
+    vouch,
+)
+from headgate.trust.certificates import consent_to, issue_succession, verify_certificate, verify_revocations
+from headgate.trust.identities import cross_domain, verify_server
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import verify_revocations
-from headgate.trust.successions import consent_to, issue_succession
-from headgate.trust.vouching import check_broker
+from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, said_kind
 from strategies.presenting import certificate, identity, network, now, revocations, types
 
 
@@ -134,13 +139,13 @@ def test_a_bag_is_sorted_and_holds_crossings_too() -> None:
     validity = Validity(now(), now() + timedelta(hours=1))
     crossing = cross_domain(ours, other=theirs.public.did, validity=validity, now=now())
     texts = [crossing, identity(theirs, server, role="router"), certificate(ours, server), revocations(ours, 3)]
-    bag = open_bag([*texts, texts[2]], audience=None, now=now())
+    bag = open_presented([*texts, texts[2]], audience=None, now=now())
     assert [len(each) for each in (bag.certificates, bag.identities, bag.lists, bag.crossings)] == [1, 1, 1, 1]
     assert isinstance(bag.certificates[0], Certificate)
     found = verify_server(texts[1], crossing, anchor=ours.public.did, audience=None, now=now())
     assert dict(found.attributes) == {"role": "router"}
     assert said_kind(crossing) == "hg-identity+jwt"
     with pytest.raises(TooLarge, match="MAX_SHOWN"):
-        open_bag(["x"] * (MAX_SHOWN + 1), audience=None, now=now())
+        open_presented(["x"] * (MAX_SHOWN + 1), audience=None, now=now())
     with pytest.raises(TooLarge, match="MAX_SHOWN_CHARS"):
-        open_bag(["x" * 900_001], audience=None, now=now())
+        open_presented(["x" * 900_001], audience=None, now=now())

@@ -18,15 +18,12 @@ from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
-from headgate.node.config import Config
-from headgate.node.cursors import FILE, Ack, Cursors
+from headgate.node.config import Config, RetentionSettings
+from headgate.node.cursors import Ack, Cursors
 from headgate.node.domain import Domain
 from headgate.node.health import read_chores
-from headgate.node.housekeeping import Housekeeper, limits_of
-from headgate.node.settings import RetentionSettings
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import BatchStats
+from headgate.node.pipeline_process import Housekeeper, limits_of
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, pack
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = 86_400.0
@@ -38,10 +35,10 @@ class World:
     def __init__(self, directory: Path, retention: RetentionSettings) -> None:
         self.now = BEGIN
         self.domain = Domain.create(directory, clock=lambda: self.now)
-        self.cursors = Cursors(directory / FILE)
+        self.cursors = Cursors(directory / Cursors.FILE)
         self.keeper = Housekeeper(
             Domain.open(directory, clock=lambda: self.now),
-            Cursors(directory / FILE),
+            Cursors(directory / Cursors.FILE),
             limits_of(Config(retention=retention)),
             lambda: self.now,
         )

@@ -21,19 +21,19 @@ from headgate.model.values import Kind, micros
 from headgate.node.domain import Domain
 from headgate.node.health import (
     LOW_BYTES,
+    MAX_LABELS,
     NO_BYTES,
     STALL_SECONDS,
     Chores,
     HealthWatch,
+    Metrics,
     NodeFacts,
     Status,
     health,
     read_chores,
     write_chores,
 )
-from headgate.node.metrics import MAX_LABELS, Metrics
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import BatchStats
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -16,8 +16,7 @@ from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_PRESENTED
 from headgate.model.roles import Peer, reference
 from headgate.model.state import ADMINISTRATOR
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, Peers
 from headgate.roles.certificates.remote_records import FollowCounts, identity
 from strategies.role_serving import Office, office

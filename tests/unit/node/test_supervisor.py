@@ -15,18 +15,24 @@ from pathlib import Path
 import pytest
 
 from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment
-from headgate.node import supervisor
-from headgate.node.processes import Lock, heard, held_by, kill_session, listen, of_session, settings_from
-from headgate.node.supervisor import (
+from headgate.node import processes
+from headgate.node.processes import (
     FAILURE_SECONDS,
     LONGEST_PAUSE,
     MAX_FAILURES,
     Failures,
+    Lock,
     ManagedProcess,
     Notice,
     RotatingFile,
     Supervisor,
     What,
+    heard,
+    held_by,
+    kill_session,
+    listen,
+    of_session,
+    settings_from,
 )
 
 READY = """print('{"event": "ready", "pid": 1}', flush=True)"""
@@ -117,7 +123,7 @@ def test_nothing_that_a_part_began_outlives_it(tmp_path: Path) -> None:
 def test_a_part_that_keeps_failing_ends_the_node_with_its_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(processes, "FIRST_PAUSE", 0.01)
     program = """
         import sys
         print("2026-11-15T23:02:15.691Z ERROR headgate.x no-java", file=sys.stderr)
@@ -154,7 +160,7 @@ def test_what_cannot_be_helped_is_not_tried_again(tmp_path: Path, code: int, sta
 
 
 def test_what_does_not_stop_is_ended_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.5)
     deaf = f"import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{READY}\ntime.sleep(60)"
     run = Run([part("deaf", deaf)], tmp_path / "logs")
     assert run.ready.wait(30)
@@ -164,7 +170,7 @@ def test_what_does_not_stop_is_ended_by_force(tmp_path: Path, monkeypatch: pytes
 
 
 def test_asked_twice_it_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 600.0)
+    monkeypatch.setattr(processes, "STOP_SECONDS", 600.0)
     deaf = f"import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{READY}\ntime.sleep(60)"
     run = Run([part("deaf", deaf)], tmp_path / "logs")
     assert run.ready.wait(30)
@@ -176,8 +182,8 @@ def test_asked_twice_it_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_never_ready_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "READY_SECONDS", 0.3)
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(processes, "READY_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "FIRST_PAUSE", 0.01)
     run = Run([part("slow", "import time; time.sleep(60)")], tmp_path / "logs")
     run.thread.join(60)
     assert run.status == 1
@@ -189,7 +195,7 @@ def test_a_part_ends_with_its_supervisor(tmp_path: Path) -> None:
     program = f"""
         import os, sys
         from pathlib import Path
-        from headgate.node.supervisor import ManagedProcess, Supervisor
+        from headgate.node.processes import ManagedProcess, Supervisor
         child = '''
         import os, sys, time
         from headgate.node.processes import announce, die_with
@@ -265,7 +271,7 @@ def test_long_lines_and_lines_in_pieces(tmp_path: Path) -> None:
     until(lambda: What.DIED in run.what("a"))
     run.stop()
     lines = (tmp_path / "logs" / "a.log").read_text().splitlines()
-    assert max(map(len, lines)) <= supervisor.MAX_LINE_BYTES
+    assert max(map(len, lines)) <= processes.MAX_LINE_BYTES
     assert "# in pieces" in lines
     assert "# and no end" in lines
 

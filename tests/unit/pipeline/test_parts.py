@@ -14,10 +14,9 @@ from headgate.model.errors import BadDefinition, BadEnvironment, Damaged
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
 from headgate.pipeline.index import predicates
-from headgate.pipeline.index.layout import Slot, mask_of, places, words_for
-from headgate.pipeline.index.rows import MAX_EXPANSION, TermBounds, lower
-from headgate.pipeline.index.shapes import HashAccess, _dyadic, _node, expand, mix
-from headgate.pipeline.spark.faults import Struck, strike
+from headgate.pipeline.index.shapes import MAX_EXPANSION, HashAccess, TermBounds, _dyadic, _node, expand, lower, mix
+from headgate.pipeline.log.codec import Slot, mask_of, places, words_for
+from headgate.pipeline.paths import Struck, strike
 from headgate.pipeline.spark.session import check_java
 
 KINDS = {"a": Kind.INT, "b": Kind.STRING, "c": Kind.FLOAT, "d": Kind.BOOL, "e": Kind.TIMESTAMP, "f": Kind.BYTES}

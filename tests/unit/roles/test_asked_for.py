@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lang.render_roles import render_rolefile
+from headgate.lang.render import render_rolefile
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.errors import BadExpression
 from headgate.roles.rolefiles.checking import check_rolefile

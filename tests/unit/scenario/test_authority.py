@@ -45,7 +45,7 @@ from headgate.scenario.format.story import (
     Scenario,
     SubscribeStep,
 )
-from headgate.scenario.report import judge
+from headgate.scenario.run import judge
 
 KEY = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 BASE = """\

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from headgate.model.rights import Action
 from headgate.scenario.engines.decide_engine import run_decide
-from headgate.scenario.format import authority, file, role_steps, rules, steps
-from headgate.scenario.report import judge
+from headgate.scenario.format import authority, declared, file, role_steps, steps
+from headgate.scenario.run import judge
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenario-format.md").read_text("utf-8")
 
@@ -25,7 +25,7 @@ def test_the_example_passes(tmp_path: Path) -> None:
 
 def test_every_key_is_described() -> None:
     supported, _, later = PAGE.partition("## Not supported yet")
-    for key in (*file._KEYS, *rules._KEYS, *STEPS):
+    for key in (*file._KEYS, *declared.RULE_KEYS, *STEPS):
         assert f"| `{key}` |" in supported
     keys = (authority.CERTIFICATE_KEYS, authority.IDENTITY_KEYS, authority.PROVIDER_KEYS, authority.ISSUING_KEYS)
     for key in (key for some in keys for key in some):

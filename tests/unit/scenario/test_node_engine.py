@@ -18,13 +18,12 @@ from headgate.node.domain import Domain
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.predicates import Sources
 from headgate.scenario.engines.decide_engine import run_decide
-from headgate.scenario.engines.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
+from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryVersions
 from headgate.scenario.engines.node_engine.world import NodeWorld
 from headgate.scenario.engines.play import ScenarioOutcome, play_on
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
-from headgate.scenario.report import disagreements, judge
-from headgate.scenario.run import ENGINES, run_all
+from headgate.scenario.run import ENGINES, disagreements, judge, run_all
 from strategies.deciding import Decider
 
 HEAD = """\

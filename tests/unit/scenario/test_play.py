@@ -4,8 +4,7 @@ import pytest
 
 from headgate.scenario.engines.decide_engine import run_decide
 from headgate.scenario.format.file import load
-from headgate.scenario.report import judge
-from headgate.scenario.run import run
+from headgate.scenario.run import judge, run
 
 BASE = """\
 headgate: 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.lang.render_roles import render_event_policy, render_rolefile
+from headgate.lang.render import render_event_policy, render_rolefile
 from headgate.lang.rolefile import parse_role
 from headgate.model.changes import Batch, EnterRole, GrantRole, SetEventPolicy
 from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError

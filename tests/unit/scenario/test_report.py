@@ -5,7 +5,7 @@ from pathlib import Path
 from headgate.model.changes import Batch
 from headgate.scenario.engines.play import Got, ScenarioOutcome
 from headgate.scenario.format.story import Scenario
-from headgate.scenario.report import EngineResult, as_json, disagreements
+from headgate.scenario.run import EngineResult, as_json, disagreements
 
 SCENARIO = Scenario(Path("f.yaml"), "a title", Batch("a"))
 

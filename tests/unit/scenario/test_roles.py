@@ -24,7 +24,7 @@ from headgate.model.values import EPOCH
 from headgate.scenario.engines.decide_engine import run_decide
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import RoleStep, Scenario
-from headgate.scenario.report import judge
+from headgate.scenario.run import judge
 
 BASE = """\
 headgate: 1

@@ -14,8 +14,7 @@ from headgate.scenario.engines.decide_engine import run_decide
 from headgate.scenario.engines.play import ScenarioOutcome
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
-from headgate.scenario.report import EngineResult, as_json
-from headgate.scenario.run import BOTH, run_all
+from headgate.scenario.run import BOTH, EngineResult, as_json, run_all
 
 STORY = """\
 headgate: 1

@@ -29,8 +29,7 @@ from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.solver import WiderAnswer, covers, match, wider
 from headgate.solver.exact import MOST_ATOMS, find
-from headgate.solver.goals import Every, Want
-from headgate.solver.terms import ConditionFrame
+from headgate.solver.terms import ConditionFrame, Every, Want
 from strategies.rules import CONSTANTS, NUMBERS, OTHERS, TEXTS, rules, subjects, world
 from strategies.running import examples
 

@@ -6,8 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from headgate.decide.truth import has_token
-from headgate.solver.letters import Letters
-from headgate.solver.texts import TextQuestion, representatives
+from headgate.solver.texts import Letters, TextQuestion, representatives
 from strategies.running import examples
 
 LETTERS = st.sampled_from(["a", "b", " ", "\t", "\0", "\U0010ffff"])

@@ -18,12 +18,9 @@ from headgate.model.limits import (
     MAX_STATEMENT_BYTES,
     MAX_TYPE_STATEMENT_BYTES,
 )
-from headgate.trust.certificates import verify_certificate
-from headgate.trust.guests import verify_server
-from headgate.trust.identities import verify_identity
+from headgate.trust.certificates import consent_to, verify_certificate, verify_revocations, verify_succession
+from headgate.trust.identities import IDENTITY, verify_server
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import verify_revocations
-from headgate.trust.successions import consent_to, verify_succession
 from headgate.trust.typedefs import verify_type
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -56,9 +53,9 @@ def raw_did(raw: bytes) -> str:
     return "did:key:z" + text
 
 
-IDENTITY = (1).to_bytes(32, "little")
+NEUTRAL = (1).to_bytes(32, "little")
 ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-WEAK = [IDENTITY, bytes(32), (2**255 - 20).to_bytes(32, "little"), ORDER_8.to_bytes(32, "little"), b"\xff" * 32]
+WEAK = [NEUTRAL, bytes(32), (2**255 - 20).to_bytes(32, "little"), ORDER_8.to_bytes(32, "little"), b"\xff" * 32]
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,7 @@ PERSON = Good(
         "policy_rule": "$nation = 'UK'",
         "aud": HERE,
     },
-    lambda text: verify_identity(text, audience=HERE, now=NOW),
+    lambda text: IDENTITY.verify(text, audience=HERE, now=NOW),
 )
 LIST = Good(
     "hg-revocation+jwt",

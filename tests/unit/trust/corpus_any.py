@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from unit.trust.corpus import (
     AT,
     GOOD,
-    IDENTITY,
     MALLORY,
     NAMES,
+    NEUTRAL,
     OUT,
     WEAK,
     Case,
@@ -127,7 +127,7 @@ def of_any_kind(kind: str, good: Good) -> Iterator[Case]:
     # Keys.
     for at, weak in enumerate(WEAK):
         # For the point of order one this is a signature of anything.
-        forged = sealed(dumped(header), dumped({**claims, "iss": raw_did(weak)}), lambda _: IDENTITY + bytes(32))
+        forged = sealed(dumped(header), dumped({**claims, "iss": raw_did(weak)}), lambda _: NEUTRAL + bytes(32))
         yield case(f"issuer with weak key {at}", "unsafe-key", forged)
     for name, value in NAMES.items():
         yield replace(good.case("", "bad-claim", iss=value), name=f"{kind}: issuer {name}")

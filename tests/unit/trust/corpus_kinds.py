@@ -10,19 +10,17 @@ from functools import partial
 from headgate.model.limits import (
     MAX_REVOKED,
 )
-from headgate.trust.guests import verify_server
-from headgate.trust.identities import verify_identity
-from headgate.trust.revocations import verify_revocations
-from headgate.trust.successions import consent_to, verify_succession
+from headgate.trust.certificates import consent_to, verify_revocations, verify_succession
+from headgate.trust.identities import IDENTITY, verify_server
 from unit.trust.corpus import (
     AT,
     CROSS,
     DAY,
     HERE,
-    IDENTITY,
     LIST,
     MALLORY,
     MET,
+    NEUTRAL,
     NEXT,
     NOW,
     OUT,
@@ -41,10 +39,10 @@ from unit.trust.corpus import (
 
 def of_identities() -> Iterator[Case]:
     text = PERSON.signed()
-    soon = partial(verify_identity, audience=HERE, now=NOW + timedelta(hours=1))
+    soon = partial(IDENTITY.verify, audience=HERE, now=NOW + timedelta(hours=1))
     yield Case("identity: expired", "expired", text, soon)
     yield Case("identity: not yet valid", "not-yet-valid", PERSON.signed(nbf=AT + 1), PERSON.check)
-    yield Case("identity: another audience", "wrong-audience", text, partial(verify_identity, audience="tfl", now=NOW))
+    yield Case("identity: another audience", "wrong-audience", text, partial(IDENTITY.verify, audience="tfl", now=NOW))
     yield PERSON.case("identity: without an end", "missing-claim", exp=OUT)
     yield PERSON.case("identity: without a beginning", "missing-claim", nbf=OUT)
     yield PERSON.case("identity: for a day and a second", "too-long", exp=AT + DAY + 1)
@@ -68,7 +66,7 @@ def of_identities() -> Iterator[Case]:
     for name in guest:
         yield PERSON.case(f"identity: guest without {name}", "missing-claim", **{**guest, name: OUT})
     yield PERSON.case("identity: guest at home", "bad-claim", **{**guest, "guest_of": did(PITO)})
-    yield PERSON.case("identity: guest of a weak key", "unsafe-key", **{**guest, "guest_of": raw_did(IDENTITY)})
+    yield PERSON.case("identity: guest of a weak key", "unsafe-key", **{**guest, "guest_of": raw_did(NEUTRAL)})
     yield PERSON.case("identity: origin in capitals", "bad-claim", **{**guest, "origin": "A" * 64})
     yield PERSON.case("identity: origin too short", "bad-claim", **{**guest, "origin": "0" * 63})
     yield PERSON.case("identity: mapping that is no digest", "bad-claim", **{**guest, "mapping": {}})
@@ -121,7 +119,7 @@ def of_successions() -> Iterator[Case]:
     yield NEXT.case("succession: a stranger's key without its consent", "no-consent", sub=did(SMITH))
     yield NEXT.case("succession: consent a number", "bad-claim", consent=1)
     yield NEXT.case("succession: to itself", "bad-claim", sub=did(PITO), consent=consent_to(PITO.public, PITO))
-    yield NEXT.case("succession: to a weak key", "unsafe-key", sub=raw_did(IDENTITY))
+    yield NEXT.case("succession: to a weak key", "unsafe-key", sub=raw_did(NEUTRAL))
     for value in (-1, 2**63, True, "1", None):
         yield NEXT.case(f"succession: number {value!r}", "bad-claim", number=value)
     for value in (-1, True, "soon", None, 10**15):

@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from headgate.model.errors import RoleFailure
@@ -16,16 +17,17 @@ from headgate.model.limits import MAX_CERTIFICATE_ROLES, MAX_ROLE_ARGUMENTS, MAX
 from headgate.model.role_statements import ServiceInstance
 from headgate.trust.keys import PrivateKey
 from headgate.trust.role_keys import RoleKeys, RollingKey, issue_role_keys, verify_role_keys
-from headgate.trust.role_statements import verify_appointment, verify_delegation, verify_revocation, verify_role
+from headgate.trust.role_statements import APPOINTMENT, DELEGATION, REVOCATION, ROLE
+from strategies.role_statements import verified
 from unit.trust.corpus import (
     AT,
     CERT,
     DAY,
     HERE,
-    IDENTITY,
     LIST,
     MALLORY,
     MET,
+    NEUTRAL,
     NOW,
     OUT,
     PITO,
@@ -98,13 +100,19 @@ ELECTOR = {"iss": did(PITO), "service": "Conf", "instance": "Hilary", "role": "C
 KINDS = {
     one.name: one
     for one in (
-        Kind("role", "hg-role+jwt", {**ALL, "exp": AT + HOUR, "sub": did(SMITH), "roles": HELD}, SHORT, verify_role),
+        Kind(
+            "role",
+            "hg-role+jwt",
+            {**ALL, "exp": AT + HOUR, "sub": did(SMITH), "roles": HELD},
+            SHORT,
+            partial(verified, ROLE),
+        ),
         Kind(
             "appointment",
             "hg-appointment+jwt",
             {**ALL, "exp": AT + 90 * DAY, "sub": did(SMITH), "roles": HELD},
             LONG,
-            verify_appointment,
+            partial(verified, APPOINTMENT),
         ),
         Kind(
             "delegation",
@@ -122,7 +130,7 @@ KINDS = {
                 "until": AT + 2 * DAY,
             },
             LONG,
-            verify_delegation,
+            partial(verified, DELEGATION),
         ),
         Kind(
             "revocation",
@@ -137,7 +145,7 @@ KINDS = {
                 "target": "20.5",
             },
             LONG,
-            verify_revocation,
+            partial(verified, REVOCATION),
         ),
     )
 }
@@ -204,8 +212,8 @@ def forged(kind: Kind) -> Iterator[RoleCase]:
     for n, weak in enumerate(WEAK):
         # For the point of order one this is a signature of anything.
         said = dumped({**kind.claims, "iss": raw_did(weak)})
-        yield case(f"weak issuer {n}", "unsafe-key", sealed(kind.header(), said, lambda _: IDENTITY + bytes(32)))
-        named = sealed(kind.header(kid=raw_did(weak)), payload, lambda _: IDENTITY + bytes(32))
+        yield case(f"weak issuer {n}", "unsafe-key", sealed(kind.header(), said, lambda _: NEUTRAL + bytes(32)))
+        named = sealed(kind.header(kid=raw_did(weak)), payload, lambda _: NEUTRAL + bytes(32))
         yield case(f"weak kid {n}", "unknown-key", named)
     for name, value in {
         "jwk": {"kty": "OKP", "crv": "Ed25519", "x": encoded(MALLORY.public.raw)},

@@ -18,13 +18,12 @@ from headgate.trust.handshake import (
     _NONCE,
     Challenge,
     Challenger,
-    _text,
     _transcript,
     new_nonce,
     plaintext_binding,
     prove,
 )
-from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust.keys import PrivateKey, PublicKey, base64url
 
 BROKER = PrivateKey.generate(lambda n: b"b" * n)
 OTHER = PrivateKey.generate(lambda n: b"o" * n)
@@ -193,7 +192,7 @@ def test_an_answer_is_no_proof_of_a_broker(broker: Challenger) -> None:
 def signed(label: bytes, nonce: str, client_nonce: str = NONCE) -> str:
     """What ann can sign, whatever it is."""
     parts = client_nonce, nonce, BINDING, BROKER.public.did, ANN.public.did
-    return _text(ANN.sign(_transcript(label, *parts)))
+    return base64url(ANN.sign(_transcript(label, *parts)))
 
 
 def test_an_answer_under_another_label_is_refused(broker: Challenger) -> None:
@@ -210,7 +209,7 @@ def test_a_proof_under_another_label_is_refused(broker: Challenger) -> None:
     for label in (_CLIENT, _NONCE, b""):
         proof = BROKER.sign(_transcript(label, NONCE, challenge.nonce, BINDING, BROKER.public.did))
         with pytest.raises(BrokerNotTrusted):
-            prove(ANN, dataclasses.replace(challenge, proof=_text(proof)), NONCE, BINDING)
+            prove(ANN, dataclasses.replace(challenge, proof=base64url(proof)), NONCE, BINDING)
 
 
 def test_a_nonce_is_good_only_for_its_client_nonce_and_connection(broker: Challenger, clock: Clock) -> None:

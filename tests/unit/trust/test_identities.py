@@ -13,16 +13,17 @@ from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Identity, Provider, Validity
 from headgate.model.errors import BadStatement, Expired
 from headgate.model.values import Value
-from headgate.trust.guests import (
+from headgate.trust.identities import (
+    IDENTITY,
     cross_domain,
     guest,
+    issue_identity,
     made_by,
     mapping_digest,
     mapping_text,
     translated,
     verify_server,
 )
-from headgate.trust.identities import issue_identity, verify_identity
 from headgate.trust.statements import digest_of
 from unit.trust.corpus import MALLORY, MET, NOW, PITO, SMITH, TFL, did
 
@@ -58,7 +59,7 @@ VALUES = st.one_of(
 @given(st.dictionaries(st.sampled_from(["a", "nation", "é", "x y"]), VALUES), st.booleans())
 def test_what_is_issued_is_verified_as_it_was(attributes: dict[str, Value], ruled: bool) -> None:
     rule = RULE if ruled else None
-    found = verify_identity(member(attributes, policy_rule=rule, id="i1"), audience=None, now=NOW)
+    found = IDENTITY.verify(member(attributes, policy_rule=rule, id="i1"), audience=None, now=NOW)
     assert found == Identity("i1", did(PITO), did(SMITH), attributes, Validity(NOW, NOW + HOUR), rule)
     assert repr(dict(found.attributes)) == repr(attributes)
 
@@ -77,7 +78,7 @@ def test_a_statement_is_short() -> None:
 def test_a_guest_has_what_the_mapping_gives_and_nothing_else() -> None:
     home = member({"clearance": "secret", "nation": "UK", "salary": 100})
     text = guest(home, home=HOME, host=TFL, now=NOW)
-    found = verify_identity(text, audience=None, now=NOW)
+    found = IDENTITY.verify(text, audience=None, now=NOW)
     assert found.attributes == {"sikkerhet": "hemmelig", "nation": "UK"}
     assert (found.issuer, found.subject, found.guest_of) == (did(TFL), did(SMITH), did(PITO))
     assert found.origin == digest_of(home)
@@ -119,7 +120,7 @@ def test_every_difference_of_a_mapping_shows_in_its_digest() -> None:
 def test_a_guest_stays_no_longer_than_at_home() -> None:
     home = member(validity=Validity(NOW, NOW + HOUR))
     later = NOW + HOUR / 2
-    found = verify_identity(guest(home, home=HOME, host=TFL, now=later), audience=None)
+    found = IDENTITY.verify(guest(home, home=HOME, host=TFL, now=later), audience=None)
     assert found.validity == Validity(later, NOW + HOUR)
     with pytest.raises(Expired):
         guest(home, home=HOME, host=TFL, now=NOW + HOUR)
@@ -141,7 +142,7 @@ def test_nobody_loses_a_rule_by_travelling() -> None:
     home = member(policy_rule=RULE)
     assert refusal(guest, home, home=HOME, host=TFL, now=NOW) == "policy-rule"
     ours = parse_condition("$nation in {'UK', 'NO'}")
-    found = verify_identity(guest(home, home=HOME, host=TFL, now=NOW, policy_rule=ours), audience=None)
+    found = IDENTITY.verify(guest(home, home=HOME, host=TFL, now=NOW, policy_rule=ours), audience=None)
     assert found.policy_rule == ours
 
 

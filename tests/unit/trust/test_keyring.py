@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from headgate.model.authority import Succession
 from headgate.model.errors import AlreadyExists, BadKey, BadStatement, NotFound
+from headgate.trust.certificates import verify_succession
 from headgate.trust.keyring import Keyring, check_alias
 from headgate.trust.keys import PrivateKey
-from headgate.trust.successions import verify_succession
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BAD = [

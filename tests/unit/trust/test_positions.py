@@ -28,7 +28,7 @@ def columns(places: list[tuple[int, int, int]]) -> list[np.ndarray]:
 
 
 def one(subscription: int, stream: int, seq: int) -> str:
-    (text,) = HERE.seal_many(subscription, stream, np.array([seq], np.int64))
+    (text,) = HERE.seal(np.int64(subscription), np.int64(stream), np.array([seq], np.int64))
     return text
 
 
@@ -93,7 +93,7 @@ def test_a_second_way_to_write_a_position_is_refused() -> None:
 
 def test_positions_show_no_order_and_no_distance() -> None:
     """Neighbours share no more than chance would have them share, at any place of the text."""
-    sealed = HERE.seal_many(7, 1, np.arange(1, 5001, dtype=np.int64))
+    sealed = HERE.seal(np.int64(7), np.int64(1), np.arange(1, 5001, dtype=np.int64))
     assert len(set(sealed)) == 5000
     rises = sum(a < b for a, b in pairwise(sealed))
     assert 2250 < rises < 2750
@@ -103,7 +103,7 @@ def test_positions_show_no_order_and_no_distance() -> None:
 
 
 def test_the_same_place_has_the_same_position_on_every_gateway() -> None:
-    assert Positions(b"k" * 16).seal_many(7, 1, np.array([5], np.int64)) == [one(7, 1, 5)]
+    assert Positions(b"k" * 16).seal(np.int64(7), np.int64(1), np.array([5], np.int64)) == [one(7, 1, 5)]
     # As `openssl enc -aes-128-ecb -nopad` has it.
     assert one(7, 1, 5) == "lpIhT6RkQET7g2AaSHNg5g"
 
@@ -120,7 +120,7 @@ def test_a_number_that_does_not_fit_is_refused(place: tuple[int, int, int]) -> N
 
 
 def test_no_events_no_positions() -> None:
-    assert HERE.seal_many(1, 1, np.array([], np.int64)) == []
+    assert HERE.seal(np.int64(1), np.int64(1), np.array([], np.int64)) == []
 
 
 def test_keys_are_files_of_sixteen_secret_bytes(tmp_path: Path) -> None:

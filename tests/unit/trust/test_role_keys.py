@@ -32,9 +32,20 @@ from headgate.model.errors import (
 )
 from headgate.model.limits import MAX_LOCK_TRIES, MAX_ROLE_KEYS
 from headgate.trust.keys import PrivateKey
-from headgate.trust.role_keys import USES, RoleKeys, RollingKey, Use, issue_role_keys, verify_role_keys
-from headgate.trust.role_store import FILE, FileStore, MemoryStore
-from headgate.trust.role_table import PACES, RollingPace, RollingTable
+from headgate.trust.role_keys import (
+    FILE,
+    PACES,
+    USES,
+    FileStore,
+    RoleKeys,
+    RollingKey,
+    RollingPace,
+    RollingTable,
+    Use,
+    issue_role_keys,
+    verify_role_keys,
+)
+from strategies.role_statements import MemoryStore
 from unit.trust.corpus import AT, DAY, MALLORY, MET, NOW, OUT, PITO, SMITH, TFL, WEAK, Good, did, raw_did, reason_of
 
 HOUR = timedelta(hours=1)
@@ -390,8 +401,8 @@ from datetime import timedelta
 from pathlib import Path
 from unit.trust.corpus import NOW, PITO
 from unit.trust.test_role_keys import QUICK
-from headgate.trust.role_store import FileStore
-from headgate.trust.role_table import RollingTable
+from headgate.trust.role_keys import FileStore
+from headgate.trust.role_keys import RollingTable
 rolling = RollingTable(PITO, FileStore(Path(sys.argv[1])), QUICK)
 for at in range(int(sys.argv[2]), int(sys.argv[3])):
     print(rolling.signer("short", NOW + timedelta(seconds=at)).rolling.kid, flush=True)

@@ -25,19 +25,15 @@ from headgate.model.role_statements import (
 )
 from headgate.model.roles import reference
 from headgate.model.values import EPOCH
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import verify_revocations
+from headgate.trust.role_keys import RollingTable, Signer
 from headgate.trust.role_statements import (
-    issue_appointment,
-    issue_delegation,
-    issue_revocation,
-    issue_role,
-    verify_appointment,
-    verify_delegation,
-    verify_revocation,
-    verify_role,
+    APPOINTMENT,
+    DELEGATION,
+    REVOCATION,
+    ROLE,
 )
-from headgate.trust.role_store import MemoryStore
-from headgate.trust.role_table import RollingTable, Signer
+from strategies.role_statements import MemoryStore, verified
 from unit.trust.corpus import HERE, MALLORY, MET, NOW, PITO, SMITH, did, reason_of
 from unit.trust.corpus_roles import CASES, KEYS, KINDS, LONG, PLACE, SHORT, RoleCase
 
@@ -115,8 +111,8 @@ def exact(args: tuple[Any, ...]) -> tuple[object, ...]:
 @EXAMPLES
 @given(st.builds(RoleCertificate, IDS, PLACES, PRINCIPALS, ROLES, ISSUED, HOURS))
 def test_role_certificates_are_verified_as_they_were(wanted: RoleCertificate) -> None:
-    text = issue_role(TABLE.signer("short", NOW), wanted)
-    found = verify_role(text, keys=TABLE.keys(NOW), now=NOW)
+    text = ROLE.issue(TABLE.signer("short", NOW), wanted)
+    found = verified(ROLE, text, keys=TABLE.keys(NOW), now=NOW)
     assert found == wanted
     assert [exact(one.args) for one in found.roles] == [exact(one.args) for one in wanted.roles]
 
@@ -124,8 +120,8 @@ def test_role_certificates_are_verified_as_they_were(wanted: RoleCertificate) ->
 @EXAMPLES
 @given(st.builds(AppointmentCertificate, IDS, PLACES, PRINCIPALS, ROLES, ISSUED, MONTHS))
 def test_appointments_are_verified_as_they_were(wanted: AppointmentCertificate) -> None:
-    text = issue_appointment(TABLE.signer("long", NOW), wanted)
-    found = verify_appointment(text, keys=TABLE.keys(NOW), now=NOW)
+    text = APPOINTMENT.issue(TABLE.signer("long", NOW), wanted)
+    found = verified(APPOINTMENT, text, keys=TABLE.keys(NOW), now=NOW)
     assert found == wanted
     assert [exact(one.args) for one in found.roles] == [exact(one.args) for one in wanted.roles]
 
@@ -152,8 +148,8 @@ def delegations(draw: st.DrawFn) -> DelegationCertificate:
 @EXAMPLES
 @given(delegations())
 def test_delegations_are_verified_as_they_were(wanted: DelegationCertificate) -> None:
-    text = issue_delegation(TABLE.signer("long", NOW), wanted)
-    found = verify_delegation(text, keys=TABLE.keys(NOW), now=NOW)
+    text = DELEGATION.issue(TABLE.signer("long", NOW), wanted)
+    found = verified(DELEGATION, text, keys=TABLE.keys(NOW), now=NOW)
     assert found == wanted
     assert exact(found.args) == exact(wanted.args)
 
@@ -164,8 +160,8 @@ ELECTORS = st.builds(RoleName, st.builds(ServiceInstance, PRINCIPALS, NAMES, INS
 @EXAMPLES
 @given(st.builds(RevocationCertificate, IDS, PLACES, PRINCIPALS, NAMES, ELECTORS, REFS, REFS, ISSUED, MONTHS))
 def test_revocations_are_verified_as_they_were(wanted: RevocationCertificate) -> None:
-    text = issue_revocation(TABLE.signer("long", NOW), wanted)
-    found = verify_revocation(text, keys=TABLE.keys(NOW), now=NOW)
+    text = REVOCATION.issue(TABLE.signer("long", NOW), wanted)
+    found = verified(REVOCATION, text, keys=TABLE.keys(NOW), now=NOW)
     assert found == wanted
     assert exact(found.elector.args) == exact(wanted.elector.args)
 
@@ -197,23 +193,23 @@ NEVER: dict[str, Callable[[], RoleCertificate]] = {
 @pytest.mark.parametrize("name", NEVER)
 def test_what_would_be_refused_is_never_issued(name: str) -> None:
     signer = RollingTable(PITO, MemoryStore()).signer("short", NOW)
-    assert issue_role(signer, GOOD)
+    assert ROLE.issue(signer, GOOD)
     with pytest.raises((BadStatement, TypeMismatch)):
-        issue_role(signer, NEVER[name]())
+        ROLE.issue(signer, NEVER[name]())
 
 
 def test_a_key_does_not_sign_what_outlives_it() -> None:
     short = replace(KEYS.keys[did(SHORT)], end=NOW + timedelta(hours=1))
     signer = Signer(did(PITO), SHORT, short)
-    assert issue_role(signer, GOOD)
+    assert ROLE.issue(signer, GOOD)
     with pytest.raises(BadStatement) as refused:
-        issue_role(signer, replace(GOOD, until=NOW + timedelta(hours=2)))
+        ROLE.issue(signer, replace(GOOD, until=NOW + timedelta(hours=2)))
     assert refused.value.reason == "too-long"
 
 
 def test_a_key_of_the_other_table_does_not_sign() -> None:
     with pytest.raises(BadStatement) as refused:
-        issue_role(Signer(did(PITO), LONG, KEYS.keys[did(LONG)]), GOOD)
+        ROLE.issue(Signer(did(PITO), LONG, KEYS.keys[did(LONG)]), GOOD)
     assert refused.value.reason == "wrong-key"
 
 
@@ -247,7 +243,7 @@ def test_another_holder_of_the_electors_role_may_revoke_too() -> None:
     assert (found.subject, found.membership) == (did(MET), reference(19, 7))
     assert (found.election, found.target, found.elector) == (RIGHT.election, RIGHT.target, RIGHT.elector)
     signer = TABLE.signer("long", LATER)
-    assert verify_revocation(issue_revocation(signer, found), keys=TABLE.keys(LATER), now=LATER) == found
+    assert verified(REVOCATION, REVOCATION.issue(signer, found), keys=TABLE.keys(LATER), now=LATER) == found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.model.errors import BadKey, NotFound
-from headgate.trust.scraping import MIN_CHARS, is_token, load_token, make_token
+from headgate.trust.tokens import MIN_CHARS, is_token, load_token, make_token
 
 
 def test_only_the_token_of_the_file_is_right(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model.errors import BadStatement, Expired, HeadgateError
-from headgate.trust.certificates import FORM, read_certificate, verify_certificate
-from headgate.trust.identities import read_identity
+from headgate.trust.certificates import CERTIFICATE, verify_certificate
+from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
 from headgate.trust.statements import Read, Verifier, open_statement
 from unit.trust.corpus import AT, CERT, DAY, GOOD, HERE, MET, NOW, PITO, cert, did
@@ -66,7 +66,7 @@ def test_a_statement_is_a_jwt_that_another_library_verifies() -> None:
         options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
     )
     assert claims == CERT.claims
-    assert open_statement(text, FORM).claims == claims
+    assert open_statement(text, CERTIFICATE).claims == claims
 
 
 def test_each_kind_has_its_own_type() -> None:
@@ -111,16 +111,16 @@ def test_a_text_is_read_once() -> None:
 def test_what_is_remembered_for_one_kind_is_not_for_another() -> None:
     verifier = Verifier()
     text = CERT.signed()
-    verifier.read(text, read_certificate)
+    verifier.read(text, CERTIFICATE.read)
     with pytest.raises(BadStatement):
-        verifier.read(text, read_identity)
+        verifier.read(text, IDENTITY.read)
 
 
 def test_what_is_refused_is_not_remembered() -> None:
     verifier = Verifier()
     for _ in range(2):
         with pytest.raises(BadStatement):
-            verifier.read("nonsense", read_certificate)
+            verifier.read("nonsense", CERTIFICATE.read)
     assert len(verifier) == 0
 
 

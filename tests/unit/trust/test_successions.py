@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from headgate.model.authority import RevocationList, Succession
 from headgate.model.errors import BadStatement, StaleList
 from headgate.model.limits import MAX_LIST_BYTES, MAX_REVOKED
-from headgate.trust.revocations import issue_revocations, verify_revocations
-from headgate.trust.successions import amend_succession, consent_to, issue_succession, verify_succession
+from headgate.trust.certificates import (
+    amend_succession,
+    consent_to,
+    issue_revocations,
+    issue_succession,
+    verify_revocations,
+    verify_succession,
+)
 from unit.trust.corpus import MALLORY, MET, NOW, PITO, SMITH, did
 
 IDS = st.sampled_from(["c1", "c2", "a.b", "x" * 64])

@@ -29,12 +29,11 @@ from headgate.ledger import Ledger
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.node.config import Config, Files
-from headgate.node.cursors import FILE as CURSORS
 from headgate.node.cursors import Cursors
 from headgate.node.domain import utc_now
-from headgate.node.gateway_identity import coordinator_of, is_vouched, own_statements
 from headgate.node.health import STALL_SECONDS, HealthWatch
 from headgate.node.processes import held_by, listen
+from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
 from headgate.node.topology import NODE, PID
 from headgate.pipeline.paths import Paths
 from headgate.scenario.format.policy import plan_policy, read_policy
@@ -181,8 +180,8 @@ def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
         yield failed("log and deliveries", error)
     finally:
         watch.close()
-    if (files.data / CURSORS).exists():
-        yield attempt("cursors", lambda: Cursors(files.data / CURSORS).close(), "can be read")
+    if (files.data / Cursors.FILE).exists():
+        yield attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
 
 
 def _policy(files: Files, state: State) -> Check:

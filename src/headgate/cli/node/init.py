@@ -27,8 +27,8 @@ from headgate.model.limits import MAX_CERTIFICATE_DAYS
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files, example
 from headgate.node.domain import Domain, utc_now
-from headgate.node.gateway_identity import vouch
-from headgate.trust import positions, scraping
+from headgate.node.statement_register import vouch
+from headgate.trust import positions, tokens
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate
 
@@ -155,7 +155,7 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
     till.save(files.keys / f"{PUBLISHER}.pem")
     ann.save(files.keys / f"{SUBSCRIBER}.pem")
     positions.make_key(files.position_key)
-    scraping.make_token(files.metrics_token)
+    tokens.make_token(files.metrics_token)
     vouch(files, now)
     dids = {"administrator": administrator.public.did, "till": till.public.did, "ann": ann.public.did}
     (files.policy / "shop.yaml").write_text(POLICY.format(name=name, **dids))

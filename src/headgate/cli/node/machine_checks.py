@@ -25,8 +25,8 @@ from headgate.node.health import LOW_BYTES, NO_BYTES
 from headgate.pipeline.spark.session import JAVA_NEEDED, check_java
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
-from headgate.trust.scraping import load_token
 from headgate.trust.tls import expires, server_context
+from headgate.trust.tokens import load_token
 
 SLOW_SYNC: Final = 0.020
 """Seconds of one durable write above which a disk is called slow."""

@@ -41,7 +41,7 @@ from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.node.config import Files
 from headgate.node.domain import Domain
-from headgate.node.peers import FILE, Peers, PeerStatus
+from headgate.node.peers import Peers, PeerStatus
 from headgate.roles.certificates.remote_records import FollowCounts, mirrored
 from headgate.trust.keys import PublicKey
 
@@ -291,7 +291,7 @@ def list_(
     watchers: dict[str, int] = {}
     for watch in book.watches:
         watchers[watch.watcher] = watchers.get(watch.watcher, 0) + 1
-    listing = Listed(tuple(_statuses(data / FILE, book, utc_now())), dict(sorted(watchers.items())))
+    listing = Listed(tuple(_statuses(data / Peers.FILE, book, utc_now())), dict(sorted(watchers.items())))
     if json:
         print_json(listing)
     else:

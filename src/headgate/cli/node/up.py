@@ -17,8 +17,7 @@ import typer
 
 from headgate.cli.shared.common import err
 from headgate.cli.shared.rendering import check_text, printable, say
-from headgate.node.processes import settings_from
-from headgate.node.supervisor import Notice, Supervisor, What
+from headgate.node.processes import Notice, Supervisor, What, settings_from
 from headgate.node.topology import Node, check_ports, prepare
 from headgate.trust.tls import expires
 

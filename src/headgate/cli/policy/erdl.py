@@ -12,7 +12,15 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.analysis.stages import Stages, stages
+from headgate.analysis.stages import (
+    Stages,
+    render_acceptance,
+    render_clause,
+    render_client,
+    render_literal,
+    render_stages,
+    stages,
+)
 from headgate.cli.policy.role_check import (
     EVENTS,
     CheckGround,
@@ -29,7 +37,7 @@ from headgate.cli.shared.common import shows_errors
 from headgate.cli.shared.rendering import check_text, print_json, say
 from headgate.cli.shared.run_python import RunPython
 from headgate.decide.event_policy import type_named
-from headgate.lang.render_roles import render_entry
+from headgate.lang.render import render_entry
 from headgate.lang.rolefile import parse_event_policy
 from headgate.model.changes import Batch, Change, DeclareGroup, DeclareRelation, DeclareType, SetEventPolicy
 from headgate.model.conditions import InGroup, Variable
@@ -42,13 +50,6 @@ from headgate.model.values import Kind
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import next_state
 from headgate.roles.rolefiles.names import called, leaves
-from headgate.roles.rolefiles.policy_text import (
-    render_acceptance,
-    render_clause,
-    render_client,
-    render_literal,
-    render_stages,
-)
 from headgate.scenario.format.file import load
 
 app = typer.Typer(

@@ -37,7 +37,7 @@ from headgate.cli.shared.rendering import (
     table,
 )
 from headgate.commands import explaining
-from headgate.lang.render_roles import render_argument, render_constraint, render_entry, render_role
+from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
 from headgate.model.conditions import TRUE
 from headgate.model.rights import Effect
 from headgate.model.values import render_timestamp

@@ -25,10 +25,9 @@ from headgate.cli.shared.common import data_directory, err, out, shows_errors
 from headgate.cli.shared.rendering import cells, check_text, names, print_json, say, show_open, table
 from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
 from headgate.commands.commit import apply_plan
-from headgate.lang.render import render_condition
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_condition, render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
-from headgate.ledger.preview import preview
+from headgate.ledger.delta import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, VersionConflict

@@ -32,7 +32,7 @@ from headgate.cli.shared.rendering import (
 from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.ledger import Ledger
 from headgate.model.conditions import TRUE
 from headgate.model.errors import UnknownName

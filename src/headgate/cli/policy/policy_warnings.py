@@ -12,10 +12,9 @@ from typing import Final, Literal
 
 from headgate.analysis.advice import Advice, Concern
 from headgate.cli.shared.rendering import names
-from headgate.lang.render_roles import render_role
+from headgate.lang.render import render_role
 from headgate.model.state import State
-from headgate.roles.rolefiles.arguments import relation_columns
-from headgate.roles.rolefiles.checking import asked_for
+from headgate.roles.rolefiles.checking import asked_for, relation_columns
 
 _FEW: Final = 3
 """Principals that are named one by one."""

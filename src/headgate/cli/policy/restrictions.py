@@ -30,7 +30,7 @@ from headgate.cli.shared.rendering import (
     table,
 )
 from headgate.commands import explaining
-from headgate.lang.render_roles import render_entry
+from headgate.lang.render import render_entry
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.rights import Effect
 

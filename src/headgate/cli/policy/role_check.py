@@ -29,10 +29,9 @@ from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import next_state
-from headgate.roles.rolefiles.arguments import settle_rolefile
-from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
-from headgate.roles.rolefiles.findings import Finding
+from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile, settle_rolefile
 from headgate.roles.rolefiles.kinds import parameter_kinds
+from headgate.roles.rolefiles.names import Finding
 from headgate.scenario.format.file import load
 from headgate.scenario.format.policy import MAX_FILES, read_policy
 from headgate.scenario.format.story import Scenario

@@ -26,7 +26,7 @@ from headgate.model.errors import BadScenario, HeadgateError
 
 if TYPE_CHECKING:
     from headgate.scenario.format.story import Scenario
-    from headgate.scenario.report import EngineResult
+    from headgate.scenario.run import EngineResult
 
 
 class Engine(StrEnum):
@@ -141,7 +141,7 @@ def _progress(total: int, as_lines: bool) -> Iterator[Callable[[], None]]:
 def _say(results: Sequence[EngineResult], as_lines: bool) -> None:
     """The results of one scenario."""
     if as_lines:
-        from headgate.scenario.report import as_json
+        from headgate.scenario.run import as_json
 
         for result in results:
             print(as_json(result, _kept(result)), flush=True)

@@ -15,7 +15,7 @@ from headgate.cli.roles.source import role_words
 from headgate.cli.shared.common import out
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_truth, table
-from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.lang.render import render_role, render_rolefile
 from headgate.model.errors import NotFound
 from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
 from headgate.model.state import State

@@ -31,7 +31,7 @@ from headgate.model.errors import BadExpression, BadStatement, HeadgateError
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import role_messages as rw
 from headgate.trust import role_statements as statements
-from headgate.trust.bags import said_kind
+from headgate.trust.presented import said_kind
 from headgate.trust.statements import Form, said_payload
 
 app = typer.Typer(

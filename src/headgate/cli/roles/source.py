@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from headgate.cli.shared.common import fail
-from headgate.lang.render_roles import render_argument, render_membership
+from headgate.lang.render import render_argument, render_membership
 from headgate.lang.rolefile import parse_argument
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, BadExpression, RoleDenied

@@ -151,7 +151,7 @@ def renew_spark(**settings: Any) -> Any:
 def engine_failures() -> Iterator[None]:
     """Work on Spark: what it fails of is `EngineFailed`, whatever Spark calls it."""
     from headgate.cli.shared.interrupt import Stopped
-    from headgate.pipeline.spark.failures import describe
+    from headgate.pipeline.spark.session import describe
 
     try:
         yield

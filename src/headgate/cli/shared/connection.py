@@ -22,8 +22,8 @@ from headgate.trust.keys import PrivateKey
 
 if TYPE_CHECKING:
     from headgate.client import Client
+    from headgate.node.config import DomainLocation
     from headgate.node.domain import Domain
-    from headgate.node.location import DomainLocation
 
 R = TypeVar("R")
 
@@ -171,7 +171,7 @@ def _own_key(name: str) -> PrivateKey:
 
 def _place(domain: Path | None, *, needed: bool, wanted: bool) -> DomainLocation | None:
     """The domain's directory: the one that is named, or the current one, where that is needed or would help."""
-    from headgate.node.location import place_of
+    from headgate.node.config import place_of
 
     if domain is None and not needed and not (wanted and Files(Path()).config.is_file()):
         return None

@@ -19,8 +19,7 @@ from headgate.analysis.explain_roles import RoleHolding
 from headgate.analysis.truth_trace import TruthPart
 from headgate.cli.shared.common import out
 from headgate.gateway.http.rendering import as_json
-from headgate.lang.render import render_condition, render_operand
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_condition, render_membership, render_operand
 from headgate.model.conditions import Condition, Constant
 from headgate.model.values import Value, render_timestamp
 

@@ -12,7 +12,7 @@ import typer
 from headgate.cli.shared.rendering import printable
 from headgate.model.errors import HeadgateError
 from headgate.model.values import parse_timestamp
-from headgate.node.settings import duration
+from headgate.node.config import duration
 
 
 def moment_of(given: str, option: str) -> datetime:

@@ -65,7 +65,7 @@ from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, Authority, N
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement, ChainInvalid, Expired, Revoked
 from headgate.model.limits import MAX_AUTHORITIES
-from headgate.trust.certificates import issue_certificate, read_certificate
+from headgate.trust.certificates import CERTIFICATE, issue_certificate
 
 app = typer.Typer(
     help="Issue certificates, look at them, and find out what they give.",
@@ -205,7 +205,7 @@ def issue(
         freshness=silence,
         audience=audience or (),
     )
-    made = read_certificate(text).value
+    made = CERTIFICATE.read(text).value
     passing = ", may pass it on" if delegate else ""
     hand_out(
         text,

@@ -43,7 +43,7 @@ from headgate.cli.statements.statement_files import (
     value_of,
 )
 from headgate.cli.statements.statement_rendering import show_all
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider, RevocationList
 from headgate.model.conditions import Condition
@@ -52,11 +52,16 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers
 from headgate.scenario.format.yamlfile import load_yaml
-from headgate.trust import revocations
-from headgate.trust.bags import said_kind
-from headgate.trust.guests import cross_domain, guest, read_crossing, verify_server
-from headgate.trust.identities import issue_identity, read_identity, verify_identity
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import REVOCATIONS, verify_revocations
+from headgate.trust.identities import (
+    CROSSING,
+    IDENTITY,
+    cross_domain,
+    guest,
+    issue_identity,
+    verify_server,
+)
+from headgate.trust.presented import said_kind
 
 app = typer.Typer(
     help="Attest who is who: attributes and policy rules of members, guests and servers.",
@@ -166,7 +171,7 @@ def guest_(
     rule = _rule(policy_rule, "--policy-rule")
     home = read_one(file)
     try:
-        issuer = read_identity(home.text).value.issuer
+        issuer = IDENTITY.read(home.text).value.issuer
         provider = _provider(providers, issuer, names)
         by = signer(who, names.keyring, passphrase_file).key
         text = guest(
@@ -245,7 +250,7 @@ def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
 
 
 def _said(text: str, names: KeyNames) -> list[str]:
-    identity = read_identity(text).value
+    identity = IDENTITY.read(text).value
     attested = ", ".join(f"{name} = {show_value(value)}" for name, value in identity.attributes.items()) or "nothing"
     lines = [f"{names(identity.issuer)} says of {names(identity.subject)}: {attested}"]
     if identity.policy_rule is not None:
@@ -339,7 +344,7 @@ def _verified(
     text: str, crossing: str | None, anchor: str | None, audience: str | None, now: datetime, names: KeyNames
 ) -> Identity:
     """What a statement says, if the provider that is believed has signed it or vouches for whoever has."""
-    identity = verify_identity(text, audience=audience, now=now)
+    identity = IDENTITY.verify(text, audience=audience, now=now)
     if anchor in (None, identity.issuer):
         return identity
     assert anchor is not None
@@ -364,7 +369,7 @@ def _lists_of(
     lists: list[RevocationList] = []
     for statement in written:
         try:
-            if said_kind(statement.text) == revocations.FORM.typ:
+            if said_kind(statement.text) == REVOCATIONS.typ:
                 lists.append(verify_revocations(statement.text, now=now))
             else:
                 rest.append(statement)
@@ -379,7 +384,7 @@ def _not_revoked(
     """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
     rests = [(identity.issuer, identity.id)]
     if crossing is not None and anchor not in (None, identity.issuer):
-        vouched = read_crossing(crossing).value
+        vouched = CROSSING.read(crossing).value
         rests.append((vouched.issuer, vouched.id))
     for issuer, id in rests:
         if any(one.issuer == issuer and id in one.revoked for one in lists):
@@ -393,7 +398,7 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
     crossings: list[WrittenStatement] = []
     for statement in written:
         try:
-            read_crossing(statement.text)
+            CROSSING.read(statement.text)
         except BadStatement:
             statements.append(statement)
         else:
@@ -405,7 +410,7 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
             remedy="give one identity statement, and at most one that vouches for its provider",
         )
     try:
-        read_identity(statements[0].text)
+        IDENTITY.read(statements[0].text)
     except HeadgateError as error:
         raise error.at(brief(statements[0].place)) from None
     return statements[0], crossings[0].text if crossings else None

@@ -21,8 +21,8 @@ from headgate.model.authority import RevocationList
 from headgate.model.errors import HeadgateError
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import render_timestamp
-from headgate.trust.bags import said_kind
-from headgate.trust.revocations import FORM, verify_revocations
+from headgate.trust.certificates import REVOCATIONS, verify_revocations
+from headgate.trust.presented import said_kind
 
 MAX_BESIDE: Final = 1_000
 """Files of a directory that are looked at for lists."""
@@ -56,7 +56,7 @@ def _list_in(path: Path, now: datetime) -> RevocationList | None:
             return None
         with path.open("rb") as file:
             text = file.read(MAX_LIST_BYTES + 2).decode("utf-8", "replace").strip()
-        return verify_revocations(text, now=now) if said_kind(text) == FORM.typ else None
+        return verify_revocations(text, now=now) if said_kind(text) == REVOCATIONS.typ else None
     except (OSError, HeadgateError):
         return None
 

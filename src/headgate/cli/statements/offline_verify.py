@@ -23,8 +23,8 @@ from headgate.model.state import State
 from headgate.model.types import matches
 from headgate.model.values import brief
 from headgate.trust import typedefs
-from headgate.trust.bags import Bag, open_bag, said_kind
-from headgate.trust.certificates import read_certificate
+from headgate.trust.certificates import CERTIFICATE
+from headgate.trust.presented import PresentedStatements, open_presented, said_kind
 
 NOBODY = ""
 """The coordinator where none is named: authority over a network then counts for nothing."""
@@ -48,7 +48,7 @@ class VerifyGround:
     Where nobody is named, chains are found for whoever they begin at, and none of them proves anything.
     """
 
-    bag: Bag
+    bag: PresentedStatements
     now: datetime
     coordinator: str = NOBODY
     network: str = ANY
@@ -146,21 +146,21 @@ class VerifyGround:
         return refusal
 
 
-def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> Bag:
+def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> PresentedStatements:
     """The statements of files, verified; the place of a bad one is its file and line."""
     for statement in written:
         try:
             _check_no_type(statement)
-            open_bag([statement.text], audience=audience, now=now)
+            open_presented([statement.text], audience=audience, now=now)
         except HeadgateError as error:
             error.place = statement.place
             raise
-    return open_bag([one.text for one in written], audience=audience, now=now)
+    return open_presented([one.text for one in written], audience=audience, now=now)
 
 
 def _check_no_type(statement: WrittenStatement) -> None:
     """Refuse a signed type, which is verified by another command."""
-    if said_kind(statement.text) == typedefs.FORM.typ:
+    if said_kind(statement.text) == typedefs.TYPE_DEFINITION.typ:
         raise BadStatement(
             "it is a signed event type, and no certificate",
             reason="wrong-type",
@@ -174,7 +174,7 @@ def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
     for statement in written:
         try:
             _check_no_type(statement)
-            certificates.append(read_certificate(statement.text).value)
+            certificates.append(CERTIFICATE.read(statement.text).value)
         except HeadgateError as error:
             error.place = statement.place
             raise

@@ -25,10 +25,9 @@ from headgate.model.errors import BadStatement, HeadgateError, StaleList, Storag
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import brief
 from headgate.trust import identities
-from headgate.trust.bags import said_kind
-from headgate.trust.certificates import read_certificate
-from headgate.trust.identities import read_identity
-from headgate.trust.revocations import check_newer, issue_revocations, verify_revocations
+from headgate.trust.certificates import CERTIFICATE, check_newer, issue_revocations, verify_revocations
+from headgate.trust.identities import IDENTITY
+from headgate.trust.presented import said_kind
 
 _DID: Final = "did:key:"
 _ID: Final = re.compile(r"s[A-Za-z0-9_-]{22}\Z")
@@ -58,8 +57,8 @@ def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None
 def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] | None) -> str:
     """The id of a certificate or identity statement, which one of these keys must have issued."""
     try:
-        is_identity = said_kind(written.text) == identities.TYPE
-        statement = read_identity(written.text).value if is_identity else read_certificate(written.text).value
+        is_identity = said_kind(written.text) == identities.IDENTITY.typ
+        statement = IDENTITY.read(written.text).value if is_identity else CERTIFICATE.read(written.text).value
         if issuers is not None and statement.issuer not in issuers:
             raise BadStatement(
                 f"`{statement.id}` was issued by {names(statement.issuer)}",

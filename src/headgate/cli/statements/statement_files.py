@@ -37,10 +37,10 @@ from headgate.model.errors import (
 )
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import Value
-from headgate.trust.bags import MAX_SHOWN
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
-from headgate.trust.typedefs import read_type
+from headgate.trust.presented import MAX_SHOWN
+from headgate.trust.typedefs import TYPE_DEFINITION
 
 STANDARD: Final = Path("-")
 _DID: Final = "did:key:"
@@ -138,7 +138,7 @@ class KeyNames:
             return self.did(given, option)
         check_text(given)
         try:
-            definition = read_type(read_one(Path(given)).text).value
+            definition = TYPE_DEFINITION.read(read_one(Path(given)).text).value
         except HeadgateError as error:
             raise error.at(option) from None
         if definition.signer != definition.owner:

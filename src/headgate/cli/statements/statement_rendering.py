@@ -23,20 +23,17 @@ from headgate.model.arguments import load_argument
 from headgate.model.authority import Certificate, Identity, RevocationList, Succession, Validity
 from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.values import brief, render_timestamp
-from headgate.trust import certificates, claims, identities, revocations, role_statements, successions, typedefs
-from headgate.trust.bags import said_kind
-from headgate.trust.certificates import read_certificate
-from headgate.trust.guests import Crossing, made_by, read_crossing
-from headgate.trust.identities import read_identity
-from headgate.trust.revocations import read_revocations
+from headgate.trust import certificates, claims, identities, role_statements, typedefs
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
+from headgate.trust.identities import CROSSING, IDENTITY, Crossing, made_by
+from headgate.trust.presented import said_kind
 from headgate.trust.statements import Form, Read, digest_of, said_payload
-from headgate.trust.successions import read_succession
-from headgate.trust.typedefs import Definition, read_type
+from headgate.trust.typedefs import TYPE_DEFINITION, Definition
 
 SHOWN_IDS: Final = 20
 """Entries of a revocation list that are shown; all are in the JSON."""
 
-_ABOUT_ROLES: Final = {
+_ABOUT_ROLES: Final[Mapping[str, tuple[str, Form]]] = {
     role_statements.ROLE.typ: ("role certificate", role_statements.ROLE),
     role_statements.APPOINTMENT.typ: ("appointment certificate", role_statements.APPOINTMENT),
     role_statements.DELEGATION.typ: ("delegation certificate", role_statements.DELEGATION),
@@ -86,15 +83,15 @@ def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
     """What a statement is called, and what it says."""
     try:
         match said_kind(statement.text):
-            case certificates.FORM.typ:
-                return "certificate", read_certificate(statement.text)
-            case successions.FORM.typ:
-                return "succession", read_succession(statement.text)
-            case revocations.FORM.typ:
-                return "revocation list", read_revocations(statement.text)
-            case typedefs.FORM.typ:
-                return "event type", read_type(statement.text)
-            case identities.TYPE:
+            case certificates.CERTIFICATE.typ:
+                return "certificate", CERTIFICATE.read(statement.text)
+            case certificates.SUCCESSION.typ:
+                return "succession", SUCCESSION.read(statement.text)
+            case certificates.REVOCATIONS.typ:
+                return "revocation list", REVOCATIONS.read(statement.text)
+            case typedefs.TYPE_DEFINITION.typ:
+                return "event type", TYPE_DEFINITION.read(statement.text)
+            case identities.IDENTITY.typ:
                 return _identity(statement.text)
             case kind if kind in _ABOUT_ROLES:
                 name, form = _ABOUT_ROLES[kind]
@@ -112,9 +109,9 @@ def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
 
 def _identity(text: str) -> tuple[str, Read[Any]]:
     try:
-        return "cross-domain statement", read_crossing(text)
+        return "cross-domain statement", CROSSING.read(text)
     except BadStatement:
-        read = read_identity(text)
+        read = IDENTITY.read(text)
         return "identity statement" if read.value.guest_of is None else "guest statement", read
 
 

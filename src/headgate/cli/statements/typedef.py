@@ -36,8 +36,8 @@ from headgate.cli.statements.statement_files import (
 )
 from headgate.model.errors import BadStatement, Expired, Revoked
 from headgate.model.values import Kind, brief
-from headgate.trust.revocations import verify_revocations
-from headgate.trust.typedefs import SignedType, issue_type, read_type, verify_type
+from headgate.trust.certificates import verify_revocations
+from headgate.trust.typedefs import TYPE_DEFINITION, SignedType, issue_type, verify_type
 
 app = typer.Typer(
     help="Sign event types as their owner, and verify signed ones.",
@@ -118,7 +118,11 @@ def sign(
     count = "no certificate" if not chain else f"{len(chain)} certificate{'s' if len(chain) > 1 else ''}"
     hand_out(text, out, f"{by_whom} signs {name}, with {count}")
     if not chain:
-        remark(_alone(by.public.did, by_whom, None if parent is None else read_type(parent.text).value.owner, names))
+        remark(
+            _alone(
+                by.public.did, by_whom, None if parent is None else TYPE_DEFINITION.read(parent.text).value.owner, names
+            )
+        )
 
 
 def _alone(owner: str, shown: str, above: str | None, names: KeyNames) -> str:
@@ -208,7 +212,7 @@ def declare(
     `headgate type declare numberplate.jwt --as pito`
     """
     written = read_one(file)
-    read = read_type(written.text).value
+    read = TYPE_DEFINITION.read(written.text).value
     with connection.client() as client:
         told = client.declare_signed_type(written.text)
         say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")

@@ -23,9 +23,8 @@ from headgate.ledger import StartingPoint
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.values import Value, plain
-from headgate.pipeline.deliveries.blobs import Delivered
-from headgate.scenario.format.narration import Narration
-from headgate.scenario.format.story import PublishStep, Scenario
+from headgate.pipeline.deliveries import Delivered
+from headgate.scenario.format.story import Narration, PublishStep, Scenario
 
 HIDDEN = "▒▒"
 NOTHING = "-"

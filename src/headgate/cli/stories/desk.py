@@ -14,10 +14,9 @@ from typing import Final
 
 from headgate.commands.event_types import SignedTypes
 from headgate.commands.statements import Authority
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.node.statement_register import FILE, StatementRegister
-from headgate.trust.revocations import verify_revocations
+from headgate.node.domain import Domain, Follower
+from headgate.node.statement_register import StatementRegister
+from headgate.trust.certificates import verify_revocations
 
 _NOBODY: Final = ""
 """The key of a service that issues for the domain; here every issuer has its own directory."""
@@ -31,7 +30,7 @@ class Desk:
 
     def __init__(self, domain: Domain, clock: Callable[[], datetime], files: ExitStack) -> None:
         follower = files.enter_context(closing(Follower(domain)))
-        register = files.enter_context(closing(StatementRegister(domain.paths.directory / FILE)))
+        register = files.enter_context(closing(StatementRegister(domain.paths.directory / StatementRegister.FILE)))
         self._clock = clock
         self._authority = Authority(
             domain,

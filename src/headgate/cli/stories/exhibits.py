@@ -17,7 +17,7 @@ from headgate.cli.stories.stage import Stage
 from headgate.commands.role_graph import graph
 from headgate.model.authority import Identity
 from headgate.model.changes import SetProvider
-from headgate.scenario.format.narration import ChainExhibit, ChecksExhibit, Exhibit, GuestsExhibit, RolesExhibit
+from headgate.scenario.format.story import ChainExhibit, ChecksExhibit, Exhibit, GuestsExhibit, RolesExhibit
 
 
 class _StoryKeys(KeyNames):

@@ -17,16 +17,13 @@ from headgate.model.authority import Certificate, Identity, NetworkAuthority, Pr
 from headgate.model.changes import SetProvider
 from headgate.model.rights import Action
 from headgate.model.types import EventType
-from headgate.scenario.format.narration import BrokerCheck, Check, Narration, ServerCheck, TypeCheck
-from headgate.scenario.format.story import Scenario
-from headgate.trust.certificates import issue_certificate, verify_certificate
-from headgate.trust.guests import cross_domain, guest, verify_server
-from headgate.trust.identities import issue_identity
+from headgate.scenario.format.story import BrokerCheck, Check, Narration, Scenario, ServerCheck, TypeCheck
+from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate
+from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import issue_revocations
+from headgate.trust.presented import check_broker
 from headgate.trust.typedefs import issue_type, verify_type
-from headgate.trust.vouching import check_broker
 
 _VOUCHED: Final = timedelta(hours=1)
 """How long a provider vouches for another."""

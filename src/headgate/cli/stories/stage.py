@@ -32,15 +32,23 @@ from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.failures import describe
 from headgate.pipeline.spark.jobs import Pipeline
+from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
 from headgate.scenario.format.file import load
-from headgate.scenario.format.narration import Exhibit, StoryLine
-from headgate.scenario.format.story import ADMINISTRATOR, AdvanceStep, ConnectStep, DeniedStep, Scenario, Step
+from headgate.scenario.format.story import (
+    ADMINISTRATOR,
+    AdvanceStep,
+    ConnectStep,
+    DeniedStep,
+    Exhibit,
+    Scenario,
+    Step,
+    StoryLine,
+)
 
 COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
 

@@ -13,7 +13,7 @@ from queue import Empty, LifoQueue
 from typing import Final
 
 from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery, portion_of
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.trust.positions import Positions
 
 MAX_BLOBS: Final = 8

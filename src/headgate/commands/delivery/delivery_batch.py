@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from headgate.model.state import State
 from headgate.model.values import Kind
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.index.layout import AttributeSlot
-from headgate.pipeline.log.codec import from_blob
+from headgate.pipeline.deliveries import DeliveryBlob
+from headgate.pipeline.log.codec import AttributeSlot, from_blob
 from headgate.trust.positions import Positions
 
 Ints = npt.NDArray[np.int64]

@@ -21,8 +21,7 @@ from typing import Final, Protocol
 from headgate.commands.delivery.delivery_batch import KnownLedger, Portion, portion_of
 from headgate.model.errors import HeadgateError
 from headgate.node.logs import Log, fault
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
 from headgate.trust.positions import Positions
 
 MAX_TAIL_BYTES: Final = 64 * 2**20

@@ -21,9 +21,8 @@ from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDeliv
 from headgate.commands.delivery.delivery_follower import DeliveryFollower
 from headgate.commands.delivery.delivery_reader import Closed, Feed
 from headgate.model.values import Kind, conform
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.pipeline.deliveries.blobs import Delivered
+from headgate.node.domain import Domain, Follower
+from headgate.pipeline.deliveries import Delivered
 from headgate.trust.positions import KEY_BYTES, Positions
 
 T = TypeVar("T")

@@ -18,10 +18,9 @@ from headgate.model.errors import HeadgateError, PolicyRuleDenied, PublishDenied
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.pipeline.admission.admission import Admission, Admitted, BeforeOf, Encoded, encode_many
-from headgate.pipeline.log.appends import Append, Counted, Repeat
+from headgate.pipeline.log.appends import Append, Counted, Repeat, Texts, hash_keys, repeats_within
 from headgate.pipeline.log.codec import Ints, from_blob
-from headgate.pipeline.log.log_file import LogFile
-from headgate.pipeline.log.recent import Texts, hash_keys, repeats_within
+from headgate.pipeline.log.event_log import EventLog
 
 
 class Attempt:
@@ -110,7 +109,7 @@ class Attempt:
         keys = hash_keys(self.submission.publisher, sources, ids)
         return places, Append(0, time, len(places), b"", keys, window)
 
-    def recall(self, places: Sequence[int], candidates: Sequence[Repeat], log: LogFile) -> None:
+    def recall(self, places: Sequence[int], candidates: Sequence[Repeat], log: EventLog) -> None:
         """Tell which of the denied events were stored before: those are no refusals."""
         stored = _StoredEvents(log)
         for candidate in candidates:
@@ -120,7 +119,7 @@ class Attempt:
                 self._sent_before[index] = candidate.stream, seq
         self.refusals = {at: why for at, why in self.refusals.items() if at not in self._sent_before}
 
-    def compare(self, candidates: Sequence[Repeat], log: LogFile) -> None:
+    def compare(self, candidates: Sequence[Repeat], log: EventLog) -> None:
         """Tell events sent before from others that only look alike, by what the log holds."""
         assert self._encoded is not None
         mine = from_blob(self._encoded.blob)
@@ -171,7 +170,7 @@ class Attempt:
 class _StoredEvents:
     """Who the events of some appends are, each append read once."""
 
-    def __init__(self, log: LogFile) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
         self._known: dict[tuple[str, int], Mapping[tuple[str, str, str], int]] = {}
 

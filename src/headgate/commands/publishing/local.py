@@ -23,8 +23,7 @@ from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.node.domain import Domain
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import decode
+from headgate.pipeline.log.codec import decode, layouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Guarantees (D6, D7): what is answered as accepted is durable and was admitted at
 the version moves on meanwhile it is admitted again. An event that a publisher sends again within the window, into
 whichever stream of the domain, is stored once. Submissions that are handed over together are written in one
 transaction. `@rate` counts what all writers of the domain have stored, and what is about to be stored in the same
-write; what another stores meanwhile is seen when it is written, and then it is decided again (`pipeline.log.counts`).
+write; what another stores meanwhile is seen when it is written, and then it is decided again (`pipeline.log.appends`).
 The times of a stream go forward as the clock does, and no event is given a time at which something that its version
 still holds has ended, unless the caller says the time. The stream is held by a lease, if it is to last; the fencing
 token, not the lease, is what keeps another writer out.
@@ -41,8 +41,7 @@ from headgate.model.values import micros
 from headgate.node.domain import Domain, utc_now
 from headgate.pipeline.admission.admission import Admission
 from headgate.pipeline.log.appends import Append, Repeats
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.holders import holder_of_this_process, is_dead
+from headgate.pipeline.log.event_log import EventLog, holder_of_this_process, is_dead
 
 WINDOW_SECONDS: Final = 600.0
 """How long an event sent again under the same id is known as the same, where no settings say so."""

@@ -20,7 +20,7 @@ from headgate.commands.publishing.policy_rules import NO_ANSWERS, Answers
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.pipeline.admission.admission import Admission, Admitted, BeforeOf
-from headgate.pipeline.admission.bulk import by_type, from_arrow, requirements_in
+from headgate.pipeline.admission.columns import by_type, from_arrow, requirements_in
 from headgate.pipeline.index.requirements import NONE, Required, required
 from headgate.pipeline.log.codec import Ints
 

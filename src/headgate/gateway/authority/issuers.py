@@ -26,13 +26,13 @@ from headgate.commands.statements import Authority
 from headgate.model.authority import RevocationList
 from headgate.model.errors import AlreadyRunning, BadStatement, StaleList
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
-from headgate.node.ledger_follower import Follower
+from headgate.node.config import IssuerSettings
+from headgate.node.domain import Follower
 from headgate.node.logs import Fields, Log, fault
 from headgate.node.processes import Lock
-from headgate.node.settings import IssuerSettings
 from headgate.node.statement_register import StatementRegister
 from headgate.protocol import messages as wire
-from headgate.trust.revocations import verify_revocations
+from headgate.trust.certificates import verify_revocations
 from headgate.trust.tls import client_context
 
 LOCK: Final = "issuers.lock"

@@ -9,153 +9,65 @@ from __future__ import annotations
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.commands.issuing import RecordedStatement
-from headgate.commands.sessions import Caller
-from headgate.gateway.http.handlers import gateway_of
-from headgate.gateway.http.operations import Operation, Parameter, answer
-from headgate.gateway.http.origin import origin_of
+from headgate.gateway.http.operations import Call, Parameter, operation
 from headgate.gateway.runtime import Gateway
 from headgate.model.authority import RevocationList
 from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_LIST_BYTES
-from headgate.model.state import State
 from headgate.node.statement_register import IssuedStatement
 from headgate.protocol import messages as wire
-from headgate.trust.bags import said_kind
-from headgate.trust.identities import TYPE as IDENTITY
+from headgate.trust.certificates import said_issuer, verify_revocations
+from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
-from headgate.trust.revocations import said_issuer, verify_revocations
+from headgate.trust.presented import said_kind
 
 MAX_LISTED: Final = 1_000
 """Statements listed in one answer."""
 
 
-# -- showing ----------------------------------------------------------------------------------------------------
+# -- showing and issuing --------------------------------------------------------------------------------------
 
 
-async def show(request: Request, caller: Caller, body: wire.StatementsRequest) -> Response:
-    """Take up what a principal shows during its session."""
-    gateway = gateway_of(request)
-    gateway.paces.check_version(caller.principal)
-    bag = await gateway.open_bag(caller.principal, body.statements)
+@operation("POST", "/v1/statements", errors=(404, 409, 422, 507))
+async def show(call: Call, body: wire.StatementsRequest) -> wire.StatementsAnswer:
+    """Show signed statements."""
+    gateway = call.gateway
+    gateway.paces.check_version(call.principal)
+    bag = await gateway.open_presented(call.principal, body.statements)
     async with gateway.presenting:
-        state: State = await gateway.run_blocking(gateway.authority.take_up, caller.did, bag)
-    held = [state.certificates[key].id for key in state.bags.get(caller.principal, ())]
-    attested = [one.identity.id for one in state.identities.values() if one.principal == caller.principal]
-    return answer(wire.StatementsAnswer(state.version, held, attested))
+        state = await call.run(gateway.authority.take_up, call.caller.did, bag)
+    held = [state.certificates[key].id for key in state.bags.get(call.principal, ())]
+    attested = [one.identity.id for one in state.identities.values() if one.principal == call.principal]
+    return wire.StatementsAnswer(state.version, held, attested)
 
 
-# -- certificates -----------------------------------------------------------------------------------------------
+@operation("POST", "/v1/certificates", status=201, errors=(404, 422, 507))
+async def certify(call: Call, body: wire.CertificateRequest) -> wire.CertificatesAnswer:
+    """Ask for certificates."""
+    gateway, asker = call.gateway, (call.principal, call.caller.did)
+    wanted = body.rule, body.seconds, body.audience
+    made = await call.run(gateway.service.certificates, gateway.follower.state, *asker, *wanted)
+    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY.typ]  # who the gateway is does not lead on
+    return wire.CertificatesAnswer([_issued(one.record, one.text) for one in made], leading)
 
 
-async def certify(request: Request, caller: Caller, body: wire.CertificateRequest) -> Response:
-    """Issue certificates to a member, by the domain's own policy."""
-    gateway = gateway_of(request)
-    made: list[RecordedStatement] = await gateway.run_blocking(
-        gateway.service.certificates,
-        gateway.follower.state,
-        caller.principal,
-        caller.did,
-        body.rule,
-        body.seconds,
-        body.audience,
-    )
-    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY]  # who the gateway is does not lead on
-    return answer(wire.CertificatesAnswer([_issued(one.record, one.text) for one in made], leading), 201)
+@operation("POST", "/v1/identity", status=201, errors=(409, 422, 507))
+async def identity(call: Call, body: wire.IdentityRequest) -> wire.IssuedAnswer:
+    """Ask for an identity statement."""
+    gateway, asker = call.gateway, (call.principal, call.caller.did)
+    made = await call.run(gateway.service.identity, gateway.follower.state, *asker, body.audience)
+    return _issued(made.record, made.text)
 
 
-async def issued(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Statements that have not ended: one's own, or all for the administrator."""
-    gateway = gateway_of(request)
-    all_of_them = caller.principal == gateway.follower.state.administrator
-    after = request.query_params.get("after", "")[:100]
-    statements = await gateway.run_blocking(
-        gateway.register.issued, None if all_of_them else caller.principal, after, MAX_LISTED
-    )
-    _, revoked = await gateway.run_blocking(gateway.register.revocations)
-    return answer(
-        wire.IssuedListAnswer([_issued(one, None, all_of_them, one.id in revoked) for one in statements]),
-    )
-
-
-def _issued(one: IssuedStatement, text: str | None, told: bool = False, revoked: bool = False) -> wire.IssuedAnswer:
-    rule, whose = one.rule or None, one.principal if told else None
-    return wire.IssuedAnswer(one.id, one.kind, one.until, rule, text, whose, revoked)
-
-
-async def revoke(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Take a statement back, or give one up."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
-    gateway.paces.version(caller.principal)
-    number = await gateway.run_blocking(gateway.service.revoke, gateway.follower.state, caller.principal, id)
-    return answer(wire.RevokedAnswer(id, number, gateway.follower.state.version))
-
-
-# -- revocations ------------------------------------------------------------------------------------------------
-
-
-async def revocations(request: Request, body: None) -> Response:  # noqa: ARG001
-    """The domain's own list."""
-    gateway = gateway_of(request)
-    number, text = await gateway.run_blocking(gateway.service.signed_list)
-    return answer(wire.ListAnswer(gateway.authority.own, number, text))
-
-
-async def stream(request: Request, body: None) -> Response:  # noqa: ARG001
-    """The domain's own list, and every change of it."""
-    gateway = gateway_of(request)
-    if wire.EVENT_STREAM not in request.headers.get("accept", ""):
-        raise HTTPException(406)
-    return gateway.bulletin.follow(origin_of(request, gateway.config.gateway.proxies) or "")
-
-
-async def hear(request: Request, body: wire.ListRequest) -> Response:
-    """Take up a list that somebody brings."""
-    gateway = gateway_of(request)
-    if gateway.brought.locked():
-        raise TooBusy("other lists are being looked at", remedy="send it again in a moment")
-    async with gateway.brought:
-        heard, news = await gateway.run_blocking(_heard, gateway, body.list)
-    if news:
-        gateway.metrics.list_heard()
-    return answer(wire.HeardAnswer(heard.issuer, heard.number, news))
-
-
-def _heard(gateway: Gateway, text: str) -> tuple[RevocationList, bool]:
-    gateway.authority.check_heard(said_issuer(text))  # a large list is read only if it might count
-    found = verify_revocations(text, now=gateway.clock())
-    return found, gateway.authority.hear(found, followed=False)
-
-
-async def status(request: Request, body: None) -> Response:  # noqa: ARG001
-    """What has become of a statement of this service."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
-    found = await gateway.run_blocking(gateway.service.status, id)
-    number = await gateway.run_blocking(gateway.register.number)
-    return answer(wire.StatusAnswer(id, found, number, gateway.clock()))
-
-
-# -- identities -------------------------------------------------------------------------------------------------
-
-
-async def identify(request: Request, caller: Caller, body: wire.IdentityRequest) -> Response:
-    """What the domain says of a member."""
-    gateway = gateway_of(request)
-    made: RecordedStatement = await gateway.run_blocking(
-        gateway.service.identity, gateway.follower.state, caller.principal, caller.did, body.audience
-    )
-    return answer(_issued(made.record, made.text), 201)
-
-
-async def guest(request: Request, body: wire.GuestRequest) -> Response:
-    """A statement about a member of another community, who has proven its key."""
-    gateway = gateway_of(request)
-    async with gateway.presenting:
-        made: RecordedStatement = await gateway.run_blocking(_guest, gateway, body)
-    return answer(_issued(made.record, made.text), 201)
+@operation("POST", "/v1/identity/guest", status=201, errors=(401, 403, 409, 422, 507), session=False)
+async def guest(call: Call, body: wire.GuestRequest) -> wire.IssuedAnswer:
+    """Ask for a statement as a guest."""
+    async with call.gateway.presenting:
+        made = await call.run(_guest, call.gateway, body)
+    return _issued(made.record, made.text)
 
 
 def _guest(gateway: Gateway, body: wire.GuestRequest) -> RecordedStatement:
@@ -170,26 +82,83 @@ def _guest(gateway: Gateway, body: wire.GuestRequest) -> RecordedStatement:
 
 
 _AFTER: Final = Parameter("after", "Only those with a later id", {"type": "string", "maxLength": 100})
-OPERATIONS: Final = (
-    Operation("POST", "/v1/statements", "show", "Show signed statements", show,
-              wire.StatementsRequest, {200: wire.StatementsAnswer}, (404, 409, 415, 422, 507)),
-    Operation("POST", "/v1/certificates", "certify", "Ask for certificates", certify,
-              wire.CertificateRequest, {201: wire.CertificatesAnswer}, (404, 415, 422, 507)),
-    Operation("GET", "/v1/certificates", "issued", "Statements that have not ended", issued,
-              answers={200: wire.IssuedListAnswer}, errors=(507,), parameters=(_AFTER,)),
-    Operation("POST", "/v1/certificates/{id}/revoke", "revoke", "Take a statement back, or give one's own up", revoke,
-              answers={200: wire.RevokedAnswer}, errors=(404, 409, 507)),
-    Operation("GET", "/v1/revocations", "revocations", "What the domain has revoked", revocations,
-              answers={200: wire.ListAnswer}, session=False),
-    Operation("POST", "/v1/revocations", "hear", "Bring a revocation list of any issuer", hear,
-              wire.ListRequest, {200: wire.HeardAnswer}, (403, 404, 409, 415, 422, 507), session=False,
-              limit=MAX_LIST_BYTES + 1_000),
-    Operation("GET", "/v1/revocations/stream", "follow", "What the domain has revoked, and every change of it", stream,
-              answers={200: {"type": "string"}}, errors=(406,), session=False, media=wire.EVENT_STREAM),
-    Operation("GET", "/v1/status/{id}", "status", "What has become of a statement", status,
-              answers={200: wire.StatusAnswer}, errors=(404,), session=False),
-    Operation("POST", "/v1/identity", "identity", "Ask for an identity statement", identify,
-              wire.IdentityRequest, {201: wire.IssuedAnswer}, (409, 415, 422, 507)),
-    Operation("POST", "/v1/identity/guest", "guest", "Ask for a statement as a guest", guest,
-              wire.GuestRequest, {201: wire.IssuedAnswer}, (401, 403, 409, 415, 422, 507), session=False),
-)  # fmt: skip
+
+
+@operation("GET", "/v1/certificates", errors=(507,), parameters=(_AFTER,))
+async def issued(call: Call) -> wire.IssuedListAnswer:
+    """Statements that have not ended.
+
+    They are one's own, or all for the administrator.
+    """
+    register = call.gateway.register
+    is_told_all = call.principal == call.gateway.follower.state.administrator
+    after = call.request.query_params.get("after", "")[:100]
+    statements = await call.run(register.issued, None if is_told_all else call.principal, after, MAX_LISTED)
+    _, revoked = await call.run(register.revocations)
+    return wire.IssuedListAnswer([_issued(one, None, is_told_all, one.id in revoked) for one in statements])
+
+
+def _issued(one: IssuedStatement, text: str | None, told: bool = False, revoked: bool = False) -> wire.IssuedAnswer:
+    rule, whose = one.rule or None, one.principal if told else None
+    return wire.IssuedAnswer(one.id, one.kind, one.until, rule, text, whose, revoked)
+
+
+# -- revocations ------------------------------------------------------------------------------------------------
+
+
+@operation("POST", "/v1/certificates/{id}/revoke", errors=(404, 409, 507))
+async def revoke(call: Call) -> wire.RevokedAnswer:
+    """Take a statement back, or give one's own up."""
+    gateway, id = call.gateway, call.named("id")
+    gateway.paces.version(call.principal)
+    number = await call.run(gateway.service.revoke, gateway.follower.state, call.principal, id)
+    return wire.RevokedAnswer(id, number, gateway.follower.state.version)
+
+
+@operation("GET", "/v1/revocations", session=False)
+async def revocations(call: Call) -> wire.ListAnswer:
+    """What the domain has revoked."""
+    number, text = await call.run(call.gateway.service.signed_list)
+    return wire.ListAnswer(call.gateway.authority.own, number, text)
+
+
+@operation(
+    "GET",
+    "/v1/revocations/stream",
+    answers={200: {"type": "string"}},
+    errors=(406,),
+    session=False,
+    media=wire.EVENT_STREAM,
+)
+async def follow(call: Call) -> Response:
+    """What the domain has revoked, and every change of it."""
+    if wire.EVENT_STREAM not in call.request.headers.get("accept", ""):
+        raise HTTPException(406)
+    return call.gateway.bulletin.follow(call.origin or "")
+
+
+@operation("POST", "/v1/revocations", errors=(403, 404, 409, 422, 507), session=False, limit=MAX_LIST_BYTES + 1_000)
+async def hear(call: Call, body: wire.ListRequest) -> wire.HeardAnswer:
+    """Bring a revocation list of any issuer."""
+    gateway = call.gateway
+    if gateway.brought.locked():
+        raise TooBusy("other lists are being looked at", remedy="send it again in a moment")
+    async with gateway.brought:
+        heard, news = await call.run(_heard, gateway, body.list)
+    if news:
+        gateway.metrics.list_heard()
+    return wire.HeardAnswer(heard.issuer, heard.number, news)
+
+
+def _heard(gateway: Gateway, text: str) -> tuple[RevocationList, bool]:
+    gateway.authority.check_heard(said_issuer(text))  # a large list is read only if it might count
+    found = verify_revocations(text, now=gateway.clock())
+    return found, gateway.authority.hear(found, followed=False)
+
+
+@operation("GET", "/v1/status/{id}", errors=(404,), session=False)
+async def status(call: Call) -> wire.StatusAnswer:
+    """What has become of a statement."""
+    gateway, id = call.gateway, call.named("id")
+    found = await call.run(gateway.service.status, id)
+    return wire.StatusAnswer(id, found, await call.run(gateway.register.number), gateway.clock())

@@ -15,18 +15,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from headgate.commands.commit import submit
 from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Ask
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
-from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.apply import apply
-from headgate.gateway.http.handlers import gateway_of, make_subscription
-from headgate.gateway.http.operations import Operation, answer, nothing
-from headgate.gateway.http.origin import origin_of
+from headgate.gateway.http.handlers import make_subscription
+from headgate.gateway.http.operations import Call, operation
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Subscribe, Unsubscribe
 from headgate.model.errors import BadDefinition, BadRequest, LookupTooLarge, NotFound, TooBusy
@@ -34,7 +30,7 @@ from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.node.cursors import Reservation
-from headgate.pipeline.log.log_file import LogFile
+from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
 
 MAX_LOOKUP_ENTRIES: Final = 10_000
@@ -62,13 +58,12 @@ _ENTRIES: Final = msgspec.json.Decoder(_Entry)
 # -- looking up -------------------------------------------------------------------------------------------------
 
 
-async def look_up(request: Request, caller: Caller, body: wire.LookupRequest) -> Response:
-    """The current entries of a keyed type, with a subscription to what changes."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
+@operation("PUT", "/v1/lookups/{id}", errors=(404, 409, 422, 507))
+async def look_up(call: Call, body: wire.LookupRequest) -> tuple[wire.LookupAnswer, bool]:
+    """Look up and register at once."""
+    gateway, id = call.gateway, call.named("id")
     key = _key(gateway.follower.state, body.type)
-    wanted = wire.SubscriptionRequest(body.type, body.where, "start")
-    origin = origin_of(request, gateway.config.gateway.proxies)
-    subscription, new = await make_subscription(gateway, caller, id, wanted, origin)
+    subscription, new = await make_subscription(call, id, wire.SubscriptionRequest(body.type, body.where, "start"))
     try:
         starts = await _history(gateway, subscription)
         reached = gateway.readers.tail.reached.streams
@@ -77,14 +72,12 @@ async def look_up(request: Request, caller: Caller, body: wire.LookupRequest) ->
         await gateway.readers.set_places(subscription, {stream: start - 1 for stream, start in starts.items()})
     except BaseException:
         if new:
-            undone = Batch(caller.principal, (Unsubscribe(subscription.id),))
-            await asyncio.shield(gateway.run_blocking(submit, gateway.domain, gateway.follower, undone))
+            undone = Batch(call.principal, (Unsubscribe(subscription.id),))
+            await asyncio.shield(call.run(submit, gateway.domain, gateway.follower, undone))
         raise
-    gone = {**gateway.trimmed()}
-    for stream, last in (await gateway.run_blocking(gateway.readers.archive.trimmed)).items():
-        gone[stream] = max(last, gone.get(stream, 0))
+    trimmed = *gateway.follower.trimmed().values(), *(await call.run(gateway.readers.archive.trimmed)).values()
     told = [msgspec.Raw(one.event) for _, one in sorted(entries.values(), key=lambda entry: entry[0])]
-    return answer(wire.LookupAnswer(id, told, not any(gone.values())), 201 if new else 200)
+    return wire.LookupAnswer(id, told, not any(trimmed)), new
 
 
 def _key(state: State, type_name: str) -> tuple[str, ...]:
@@ -173,29 +166,29 @@ def _take_in(entries: Entries, deliveries: list[OutgoingDelivery], key: tuple[st
 # -- reservations -----------------------------------------------------------------------------------------------
 
 
-async def reserve(request: Request, caller: Caller, body: wire.ReservationRequest) -> Response:
-    """Keep what is published from now on for a subscription made later."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
+@operation("PUT", "/v1/reservations/{id}", errors=(404, 422, 507))
+async def reserve(call: Call, body: wire.ReservationRequest) -> tuple[wire.ReservationAnswer, bool]:
+    """Keep what is published from now on."""
+    gateway, principal, id = call.gateway, call.principal, call.named("id")
     longest = gateway.config.subscribe.max_reservation
     if body.seconds > longest:
         raise BadRequest(f"`seconds` cannot be `{body.seconds:g}`", remedy=f"at most {longest:g}")
-    name = ledger_id(caller.principal, id)
-    where = await gateway.reader.condition(caller.principal, body.where)
+    name = ledger_id(principal, id)
+    where = await gateway.reader.condition(principal, body.where)
     state, now = gateway.follower.state, gateway.clock()
-    new = Subscription(f"{name}?", caller.principal, body.type, where)
     # Would a subscription like it be accepted?
-    await gateway.run_blocking(apply, state, Batch(caller.principal, (Subscribe(new),)))
-    cursors = gateway.cursors
-    old = {one.id: one for one in await gateway.run_blocking(cursors.reservations, caller.principal, now)}.get(id)
+    new = Subscription(f"{name}?", principal, body.type, where)
+    await call.run(apply, state, Batch(principal, (Subscribe(new),)))
+    old = {one.id: one for one in await call.run(gateway.cursors.reservations, principal, now)}.get(id)
     if old is not None and _kin(state, old.type, body.type):
         streams, since = old.streams, old.since
     else:
-        streams = await gateway.run_blocking(_ends, gateway)
+        streams = await call.run(_ends, gateway)
         since = gateway.clock()  # after the look at the log, so that all events of later times are kept
     until = now + timedelta(seconds=body.seconds)
-    made = Reservation(caller.principal, id, body.type, body.where, streams, since, until)
-    await gateway.run_blocking(cursors.reserve, made, now)
-    return answer(_reservation(made), 201 if old is None else 200)
+    made = Reservation(principal, id, body.type, body.where, streams, since, until)
+    await call.run(gateway.cursors.reserve, made, now)
+    return _reservation(made), old is None
 
 
 def _kin(state: State, old: str, new: str) -> bool:
@@ -205,49 +198,34 @@ def _kin(state: State, old: str, new: str) -> bool:
 
 def _ends(gateway: Gateway) -> dict[str, int]:
     """The last event of each stream."""
-    log = LogFile.open(gateway.domain.paths.log, read_only=True)
+    log = EventLog.open(gateway.domain.paths.log, read_only=True)
     try:
         return {stream: tail.last for stream, tail in log.tails().items()}
     finally:
         log.close()
 
 
-async def reservation(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """One of one's own reservations."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
-    found = await gateway.run_blocking(gateway.cursors.reservation, caller.principal, id, gateway.clock())
-    return answer(_reservation(found))
+@operation("GET", "/v1/reservations")
+async def reservations(call: Call) -> wire.ReservationsAnswer:
+    """One's reservations."""
+    mine = await call.run(call.gateway.cursors.reservations, call.principal, call.gateway.clock())
+    return wire.ReservationsAnswer([_reservation(one) for one in mine])
 
 
-async def reservations(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """One's own reservations."""
-    gateway = gateway_of(request)
-    found = await gateway.run_blocking(gateway.cursors.reservations, caller.principal, gateway.clock())
-    return answer(wire.ReservationsAnswer([_reservation(one) for one in found]))
+@operation("GET", "/v1/reservations/{id}", errors=(404,))
+async def reservation(call: Call) -> wire.ReservationAnswer:
+    """One reservation."""
+    asked = call.principal, call.named("id"), call.gateway.clock()
+    return _reservation(await call.run(call.gateway.cursors.reservation, *asked))
 
 
-async def release(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+@operation("DELETE", "/v1/reservations/{id}", errors=(404, 507))
+async def release(call: Call) -> None:
     """End a reservation."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
-    if not await gateway.run_blocking(gateway.cursors.release, caller.principal, id):
+    id = call.named("id")
+    if not await call.run(call.gateway.cursors.release, call.principal, id):
         raise NotFound(f"no reservation `{brief(id)}`")
-    return nothing()
 
 
 def _reservation(one: Reservation) -> wire.ReservationAnswer:
     return wire.ReservationAnswer(one.id, one.type, one.expires, one.since, one.where)
-
-
-OPERATIONS: Final = (
-    Operation("PUT", "/v1/lookups/{id}", "look-up", "Look up and register at once", look_up, wire.LookupRequest,
-              {200: wire.LookupAnswer, 201: wire.LookupAnswer}, (404, 409, 415, 422, 507)),
-    Operation("GET", "/v1/reservations", "reservations", "One's reservations", reservations,
-              answers={200: wire.ReservationsAnswer}),
-    Operation("GET", "/v1/reservations/{id}", "reservation", "One reservation", reservation,
-              answers={200: wire.ReservationAnswer}, errors=(404,)),
-    Operation("PUT", "/v1/reservations/{id}", "reserve", "Keep what is published from now on", reserve,
-              wire.ReservationRequest, {200: wire.ReservationAnswer, 201: wire.ReservationAnswer},
-              (404, 415, 422, 507)),
-    Operation("DELETE", "/v1/reservations/{id}", "release", "End a reservation", release,
-              answers={204: None}, errors=(404, 507)),
-)  # fmt: skip

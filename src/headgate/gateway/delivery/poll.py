@@ -19,8 +19,8 @@ from headgate.commands.delivery.archive import MAX_SLICE_BYTES
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
-from headgate.gateway.http.handlers import check_place, gateway_of, own_subscription
-from headgate.gateway.http.operations import Operation, Parameter, answer
+from headgate.gateway.http.handlers import check_place, own_subscription
+from headgate.gateway.http.operations import Call, Parameter, operation
 from headgate.gateway.http.send_queue import Streamed
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError
@@ -45,15 +45,35 @@ ALIVE_SECONDS: Final = 15.0
 T = TypeVar("T")
 
 
-async def events(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """The deliveries of a subscription, in the form that the client accepts."""
-    gateway = gateway_of(request)
-    subscription = await own_subscription(gateway, caller, request.path_params["id"])
+_PARAMETERS: Final = (
+    Parameter("wait", "Seconds to wait for the first delivery", {"type": "number", "minimum": 0, "maximum": 86_400}),
+    Parameter("limit", "The most deliveries", {"type": "integer", "minimum": 1, "maximum": MAX_POLL}),
+    Parameter(
+        "after",
+        "Positions to read on after",
+        {"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER},
+    ),
+    Parameter("Last-Event-ID", "A position to read on after", place="header"),
+)
+
+
+@operation(
+    "GET",
+    "/v1/subscriptions/{id}/events",
+    answers={200: wire.EventsAnswer},
+    errors=(404, 422, 507),
+    streams=wire.EVENT_STREAM,
+    parameters=_PARAMETERS,
+)
+async def events(call: Call) -> Response:
+    """Deliveries: long-poll, or server-sent events with `Accept: text/event-stream`."""
+    gateway, request = call.gateway, call.request
+    subscription = await own_subscription(gateway, call.caller, call.named("id"))
     check_place(gateway, subscription, request)
     after = request.query_params.getlist("after")
     if len(after) > MAX_AFTER:
         raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
-    reader = _Reader(gateway, caller)
+    reader = _Reader(gateway, call.caller)
     try:
         if wire.EVENT_STREAM in request.headers.get("accept", ""):
             last = request.headers.get("last-event-id")
@@ -203,11 +223,11 @@ async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
             return b"".join(b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step)
 
 
-async def ack(request: Request, caller: Caller, body: wire.AckRequest) -> Response:
+@operation("POST", "/v1/subscriptions/{id}/ack", errors=(404, 422, 507))
+async def ack(call: Call, body: wire.AckRequest) -> wire.AckAnswer:
     """Acknowledge deliveries."""
-    gateway = gateway_of(request)
-    found = await own_subscription(gateway, caller, request.path_params["id"])
-    return answer(wire.AckAnswer(await gateway.readers.ack(found, body.positions)))
+    subscription = await own_subscription(call.gateway, call.caller, call.named("id"))
+    return wire.AckAnswer(await call.gateway.readers.ack(subscription, body.positions))
 
 
 def _number(request: Request, name: str, otherwise: float, least: float, most: float) -> float:
@@ -221,20 +241,3 @@ def _number(request: Request, name: str, otherwise: float, least: float, most: f
     if not least <= value <= most:
         raise BadRequest(f"`{name}` cannot be `{brief(text)}`", remedy=f"it goes from {least:g} to {most:g}")
     return value
-
-
-_POSITIONS: Final = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER}
-OPERATIONS: Final = (
-    Operation("GET", "/v1/subscriptions/{id}/events", "events",
-              "Deliveries: long-poll, or server-sent events with `Accept: text/event-stream`", events,
-              answers={200: wire.EventsAnswer}, errors=(404, 422, 507), streams=wire.EVENT_STREAM,
-              parameters=(
-                  Parameter("wait", "Seconds to wait for the first delivery",
-                            {"type": "number", "minimum": 0, "maximum": 86_400}),
-                  Parameter("limit", "The most deliveries", {"type": "integer", "minimum": 1, "maximum": MAX_POLL}),
-                  Parameter("after", "Positions to read on after", _POSITIONS),
-                  Parameter("Last-Event-ID", "A position to read on after", place="header"),
-              )),
-    Operation("POST", "/v1/subscriptions/{id}/ack", "ack", "Acknowledge deliveries", ack,
-              wire.AckRequest, {200: wire.AckAnswer}, (404, 415, 422, 507)),
-)  # fmt: skip

@@ -23,7 +23,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
-from headgate.gateway.delivery import lookup, poll
 from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE
@@ -35,9 +34,6 @@ from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotF
 from headgate.node.logs import Log, fault
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem
-
-OPERATIONS: Final = (*poll.OPERATIONS, *lookup.OPERATIONS)
-"""What `app` serves of delivering, beside the WebSocket."""
 
 MAX_EVENTS: Final = 1_000
 """Deliveries in one frame."""

@@ -14,7 +14,7 @@ from headgate.analysis.quench import wanted
 from headgate.decide.views import holds
 from headgate.model.rights import Action
 from headgate.model.state import State
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Follower
 
 EVERY: Final = 1.0
 """Seconds between two looks at a ledger that keeps changing."""

@@ -5,7 +5,7 @@ Whatever the ledger changes in a record that is followed is published soon after
 follows each service. A heartbeat says that all that had changed until its time was published before it; where anything
 cannot be read or published there is none, so that those who follow notice.
 What becomes of audited roles is published likewise, once, however often the process that announces is another.
-Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), and requests (`watch_routes`).
+Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), and requests (`routes`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
 from headgate.model.roles import RecordWatch, Reference
 from headgate.model.state import State
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.logs import Log, fault
+from headgate.node.peers import Pair, Row, Watchers
 from headgate.node.processes import Lock
-from headgate.node.watchers import Pair, Row, Watchers
 
 LOCK: Final = "announcing.lock"
 LEAD_SECONDS: Final = 1.0
@@ -206,7 +205,7 @@ class Announcer:
         return self._follower.state.roles.watches
 
     def _all(self) -> Sequence[Row]:
-        stamp = self._watchers.changed()
+        stamp = self._watchers.stamp()
         if self._rows[0] != stamp:
             self._rows = stamp, self._watchers.rows()
         return self._rows[1]

@@ -25,8 +25,7 @@ import msgspec
 
 from headgate.client.aio import Client
 from headgate.client.errors import Gap, Unreachable
-from headgate.client.inbox import Delivery
-from headgate.client.subscription import Subscription
+from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.peer_roles import NOTICE, wanted
 from headgate.commands.role_certificates import said_role
 from headgate.gateway.federation.home import Home

@@ -15,8 +15,7 @@ from typing import TypeVar
 from headgate.commands.commit import commit
 from headgate.model.changes import Change
 from headgate.model.state import State
-from headgate.node.domain import Domain, utc_now
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower, utc_now
 from headgate.node.peers import Peers
 
 T = TypeVar("T")

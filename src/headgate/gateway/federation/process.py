@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import quote
 
 from headgate.client.aio import Client, connect
-from headgate.client.retry import Patience
+from headgate.client.gateways import Patience
 from headgate.gateway.federation.following import Following
 from headgate.gateway.federation.home import Home
 from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
@@ -29,9 +29,9 @@ from headgate.model.limits import MAX_PEERS
 from headgate.model.roles import Peer
 from headgate.node.config import Config, Files
 from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower as Ledger
+from headgate.node.domain import Follower as Ledger
 from headgate.node.logs import Log, fault, start_logging
-from headgate.node.peers import FILE, Peers
+from headgate.node.peers import Peers
 from headgate.node.processes import (
     EXIT_FAILED,
     EXIT_FINAL,
@@ -111,7 +111,7 @@ def open_home(directory: Path, settings: Config) -> Home:
     if not data.is_dir():
         raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
     domain = Domain.open(data)
-    return Home(settings.domain.name, domain, Ledger(domain), Peers(data / FILE))
+    return Home(settings.domain.name, domain, Ledger(domain), Peers(data / Peers.FILE))
 
 
 async def _work(home: Home, key: PrivateKey, files: Files) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -18,12 +19,10 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from headgate.gateway.authority import routes as granting
-from headgate.gateway.delivery import push
-from headgate.gateway.federation import present_routes as presenting
-from headgate.gateway.federation import watch_routes as watching
+from headgate.gateway.delivery import lookup, poll, push
+from headgate.gateway.federation import routes as federation
 from headgate.gateway.http import handlers
-from headgate.gateway.http.openapi import document
-from headgate.gateway.http.operations import UNREAD, Operation, Parameter
+from headgate.gateway.http.operations import UNREAD, Call, Operation, document, operation, operations_of
 from headgate.gateway.roles import routes as roles
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import HeadgateError, RoleDenied
@@ -33,81 +32,23 @@ from headgate.protocol.problems import TITLES, internal, problem
 
 log = Log("app")
 
-_ANY: Final = {"type": "object"}
-_ARROW: Final = {"type": "string", "format": "binary"}
-_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 2**53}
-_OPEN = {"session": False}
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    Operation("GET", "/v1", "about", "What this is", handlers.about, answers={200: wire.AboutAnswer}, session=False),
-    Operation("GET", "/health", "health", "How the node is", handlers.health,
-              answers={200: wire.HealthAnswer, 503: wire.HealthAnswer}, session=False),
-    Operation("GET", "/metrics", "metrics", "Figures for Prometheus", handlers.metrics,
-              answers={200: {"type": "string"}}, errors=(401, 403), session=False, media="text/plain"),
-    Operation("POST", "/v1/challenges", "challenge", "Ask for a challenge", handlers.challenge,
-              wire.ChallengeRequest, {201: wire.ChallengeAnswer}, (401, 415), session=False),
-    Operation("POST", "/v1/sessions", "connect", "Answer a challenge and connect", handlers.connect,
-              wire.SessionRequest, {201: wire.SessionAnswer}, (401, 403, 409, 415, 422, 507), session=False),
-    Operation("GET", "/v1/sessions/current", "who", "Who one is", handlers.who, answers={200: wire.WhoAnswer}),
-    Operation("DELETE", "/v1/sessions/current", "disconnect", "Disconnect", handlers.disconnect,
-              answers={204: None}, errors=(507,)),
-    Operation("GET", "/v1/types", "types", "Every event type", handlers.types, answers={200: wire.TypesAnswer}),
-    Operation("GET", "/v1/types/{name}", "type", "One event type", handlers.type_,
-              answers={200: wire.TypeAnswer}, errors=(404,)),
-    Operation("PUT", "/v1/types/{name}", "declare", "Declare a type, or a new version of it", handlers.declare,
-              wire.TypeRequest, {200: wire.TypeAnswer, 201: wire.TypeAnswer}, (404, 415, 422, 507)),
-    Operation("DELETE", "/v1/types/{name}", "retire", "Remove a type", handlers.retire,
-              answers={204: None}, errors=(404, 422, 507)),
-    Operation("GET", "/v1/types/{name}/restriction", "type-restriction", "What one may see of a type",
-              handlers.type_restriction, answers={200: _ANY}, errors=(404,)),
-    Operation("POST", "/v1/events", "publish", "Publish events", handlers.publish,
-              answers={200: {"anyOf": [
-                  {"$ref": "#/components/schemas/EventResult"},
-                  {"$ref": "#/components/schemas/PublishAnswer"},
-                  {"$ref": "#/components/schemas/BulkAnswer"},
-              ]}},
-              errors=(404, 415, 422, 507),
-              parameters=(Parameter("type", "The type of the events of an Arrow stream"),),
-              bodies={wire.EVENT_JSON: wire.CloudEvent, wire.BATCH_JSON: list[wire.CloudEvent], wire.ARROW: _ARROW}),
-    Operation("GET", "/v1/advertisements", "advertisements", "What one advertises", handlers.advertisements,
-              answers={200: wire.AdvertisementsAnswer}),
-    Operation("PUT", "/v1/advertisements/{name}", "advertise", "Advertise a type", handlers.advertise,
-              answers={200: wire.AdvertisementAnswer, 201: wire.AdvertisementAnswer}, errors=(404, 422, 507)),
-    Operation("DELETE", "/v1/advertisements/{name}", "unadvertise", "Advertise a type no more", handlers.unadvertise,
-              answers={204: None}, errors=(404, 507)),
-    Operation("GET", "/v1/advertisements/{name}/restriction", "publish-restriction", "What publishing a type comes to",
-              handlers.publish_restriction, answers={200: _ANY}, errors=(404,)),
-    Operation("GET", "/v1/subscriptions", "subscriptions", "One's subscriptions", handlers.subscriptions,
-              answers={200: wire.SubscriptionsAnswer}),
-    Operation("POST", "/v1/subscriptions", "subscribe-unnamed", "Subscribe, with an id of the gateway's choice",
-              handlers.subscribe_unnamed, wire.SubscriptionRequest, {201: wire.SubscriptionAnswer},
-              (404, 415, 422, 507)),
-    Operation("GET", "/v1/subscriptions/{id}", "subscription", "One subscription", handlers.subscription,
-              answers={200: wire.SubscriptionAnswer}, errors=(404, 422)),
-    Operation("PUT", "/v1/subscriptions/{id}", "subscribe", "Subscribe", handlers.subscribe, wire.SubscriptionRequest,
-              {200: wire.SubscriptionAnswer, 201: wire.SubscriptionAnswer}, (404, 409, 415, 422, 507)),
-    Operation("DELETE", "/v1/subscriptions/{id}", "unsubscribe", "Unsubscribe", handlers.unsubscribe,
-              answers={204: None}, errors=(404, 422, 507)),
-    Operation("GET", "/v1/subscriptions/{id}/restriction", "restriction", "What a subscription loses to one's rights",
-              handlers.restriction, answers={200: _ANY}, errors=(404, 422)),
-    *push.OPERATIONS,
-    *granting.OPERATIONS,
-    *roles.OPERATIONS,
-    *watching.OPERATIONS,
-    *presenting.OPERATIONS,
-    Operation("POST", "/v1/batches", "change", "Change policy, as one batch", handlers.change, wire.BatchRequest,
-              {200: wire.BatchAnswer}, (404, 409, 415, 422, 507)),
-    Operation("GET", "/v1/versions", "versions", "The versions of the policy", handlers.versions,
-              answers={200: wire.VersionsAnswer}, parameters=(Parameter("after", "Only later ones", _NUMBER),)),
-)  # fmt: skip
+@operation("GET", "/openapi.json", answers={200: {"type": "object"}}, session=False)
+async def openapi(call: Call) -> Response:  # noqa: ARG001
+    """This document."""
+    return Response(_document(), media_type=wire.JSON)
+
+
+OPERATIONS: Final = (*operations_of(handlers, poll, lookup, granting, roles, federation), openapi)
+
+
+@cache
+def _document() -> bytes:
+    return wire.encode(document(OPERATIONS))
 
 
 def create_app(gateway: Gateway) -> Starlette:
     """The application that serves a gateway."""
-    described = wire.encode(document([*OPERATIONS, _ANSWERS]))
-
-    async def openapi(request: Request) -> Response:  # noqa: ARG001
-        return Response(described, media_type=wire.JSON)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
@@ -117,26 +58,16 @@ def create_app(gateway: Gateway) -> Starlette:
         finally:
             await gateway.stop()
 
-    routes: list[Route | WebSocketRoute] = [
-        Route(one.path, _endpoint(one), methods=[one.method], name=one.id) for one in OPERATIONS
-    ]
-    routes.append(Route("/openapi.json", openapi, methods=["GET"]))
-    routes.append(WebSocketRoute("/v1/socket", push.socket))
     app = Starlette(
-        routes=routes,
+        routes=[
+            *(Route(one.path, _endpoint(one), methods=[one.method], name=one.id) for one in OPERATIONS),
+            WebSocketRoute("/v1/socket", push.socket),
+        ],
         exception_handlers={HeadgateError: _refused, HTTPException: _http, ClientDisconnect: _gone, Exception: _failed},
         lifespan=lifespan,
     )
     app.state.gateway = gateway
     return app
-
-
-async def _nowhere(request: Request, body: None) -> Response:
-    raise NotImplementedError
-
-
-_ANSWERS: Final = Operation("GET", "/openapi.json", "openapi", "This document", _nowhere,
-                            answers={200: _ANY}, session=False)  # fmt: skip
 
 
 def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:

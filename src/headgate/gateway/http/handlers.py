@@ -1,4 +1,4 @@
-"""What a gateway does for its clients, but for pushing deliveries (`push`) and publishing (`publisher`).
+"""What a gateway does for its clients, but for reading deliveries, statements and roles.
 
 Guarantees: everything is done in the name of the session's principal, and decided by the ledger. What a principal may
 not know of is `not-found`, like what is not there.
@@ -8,187 +8,188 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any
+from typing import Any, Final, TypeAlias
 
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands.role_certificates import Asker
 from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
 from headgate.gateway.http.change_requests import type_of
-from headgate.gateway.http.operations import answer, nothing, read_body, shaped
+from headgate.gateway.http.operations import Call, Parameter, answer, content_type, operation, shaped
 from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import authenticated, token_of
+from headgate.gateway.http.sessions import PROTOCOL, authenticated, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE
-from headgate.model.errors import (
-    BadRequest,
-    GovernDenied,
-    HeadgateError,
-    UnsupportedMediaType,
-)
+from headgate.model.errors import BadRequest, GovernDenied, HeadgateError, UnsupportedMediaType
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import check_type_name
 from headgate.model.values import brief, render_timestamp
-from headgate.node.gateway_identity import coordinator_of
+from headgate.node.statement_register import coordinator_of
 from headgate.protocol import messages as wire
-from headgate.trust.scraping import is_token
+from headgate.trust.tokens import is_token
 
-
-def gateway_of(request: Request) -> Gateway:
-    """The gateway that serves a request."""
-    found: Gateway = request.app.state.gateway
-    return found
-
-
-def asker_of(request: Request, caller: Caller) -> Asker:
-    """Who asks about roles, and where from."""
-    return Asker(caller.principal, caller.did, origin_of(request, gateway_of(request).config.gateway.proxies))
-
+Facts: TypeAlias = dict[str, Any]
+"""What is told of restrictions, as JSON."""
+Published: TypeAlias = wire.EventResult | wire.PublishAnswer | wire.BulkAnswer
 
 # -- connecting -------------------------------------------------------------------------------------------------
 
 
-async def about(request: Request, body: None) -> Response:  # noqa: ARG001
+@operation("GET", "/v1", session=False)
+async def about(call: Call) -> wire.AboutAnswer:
     """What this is."""
-    gateway = gateway_of(request)
-    domain, broker = gateway.config.domain.name, gateway.broker.public.did
+    gateway = call.gateway
     root = coordinator_of(gateway.follower.state)
-    return answer(wire.AboutAnswer(domain, broker, "headgate.v1", gateway.name, root))
+    return wire.AboutAnswer(gateway.config.domain.name, gateway.broker.public.did, PROTOCOL, gateway.name, root)
 
 
-async def challenge(request: Request, body: wire.ChallengeRequest) -> Response:
-    """A challenge, and the broker's proof."""
-    gateway = gateway_of(request)
-    made = gateway.sessions.challenger.challenge(body.nonce)
-    return answer(wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires, list(gateway.shown)), 201)
+@operation("POST", "/v1/challenges", status=201, errors=(401,), session=False)
+async def challenge(call: Call, body: wire.ChallengeRequest) -> wire.ChallengeAnswer:
+    """Ask for a challenge."""
+    made = call.gateway.sessions.challenger.challenge(body.nonce)
+    return wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires, list(call.gateway.shown))
 
 
-async def connect(request: Request, body: wire.SessionRequest) -> Response:
-    """A session for whoever proves its key."""
-    gateway = gateway_of(request)
+@operation("POST", "/v1/sessions", status=201, errors=(401, 403, 409, 422, 507), session=False)
+async def connect(call: Call, body: wire.SessionRequest) -> wire.SessionAnswer:
+    """Answer a challenge and connect."""
+    gateway = call.gateway
     given = (body.nonce, body.client_nonce, body.principal, body.signature)
     try:
         if body.present:
             shown = Presented(gateway.authority, body.present)
             async with gateway.presenting:
-                token, caller = await gateway.run_blocking(gateway.sessions.open, *given, shown)
+                token, caller = await call.run(gateway.sessions.open, *given, shown)
         else:
             token, caller = gateway.sessions.open(*given)
     except HeadgateError as error:
         gateway.metrics.session_refused(error.code)
         raise
     gateway.metrics.session_opened()
-    return answer(wire.SessionAnswer(token, caller.principal, caller.expires), 201)
+    return wire.SessionAnswer(token, caller.principal, caller.expires)
 
 
-async def who(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+@operation("GET", "/v1/sessions/current")
+async def who(call: Call) -> wire.WhoAnswer:
     """Who one is."""
-    return answer(wire.WhoAnswer(caller.principal, caller.did, caller.expires))
+    return wire.WhoAnswer(call.principal, call.caller.did, call.caller.expires)
 
 
-async def disconnect(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """End the session, at every gateway."""
-    gateway = gateway_of(request)
-    await gateway.run_blocking(gateway.sessions.end, caller)
-    return nothing()
+@operation("DELETE", "/v1/sessions/current", errors=(507,))
+async def disconnect(call: Call) -> None:
+    """Disconnect."""
+    await call.run(call.gateway.sessions.end, call.caller)
 
 
 # -- types ------------------------------------------------------------------------------------------------------
 
 
-async def types(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+@operation("GET", "/v1/types")
+async def types(call: Call) -> wire.TypesAnswer:
     """Every event type."""
-    state = gateway_of(request).follower.state
-    return answer(wire.TypesAnswer([_type(state, name) for name in state.types]))
+    state = call.gateway.follower.state
+    return wire.TypesAnswer([_type(state, name) for name in state.types])
 
 
-async def type_(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """One event type, with its definition as it was signed."""
-    gateway = gateway_of(request)
-    return answer(await _signed(gateway, _existing_type(gateway.follower.state, request)))
+@operation("GET", "/v1/types/{name}", errors=(404,))
+async def type_(call: Call) -> wire.TypeAnswer:
+    """One event type."""
+    return await _signed(call, call.gateway.follower.state.types[call.named("name")].name)
 
 
-async def declare(request: Request, caller: Caller, body: wire.TypeRequest) -> Response:
-    """Declare a type, or a new version of one."""
-    gateway, name = gateway_of(request), check_type_name(request.path_params["name"])
+@operation("PUT", "/v1/types/{name}", errors=(404, 422, 507))
+async def declare(call: Call, body: wire.TypeRequest) -> tuple[wire.TypeAnswer, bool]:
+    """Declare a type, or a new version of it."""
+    gateway, name = call.gateway, check_type_name(call.named("name"))
     known = gateway.follower.state.types
-    owner = known[name].owner if name in known else caller.principal
     if body.statement is None:
-        new = type_of(name, body, owner)
-        is_new = await gateway.run_blocking(event_types.declare, gateway.ledger, caller.principal, new)
-        return answer(_type(gateway.follower.state, name), 201 if is_new else 200)
+        new = type_of(name, body, known[name].owner if name in known else call.principal)
+        is_new = await call.run(event_types.declare, gateway.ledger, call.principal, new)
+        return _type(gateway.follower.state, name), is_new
     if body != wire.TypeRequest(statement=body.statement):
         raise BadRequest("a signed definition says all of itself", remedy="send the `statement` alone")
-    gateway.paces.version(caller.principal)
-    await gateway.run_blocking(gateway.signed_types.declare, name, body.statement, caller.principal)
-    return answer(await _signed(gateway, name), 200 if name in known else 201)
+    gateway.paces.version(call.principal)
+    await call.run(gateway.signed_types.declare, name, body.statement, call.principal)
+    return await _signed(call, name), name not in known
 
 
-async def _signed(gateway: Gateway, name: str) -> wire.TypeAnswer:
-    state = gateway.follower.state
+@operation("DELETE", "/v1/types/{name}", errors=(404, 422, 507))
+async def retire(call: Call) -> None:
+    """Remove a type."""
+    await call.run(event_types.retire, call.gateway.ledger, call.principal, call.named("name"))
+
+
+@operation("GET", "/v1/types/{name}/restriction", errors=(404,))
+async def type_restriction(call: Call) -> Facts:
+    """What one may see of a type."""
+    asked = call.gateway.domain, call.principal, call.named("name")
+    told: Any = as_json(await call.run(explaining.type_restriction, *asked))
+    return {name: fact for name, fact in told.items() if name != "subscription"}
+
+
+async def _signed(call: Call, name: str) -> wire.TypeAnswer:
+    """A type, with its definition as it was signed."""
+    state = call.gateway.follower.state
     told = _type(state, name)
-    told.statement = await gateway.run_blocking(gateway.signed_types.statement, state, name)
+    told.statement = await call.run(call.gateway.signed_types.statement, state, name)
     return told
 
 
-async def retire(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Remove a type."""
-    gateway, name = gateway_of(request), str(request.path_params["name"])
-    await gateway.run_blocking(event_types.retire, gateway.ledger, caller.principal, name)
-    return nothing()
-
-
-def _existing_type(state: State, request: Request) -> str:
-    name = str(request.path_params["name"])
-    state.types[name]
-    return name
-
-
 def _type(state: State, name: str) -> wire.TypeAnswer:
-    found = state.types[name]
+    declared = state.types[name]
     kinds = {attribute: kind.value for attribute, kind in state.types.attributes(name).items()}
-    return wire.TypeAnswer(name, found.owner, kinds, list(found.attributes), found.parent, list(found.key))
+    return wire.TypeAnswer(name, declared.owner, kinds, list(declared.attributes), declared.parent, list(declared.key))
 
 
 # -- publishing -------------------------------------------------------------------------------------------------
 
+_BODIES: Final = {
+    wire.EVENT_JSON: wire.CloudEvent,
+    wire.BATCH_JSON: list[wire.CloudEvent],
+    wire.ARROW: {"type": "string", "format": "binary"},
+}
 
-async def publish(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Publish events in any of the formats."""
-    gateway = gateway_of(request)
-    content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content not in (wire.EVENT_JSON, wire.BATCH_JSON, wire.ARROW):
+
+@operation(
+    "POST",
+    "/v1/events",
+    errors=(404, 422, 507),
+    parameters=(Parameter("type", "The type of the events of an Arrow stream"),),
+    bodies=_BODIES,
+)
+async def publish(call: Call) -> Published:
+    """Publish events."""
+    gateway, origin, content = call.gateway, call.origin, content_type(call.request)
+    if content not in _BODIES:
         raise UnsupportedMediaType(
             f"`{content[:100]}` is not read here",
             remedy=f"send `{wire.EVENT_JSON}`, `{wire.BATCH_JSON}` or `{wire.ARROW}`",
         )
-    raw = await read_body(request, gateway.config.publish.max_body)
+    raw = await call.read_body(gateway.config.publish.max_body)
     begun = perf_counter()
-    origin = origin_of(request, gateway.config.gateway.proxies)
-    made: wire.EventResult | wire.PublishAnswer | wire.BulkAnswer
+    made: Published
     if content == wire.EVENT_JSON:
-        made = await gateway.publisher.publish_one(caller, shaped(raw, wire.CloudEvent), origin)
+        made = await gateway.publisher.publish_one(call.caller, shaped(raw, wire.CloudEvent), origin)
     elif content == wire.BATCH_JSON:
         events = shaped(raw, list[wire.CloudEvent])
-        made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(caller, events, origin))
+        made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
     else:
-        made = await gateway.publisher.publish_arrow(caller, raw, request.query_params.get("type"), origin)
+        made = await gateway.publisher.publish_arrow(call.caller, raw, call.request.query_params.get("type"), origin)
     gateway.metrics.published(perf_counter() - begun)
     if nothing_kept(made):
-        gateway.paces.count_refused(caller.principal, len(raw))
-    return answer(made)
+        gateway.paces.count_refused(call.principal, len(raw))
+    return made
 
 
-def nothing_kept(made: wire.EventResult | wire.PublishAnswer | wire.BulkAnswer) -> bool:
+def nothing_kept(made: Published) -> bool:
     """Was every event refused?"""
     match made:
         case wire.EventResult():
@@ -199,104 +200,91 @@ def nothing_kept(made: wire.EventResult | wire.PublishAnswer | wire.BulkAnswer) 
             return made.refused > 0 and made.accepted + made.duplicates == 0
 
 
-async def advertisements(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """What the principal advertises."""
-    gateway = gateway_of(request)
-    mine = event_types.advertised(gateway.ledger, caller.principal)
-    return answer(wire.AdvertisementsAnswer([await _advertised(gateway, request, caller, name) for name in mine]))
+@operation("GET", "/v1/advertisements")
+async def advertisements(call: Call) -> wire.AdvertisementsAnswer:
+    """What one advertises."""
+    mine = event_types.advertised(call.gateway.ledger, call.principal)
+    return wire.AdvertisementsAnswer([await _advertised(call, name) for name in mine])
 
 
-async def advertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Say that one will publish a type."""
-    gateway, name = gateway_of(request), str(request.path_params["name"])
-    is_new = await gateway.run_blocking(event_types.advertise, gateway.ledger, caller.principal, name)
-    return answer(await _advertised(gateway, request, caller, name), 201 if is_new else 200)
+@operation("PUT", "/v1/advertisements/{name}", errors=(404, 422, 507))
+async def advertise(call: Call) -> tuple[wire.AdvertisementAnswer, bool]:
+    """Advertise a type."""
+    name = call.named("name")
+    is_new = await call.run(event_types.advertise, call.gateway.ledger, call.principal, name)
+    return await _advertised(call, name), is_new
 
 
-async def unadvertise(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Say that one will publish a type no more."""
-    gateway, name = gateway_of(request), str(request.path_params["name"])
-    await gateway.run_blocking(event_types.unadvertise, gateway.ledger, caller.principal, name)
-    return nothing()
+@operation("DELETE", "/v1/advertisements/{name}", errors=(404, 507))
+async def unadvertise(call: Call) -> None:
+    """Advertise a type no more."""
+    await call.run(event_types.unadvertise, call.gateway.ledger, call.principal, call.named("name"))
 
 
-async def _advertised(gateway: Gateway, request: Request, caller: Caller, name: str) -> wire.AdvertisementAnswer:
-    origin = origin_of(request, gateway.config.gateway.proxies)
-    holds = await gateway.run_blocking(gateway.publisher.holds, caller, name, origin)
-    return wire.AdvertisementAnswer(name, await gateway.quench.wanted(caller.principal, name), holds)
+async def _advertised(call: Call, name: str) -> wire.AdvertisementAnswer:
+    holds = await call.run(call.gateway.publisher.holds, call.caller, name, call.origin)
+    return wire.AdvertisementAnswer(name, await call.gateway.quench.wanted(call.principal, name), holds)
 
 
-async def publish_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """What publishing a type comes to for the caller."""
-    gateway, who, name = gateway_of(request), caller.principal, str(request.path_params["name"])
-    return answer(as_json(await gateway.run_blocking(explaining.publish_restriction, gateway.domain, who, who, name)))
+@operation("GET", "/v1/advertisements/{name}/restriction", errors=(404,))
+async def publish_restriction(call: Call) -> Facts:
+    """What publishing a type comes to."""
+    asked = call.gateway.domain, call.principal, call.principal, call.named("name")
+    told: Any = as_json(await call.run(explaining.publish_restriction, *asked))
+    return dict(told)
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------
 
 
-async def subscriptions(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """One's own subscriptions."""
-    gateway = gateway_of(request)
-    mine = [s for s in gateway.follower.state.subscriptions.values() if s.principal == caller.principal]
-    brief_lived = {(one.subscription, one.first) for one in await gateway.run_blocking(gateway.cursors.temporary)}
-    return answer(
-        wire.SubscriptionsAnswer(
-            [_subscription(gateway, s, (s.id, s.first) in brief_lived) for s in mine if _local(s) is not None]
-        )
+@operation("GET", "/v1/subscriptions")
+async def subscriptions(call: Call) -> wire.SubscriptionsAnswer:
+    """One's subscriptions."""
+    mine = [s for s in call.gateway.follower.state.subscriptions.values() if s.principal == call.principal]
+    brief_lived = {(one.subscription, one.first) for one in await call.run(call.gateway.cursors.temporary)}
+    return wire.SubscriptionsAnswer(
+        [_subscription(call.gateway, s, (s.id, s.first) in brief_lived) for s in mine if _local(s) is not None]
     )
 
 
-async def subscription(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """One of one's own subscriptions."""
-    gateway = gateway_of(request)
-    return answer(await _told(gateway, await own_subscription(gateway, caller, request.path_params["id"])))
+@operation("POST", "/v1/subscriptions", answers={201: wire.SubscriptionAnswer}, errors=(404, 422, 507))
+async def subscribe_unnamed(call: Call, body: wire.SubscriptionRequest) -> Response:
+    """Subscribe, with an id of the gateway's choice."""
+    made, _ = await make_subscription(call, call.gateway.new_name(), body)
+    return answer(await _told(call, made), 201, location=f"/v1/subscriptions/{_local(made)}")
 
 
-async def subscribe(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
-    """Make a subscription with a name of its own, or none if it is there already."""
-    gateway = gateway_of(request)
-    origin = origin_of(request, gateway.config.gateway.proxies)
-    found, new = await make_subscription(gateway, caller, request.path_params["id"], body, origin)
-    return answer(await _told(gateway, found), 201 if new else 200)
+@operation("GET", "/v1/subscriptions/{id}", errors=(404, 422))
+async def subscription(call: Call) -> wire.SubscriptionAnswer:
+    """One subscription."""
+    return await _told(call, await own_subscription(call.gateway, call.caller, call.named("id")))
 
 
-async def subscribe_unnamed(request: Request, caller: Caller, body: wire.SubscriptionRequest) -> Response:
-    """Make a subscription with a name of the gateway's choice."""
-    gateway = gateway_of(request)
-    origin = origin_of(request, gateway.config.gateway.proxies)
-    found, _ = await make_subscription(gateway, caller, gateway.new_name(), body, origin)
-    location = f"/v1/subscriptions/{_local(found)}"
-    return answer(await _told(gateway, found), 201, headers={"location": location})
+@operation("PUT", "/v1/subscriptions/{id}", errors=(404, 409, 422, 507))
+async def subscribe(call: Call, body: wire.SubscriptionRequest) -> tuple[wire.SubscriptionAnswer, bool]:
+    """Subscribe."""
+    made, is_new = await make_subscription(call, call.named("id"), body)
+    return await _told(call, made), is_new
 
 
-async def unsubscribe(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """End a subscription."""
-    gateway, id = gateway_of(request), request.path_params["id"]
-    await gateway.run_blocking(subscribing.unsubscribe, gateway.ledger, caller.principal, id)
-    return nothing()
+@operation("DELETE", "/v1/subscriptions/{id}", errors=(404, 422, 507))
+async def unsubscribe(call: Call) -> None:
+    """Unsubscribe."""
+    await call.run(subscribing.unsubscribe, call.gateway.ledger, call.principal, call.named("id"))
 
 
-async def restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """What a subscription loses to the caller's rights."""
-    gateway = gateway_of(request)
-    found = await own_subscription(gateway, caller, request.path_params["id"])
-    told: Any = as_json(await gateway.run_blocking(explaining.restriction, gateway.domain, caller.principal, found.id))
-    return answer({**told, "subscription": _local(found)})
+@operation("GET", "/v1/subscriptions/{id}/restriction", errors=(404, 422))
+async def restriction(call: Call) -> Facts:
+    """What a subscription loses to one's rights."""
+    mine = await own_subscription(call.gateway, call.caller, call.named("id"))
+    told: Any = as_json(await call.run(explaining.restriction, call.gateway.domain, call.principal, mine.id))
+    return {**told, "subscription": _local(mine)}
 
 
-async def type_restriction(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """What a subscription to a type, with no filter, would come to for the caller."""
-    gateway, name = gateway_of(request), str(request.path_params["name"])
-    told: Any = as_json(await gateway.run_blocking(explaining.type_restriction, gateway.domain, caller.principal, name))
-    return answer({name: fact for name, fact in told.items() if name != "subscription"})
-
-
-async def make_subscription(
-    gateway: Gateway, caller: Caller, id: str, body: wire.SubscriptionRequest, origin: str | None
-) -> tuple[Subscription, bool]:
+async def make_subscription(call: Call, id: str, body: wire.SubscriptionRequest) -> tuple[Subscription, bool]:
     """The subscription by this name as it is asked for, and whether it is new."""
-    wanted = await _wanted(gateway, ledger_id(caller.principal, id), caller, body, origin)
+    gateway = call.gateway
+    wanted = await _wanted(call, ledger_id(call.principal, id), body)
     most = gateway.config.limits.subscriptions_per_principal
 
     def make() -> tuple[Subscription, bool]:
@@ -305,35 +293,34 @@ async def make_subscription(
             gateway.cursors.mark_temporary(made.id, made.first, gateway.name, gateway.clock())
         return made, is_new
 
-    return await gateway.run_blocking(make)
+    return await call.run(make)
 
 
-def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnection) -> None:
-    """Refuse to read a subscription from another address than it was made from, where its rights depend on that."""
-    check_origin(gateway.follower.state, found, origin_of(connection, gateway.config.gateway.proxies))
-
-
-async def _wanted(
-    gateway: Gateway, name: str, caller: Caller, body: wire.SubscriptionRequest, origin: str | None
-) -> Subscription:
+async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subscription:
     history, version, time = body.from_ == "start", 0, None
     if isinstance(body.from_, wire.Since):
         if (body.from_.version is None) == (body.from_.time is None):
             raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
         history, version = True, body.from_.version or 0
         time = None if body.from_.time is None else utc_of(body.from_.time)
+    reader = call.gateway.reader
     return Subscription(
         name,
-        caller.principal,
+        call.principal,
         body.type,
-        await gateway.reader.condition(caller.principal, body.where),
+        await reader.condition(call.principal, body.where),
         history,
         since_version=version,
         since_time=time,
-        requires=None if body.requires is None else await gateway.reader.condition(caller.principal, body.requires),
-        origin=origin,
+        requires=None if body.requires is None else await reader.condition(call.principal, body.requires),
+        origin=call.origin,
         counted=None if body.with_ is None else tuple(dict.fromkeys(body.with_)),
     )
+
+
+def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnection) -> None:
+    """Refuse to read a subscription from another address than it was made from, where its rights depend on that."""
+    check_origin(gateway.follower.state, found, origin_of(connection, gateway.config.gateway.proxies))
 
 
 def utc_of(time: datetime) -> datetime:
@@ -352,13 +339,13 @@ async def own_subscription(gateway: Gateway, caller: Caller, id: str) -> Subscri
     return await gateway.run_blocking(subscribing.own_subscription, gateway.ledger, caller.principal, id)
 
 
-def _local(found: Subscription) -> str | None:
-    return local_id(found.principal, found.id)
+def _local(subscription: Subscription) -> str | None:
+    return local_id(subscription.principal, subscription.id)
 
 
-async def _told(gateway: Gateway, found: Subscription) -> wire.SubscriptionAnswer:
-    temporary = await gateway.run_blocking(gateway.cursors.temporary_one, found.id, found.first)
-    return _subscription(gateway, found, temporary is not None)
+async def _told(call: Call, subscription: Subscription) -> wire.SubscriptionAnswer:
+    temporary = await call.run(call.gateway.cursors.temporary_one, subscription.id, subscription.first)
+    return _subscription(call.gateway, subscription, temporary is not None)
 
 
 def _subscription(gateway: Gateway, subscription: Subscription, temporary: bool) -> wire.SubscriptionAnswer:
@@ -367,7 +354,7 @@ def _subscription(gateway: Gateway, subscription: Subscription, temporary: bool)
         begins = {"version": subscription.since_version}
     elif subscription.since_time is not None:
         begins = {"time": render_timestamp(subscription.since_time)}
-    trimmed = subscription.history and any(gateway.trimmed().values())
+    trimmed = subscription.history and any(gateway.follower.trimmed().values())
     return wire.SubscriptionAnswer(
         _local(subscription) or subscription.id,
         subscription.type,
@@ -384,64 +371,58 @@ def _subscription(gateway: Gateway, subscription: Subscription, temporary: bool)
 
 # -- policy -----------------------------------------------------------------------------------------------------
 
+_AFTER: Final = Parameter("after", "Only later ones", {"type": "integer", "minimum": 0, "maximum": 2**53})
 
-async def change(request: Request, caller: Caller, body: wire.BatchRequest) -> Response:
-    """Commit a batch of changes."""
-    gateway = gateway_of(request)
-    changes = await gateway.reader.changes(gateway.follower.state, caller.principal, body.changes)
-    version = await gateway.run_blocking(
-        lambda: gateway.ledger.change(caller.principal, changes, body.note, expect=body.expect)
+
+@operation("POST", "/v1/batches", errors=(404, 409, 422, 507))
+async def change(call: Call, body: wire.BatchRequest) -> wire.BatchAnswer:
+    """Change policy, as one batch."""
+    ledger = call.gateway.ledger
+    changes = await call.gateway.reader.changes(ledger.state, call.principal, body.changes)
+    version = await call.run(ledger.change, call.principal, changes, body.note, expect=body.expect)
+    return wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect)
+
+
+@operation("GET", "/v1/versions", parameters=(_AFTER,))
+async def versions(call: Call) -> wire.VersionsAnswer:
+    """The versions of the policy."""
+    after = call.request.query_params.get("after")
+    if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 19):
+        raise BadRequest(f"`after` is a number, not `{brief(after)}`")
+    asked = call.gateway.domain, call.gateway.follower.state, call.principal, None if after is None else int(after)
+    return wire.VersionsAnswer(
+        [
+            wire.VersionAnswer(one.version, one.time)
+            if starts is None
+            else wire.VersionAnswer(one.version, one.time, one.author, one.note, starts)
+            for one, starts in await call.run(explaining.versions, *asked)
+        ]
     )
-    return answer(wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect))
-
-
-async def versions(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """Versions, oldest first."""
-    gateway, after = gateway_of(request), _number(request, "after")
-    told = await gateway.run_blocking(
-        explaining.versions, gateway.domain, gateway.follower.state, caller.principal, after
-    )
-    return answer(
-        wire.VersionsAnswer(
-            [
-                wire.VersionAnswer(one.version, one.time)
-                if starts is None
-                else wire.VersionAnswer(one.version, one.time, one.author, one.note, starts)
-                for one, starts in told
-            ]
-        )
-    )
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise BadRequest(f"`{name}` is a number, not `{brief(text)}`")
-    return int(text)
 
 
 # -- operating --------------------------------------------------------------------------------------------------
 
 
-async def health(request: Request, body: None) -> Response:  # noqa: ARG001
+@operation("GET", "/health", answers=dict.fromkeys((200, 503), wire.HealthAnswer), session=False)
+async def health(call: Call) -> Response:
     """How the node is."""
-    gateway = gateway_of(request)
-    found = await gateway.run_blocking(gateway.health)
-    return answer(found, 503 if found.status == "failing" else 200)
+    told = await call.run(call.gateway.health)
+    return answer(told, 503 if told.status == "failing" else 200)
 
 
-async def metrics(request: Request, body: None) -> Response:  # noqa: ARG001
-    """Figures for Prometheus, for whoever has the node's own token for them, or governs or audits everything."""
-    gateway = gateway_of(request)
-    if not await gateway.run_blocking(is_token, gateway.files.metrics_token, token_of(request)):
+@operation("GET", "/metrics", answers={200: {"type": "string"}}, errors=(401, 403), session=False, media="text/plain")
+async def metrics(call: Call) -> Response:
+    """Figures for Prometheus.
+
+    They are for whoever has the node's own token for them, or governs or audits everything.
+    """
+    gateway = call.gateway
+    if not await call.run(is_token, gateway.files.metrics_token, token_of(call.request)):
         await gateway.catch_up()
-        caller = await authenticated(request)
+        caller = await authenticated(call.request)
         if not is_told_everything(gateway.follower.state, caller.principal):
             raise GovernDenied(
                 f"`{caller.principal}` may not know the figures of the node",
                 remedy="use the token in `keys/metrics.token`, or ask for the right to audit every type",
             )
-    content = await gateway.run_blocking(gateway.render_metrics)
-    return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(await call.run(gateway.render_metrics), media_type="text/plain; version=0.0.4; charset=utf-8")

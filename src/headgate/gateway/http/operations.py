@@ -1,25 +1,36 @@
 """What a gateway can be asked, as data: the routes are made from it, and so is the OpenAPI document.
 
 Guarantees: a request is checked for its session, its size and its shape before its handler sees it; what is described
-is what is served.
+is what is served, by the very types that check it.
+
+    @operation("GET", "/v1/types/{name}", errors=(404,))
+    async def type_(call: Call) -> wire.TypeAnswer:
+        "One event type."
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from inspect import getdoc
+from types import ModuleType, UnionType
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate import __version__
+from headgate.commands.role_certificates import Asker
 from headgate.commands.sessions import Caller
+from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.sessions import authenticated, still_authenticated
+from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
 from headgate.protocol import messages as wire
-from headgate.protocol.problems import problem
+from headgate.protocol.problems import TITLES, problem
 
 MAX_BODY: Final = 1_000_000
 """Bytes of a request that is not a publish."""
@@ -31,8 +42,70 @@ RECEIVED: Final = "headgate.received"
 UNREAD: Final = "headgate.unread"
 """Where it keeps that its body was left alone, so that the connection is of no more use."""
 
-Handler: TypeAlias = Callable[[Request, Caller, Any], Awaitable[Response]]
-Open: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that was let in: at which gateway, by whom, and from where."""
+
+    request: Request
+    session: Caller | None = None
+
+    @property
+    def gateway(self) -> Gateway:
+        """The gateway that serves it."""
+        gateway: Gateway = self.request.app.state.gateway
+        return gateway
+
+    @property
+    def caller(self) -> Caller:
+        """Who makes it, where that takes a session."""
+        assert self.session is not None
+        return self.session
+
+    @property
+    def principal(self) -> str:
+        """The principal in whose name everything is done."""
+        return self.caller.principal
+
+    @property
+    def origin(self) -> str | None:
+        """The address that it comes from."""
+        return origin_of(self.request, self.gateway.config.gateway.proxies)
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks about roles, and where from."""
+        return Asker(self.principal, self.caller.did, self.origin)
+
+    def named(self, parameter: str) -> str:
+        """A part of its path."""
+        return str(self.request.path_params[parameter])
+
+    async def run(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
+        """Do work on files in another thread."""
+        return await self.gateway.run_blocking(work, *args, **how)
+
+    async def read_body(self, limit: int) -> bytes:
+        """Its body, read no further than the limit, if its session is not over when it has come."""
+        announced = self.request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > limit:
+            raise _too_large(limit)
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self.request.stream():
+            size += len(chunk)
+            self.request.scope[RECEIVED] = size
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+        await still_authenticated(self.request)
+        return b"".join(chunks)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes", remedy="send less at a time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +119,7 @@ class Parameter:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One thing that can be asked. `answers` maps statuses to types; `errors` are the statuses of its refusals."""
 
@@ -54,51 +127,120 @@ class Operation:
     path: str
     id: str
     summary: str
-    handler: Handler | Open
-    request: Any = None
-    answers: Mapping[int, Any] = field(default_factory=dict)
-    errors: tuple[int, ...] = ()
-    session: bool = True
-    parameters: tuple[Parameter, ...] = ()
-    bodies: Mapping[str, Any] = field(default_factory=dict)
+    handler: Callable[..., Awaitable[Any]]
+    request: Any
+    answers: Mapping[int, Any]
+    errors: tuple[int, ...]
+    session: bool
+    parameters: tuple[Parameter, ...]
+    bodies: Mapping[str, Any]
     """Content types and what they hold, where a handler reads the body itself."""
-    media: str = wire.JSON
-    streams: str | None = None
+    media: str
+    streams: str | None
     """Another content type, of an answer that goes on, if the client accepts it."""
-    limit: int = MAX_BODY
+    limit: int
     """Bytes of its request."""
 
     async def __call__(self, request: Request) -> Response:
         """Check the request and carry it out."""
         _check_path(request)
+        gateway: Gateway = request.app.state.gateway
         if self.session or self.request is not None:  # what only tells of the node needs no ledger
-            await request.app.state.gateway.catch_up()
-        caller = await authenticated(request) if self.session else None
-        if caller is None:
-            return await self._carried_out(request, None)
+            await gateway.catch_up()
+        if not self.session:
+            return await self._carried_out(Call(request))
+        caller = await authenticated(request)
         if _is_large(request):
             try:
-                await request.app.state.gateway.paces.wait_for_room(caller.principal)
+                await gateway.paces.wait_for_room(caller.principal)
             except TooBusy:
                 request.scope[UNREAD] = True
                 raise
         try:
-            return await self._carried_out(request, caller)
+            return await self._carried_out(Call(request, caller))
         except HeadgateError as error:
             if problem(error).status < 500:  # what the gateway could not do is not held against who asked
-                request.app.state.gateway.paces.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
+                gateway.paces.count_refused(caller.principal, request.scope.get(RECEIVED, 0))
             raise
 
-    async def _carried_out(self, request: Request, caller: Caller | None) -> Response:
-        body = None
-        if self.request is not None:
-            content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if content not in (wire.JSON, ""):
-                raise UnsupportedMediaType(f"`{content[:100]}` is not read here", remedy=f"send `{wire.JSON}`")
-            body = shaped(await read_body(request, self.limit), self.request)
-        if caller is None:
-            return await self.handler(request, body)  # type: ignore[call-arg, arg-type]
-        return await self.handler(request, caller, body)  # type: ignore[call-arg]
+    async def _carried_out(self, call: Call) -> Response:
+        if self.request is None:
+            return self._answer(await self.handler(call))
+        content = content_type(call.request)
+        if content not in (wire.JSON, ""):
+            raise UnsupportedMediaType(f"`{content[:100]}` is not read here", remedy=f"send `{wire.JSON}`")
+        return self._answer(await self.handler(call, shaped(await call.read_body(self.limit), self.request)))
+
+    def _answer(self, made: Any) -> Response:
+        match made:
+            case Response():
+                return made
+            case None:
+                return Response(status_code=204)
+            case (content, bool(is_new)):
+                return answer(content, 201 if is_new else 200)
+            case _:
+                return answer(made, min(self.answers))
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    id: str | None = None,
+    status: int = 200,
+    answers: Mapping[int, Any] | None = None,
+    errors: tuple[int, ...] = (),
+    session: bool = True,
+    parameters: tuple[Parameter, ...] = (),
+    bodies: Mapping[str, Any] | None = None,
+    media: str = wire.JSON,
+    streams: str | None = None,
+    limit: int = MAX_BODY,
+) -> Callable[[Callable[..., Awaitable[Any]]], Operation]:
+    """The operation of a handler, by what the handler says of itself.
+
+    Its docstring is the summary. Its second parameter, if there is one, is what is sent. What it returns is answered
+    with `status`; a pair of an answer and whether something is new with 201 or 200, and nothing with 204. A handler
+    that returns a `Response` says what `answers` it gives.
+    """
+
+    def described(handler: Callable[..., Awaitable[Any]]) -> Operation:
+        hints = get_type_hints(handler)
+        returned, sent = hints.pop("return"), list(hints.values())[1:]
+        made = answers
+        if made is None and get_origin(returned) is tuple:
+            made = dict.fromkeys((200, 201), get_args(returned)[0])
+        elif made is None:
+            made = {204: None} if returned is type(None) else {status: returned}
+        return Operation(
+            method=method,
+            path=path,
+            id=id or handler.__name__.strip("_").replace("_", "-"),
+            summary=(getdoc(handler) or "").partition("\n")[0].removesuffix("."),
+            handler=handler,
+            request=sent[0] if sent else None,
+            answers=made,
+            errors=(*errors, *((415,) if sent or bodies else ())),
+            session=session,
+            parameters=parameters,
+            bodies=bodies or {},
+            media=media,
+            streams=streams,
+            limit=limit,
+        )
+
+    return described
+
+
+def operations_of(*modules: ModuleType) -> tuple[Operation, ...]:
+    """The operations that modules define, in their order."""
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Operation))
+
+
+def content_type(request: Request) -> str:
+    """What a request says that its body is."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _is_large(request: Request) -> bool:
@@ -118,27 +260,6 @@ def _check_path(request: Request) -> None:
             raise BadRequest("the path is not UTF-8") from None
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, read no further than the limit, if its session is not over when it has come."""
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        request.scope[RECEIVED] = size
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-    await still_authenticated(request)
-    return b"".join(chunks)
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes", remedy="send less at a time")
-
-
 def shaped(body: bytes, kind: Any) -> Any:
     """A body of the shape that the protocol has."""
     try:
@@ -149,13 +270,89 @@ def shaped(body: bytes, kind: Any) -> Any:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 
-def answer(
-    content: object, status: int = 200, *, media: str = wire.JSON, headers: Mapping[str, str] | None = None
-) -> Response:
+def answer(content: object, status: int = 200, **headers: str) -> Response:
     """An answer as JSON."""
-    return Response(wire.encode(content), status, dict(headers or {}), media)
+    return Response(wire.encode(content), status, headers, wire.JSON)
 
 
-def nothing() -> Response:
-    """An answer that says nothing but that it is done."""
-    return Response(status_code=204)
+# -- the OpenAPI document -------------------------------------------------------------------------------------
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_PARAMETERS: Final = re.compile(r"{(\w+)(?::\w+)?}")
+_ALWAYS: Final = (400, 413, 429, 431, 500, 503)
+"""What any request may be refused with."""
+_SESSION: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A session token: answer a challenge, or `headgate token`.",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Every operation, with its parameters, bodies, answers and refusals."""
+    every = list(operations)
+    told = [kind for one in every for kind in (one.request, *one.answers.values(), *one.bodies.values())]
+    parts = [part for kind in (wire.Problem, *told) for part in (get_args(kind) if _is_choice(kind) else (kind,))]
+    named = dict.fromkeys(part for part in parts if part is not None and not isinstance(part, Mapping))
+    schemas, components = msgspec.json.schema_components(list(named), ref_template=_REFERENCE)
+    known = dict(zip(named, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for one in every:
+        paths.setdefault(_PARAMETERS.sub(r"{\1}", one.path), {})[one.method.lower()] = _operation(one, known)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Headgate",
+            "version": __version__,
+            "description": "Access-controlled publish/subscribe. `docs/protocol.md` says what it means.",
+        },
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"session": _SESSION}},
+    }
+
+
+def _operation(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "responses": _responses(operation, known),
+    }
+    in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 200}}
+    parameters = [{"name": name, **in_path} for name in _PARAMETERS.findall(operation.path)]
+    parameters += [
+        {"name": p.name, "in": p.place, "required": p.required, "description": p.description, "schema": dict(p.schema)}
+        for p in operation.parameters
+    ]
+    if parameters:
+        made["parameters"] = parameters
+    bodies = operation.bodies if operation.request is None else {wire.JSON: operation.request}
+    if bodies:
+        content = {media: {"schema": _schema(kind, known)} for media, kind in bodies.items()}
+        made["requestBody"] = {"required": True, "content": content}
+    if operation.session:
+        made["security"] = [{"session": []}]
+    return made
+
+
+def _responses(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for status, kind in operation.answers.items():
+        made[str(status)] = {"description": operation.summary}
+        if kind is not None:
+            made[str(status)]["content"] = {operation.media: {"schema": _schema(kind, known)}}
+            if operation.streams is not None:
+                made[str(status)]["content"][operation.streams] = {"schema": {"type": "string"}}
+    refused = {wire.PROBLEM: {"schema": _schema(wire.Problem, known)}}
+    for status in sorted({*_ALWAYS, *operation.errors, *((401, 403) if operation.session else ())}):
+        made.setdefault(str(status), {"description": TITLES[status], "content": refused})
+    return made
+
+
+def _is_choice(kind: Any) -> bool:
+    return isinstance(kind, UnionType)
+
+
+def _schema(kind: Any, known: Mapping[Any, Any]) -> Any:
+    if _is_choice(kind):
+        return {"anyOf": [known[part] for part in get_args(kind)]}
+    return dict(kind) if isinstance(kind, Mapping) else known[kind]

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from starlette.requests import HTTPConnection
 
-from headgate.node.settings import Network
+from headgate.node.config import Network
 
 MAX_HOPS: Final = 16
 """Proxies, one behind the other, whose word is followed."""

@@ -12,8 +12,7 @@ from enum import Enum
 from typing import get_args
 
 from headgate.analysis.truth_trace import TruthPart
-from headgate.lang.render import render_condition, render_operand
-from headgate.lang.render_roles import render_entry, render_role
+from headgate.lang.render import render_condition, render_entry, render_operand, render_role
 from headgate.model.conditions import AllOf, AnyOf, Atom, Not, Operand, RoleRef
 from headgate.model.rolefiles import EventEntry
 from headgate.model.values import plain

@@ -14,7 +14,7 @@ from headgate.lang import parse_condition
 from headgate.model.conditions import Condition
 from headgate.model.errors import HeadgateError, PolicyRuleDenied
 from headgate.model.state import State
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 ASK_SECONDS: Final = 2.0
 """How long the questions of one request may take together, before another is begun."""

@@ -22,7 +22,7 @@ from headgate.gateway.http.request_reading import RequestReader, requirement
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.errors import BadRequest, HeadgateError, TooLarge
 from headgate.model.events import Draft
-from headgate.pipeline.admission import bulk
+from headgate.pipeline.admission import columns as bulk
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem, result
 

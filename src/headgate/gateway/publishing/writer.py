@@ -26,10 +26,9 @@ from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_check import PolicyRuleCheck
 from headgate.model.errors import TooBusy
 from headgate.model.state import State
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
+from headgate.pipeline.log.appends import hash_keys
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.recent import hash_keys
 
 MAX_WAITING_EVENTS: Final = 200_000
 """Events that wait for the writer."""

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from headgate.commands.role_certificates import SignedCertificate
 from headgate.commands.role_graph import Graph, GraphNode, graph
@@ -22,10 +21,10 @@ from headgate.commands.roles import HeldMemberships, check_place
 from headgate.commands.sessions import Caller
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
-from headgate.gateway.http.handlers import asker_of, gateway_of, utc_of
-from headgate.gateway.http.operations import Operation, Parameter, answer, nothing
+from headgate.gateway.http.handlers import utc_of
+from headgate.gateway.http.operations import Call, Parameter, operation
 from headgate.gateway.runtime import Gateway
-from headgate.lang.render_roles import render_role, render_rolefile
+from headgate.lang.render import render_role, render_rolefile
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadRequest, NotFound, RoleDenied
 from headgate.model.rolefiles import ArgumentType, ObjectType, Rolefile
@@ -35,17 +34,21 @@ from headgate.model.values import brief
 from headgate.node.logs import CALLER, Log
 from headgate.protocol import role_messages as rw
 from headgate.roles.requests.revocation import pending_in
-from headgate.roles.rolefiles.arguments import conform_arguments
-from headgate.roles.rolefiles.types import conform_argument, describe
+from headgate.roles.rolefiles.types import conform_argument, conform_arguments, describe
 
 log = Log("roles")
 MAX_TYPES_KEPT: Final = 256
 """Rolefiles whose types are remembered."""
 _STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
+_CHANGING: Final = (404, 409, 422, 507)
 
 
-def _place(request: Request, instance: str) -> Service:
-    return check_place((str(request.path_params["service"]), instance))
+def _place(call: Call, instance: str) -> Service:
+    return check_place((call.named("service"), instance))
+
+
+def _until(time: datetime | None) -> datetime | None:
+    return None if time is None else utc_of(time)
 
 
 def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
@@ -61,12 +64,12 @@ def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
 # -- what one has ---------------------------------------------------------------------------------------------
 
 
-async def mine(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """What one holds, what one may take back, and where there are roles."""
-    gateway = gateway_of(request)
-    gateway.roles.pace(asker_of(request, caller))
-    state = gateway.follower.state
-    book, who = state.roles, caller.principal
+@operation("GET", "/v1/roles")
+async def roles(call: Call) -> rw.RolesAnswer:
+    """What one holds, and where there are roles."""
+    call.gateway.roles.pace(call.asker)
+    state = call.gateway.follower.state
+    book, who = state.roles, call.principal
     full = is_told_everything(state, who)
     held = [membership_told(book.memberships[id], policy=full) for id in book.held.get(who, ())]
     elections = [
@@ -74,9 +77,7 @@ async def mine(request: Request, caller: Caller, body: None) -> Response:  # noq
         for one in book.elections.values()
         if who == one.elector or who in one.revokers
     ]
-    services = await gateway.run_blocking(_services, state)
-    revoked = await gateway.run_blocking(_revoked, state, who)
-    return answer(rw.RolesAnswer(held, elections, services, revoked))
+    return rw.RolesAnswer(held, elections, await call.run(_services, state), await call.run(_revoked, state, who))
 
 
 def _revoked(state: State, who: str) -> list[rw.RoleRevokedAnswer]:
@@ -149,47 +150,40 @@ def _signed(one: SignedCertificate | None) -> tuple[str | None, datetime | None]
 # -- entering and leaving -------------------------------------------------------------------------------------
 
 
-async def enter(request: Request, caller: Caller, body: rw.EnterRequest) -> Response:
-    """Enter a role, or several with one certificate."""
-    gateway = gateway_of(request)
+@operation("POST", "/v1/roles/{service}/enter", status=201, errors=_CHANGING)
+async def enter_role(call: Call, body: rw.EnterRequest) -> rw.CertificateAnswer:
+    """Enter roles."""
     if (body.role is None) == (body.roles is None) or (body.roles is not None and body.args is not None):
         raise BadRequest("a `role` with `args`, or `roles`, is asked for", remedy="name one of the two")
     wanted = body.roles or [rw.WantedBody(body.role or "", body.args)]
     wishes = [(one.role, rw.open_arguments_of(one.args)) for one in wanted]
-    asker, service = asker_of(request, caller), _place(request, body.instance)
+    asker, service = call.asker, _place(call, body.instance)
     try:
-        held = await gateway.run_blocking(gateway.roles.enter, asker, service, wishes, body.with_, body.request)
+        held = await call.run(call.gateway.roles.enter, asker, service, wishes, body.with_, body.request)
     except RoleDenied as denied:
-        await gateway.audit_refusal(asker, service, wishes, denied)
+        await call.gateway.audit_refusal(asker, service, wishes, denied)
         raise
-    return answer(_held(held), 201)
+    return _held(held)
 
 
-async def leave(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
+@operation("DELETE", "/v1/roles/memberships/{id}", errors=_CHANGING)
+async def leave_role(call: Call) -> None:
     """Give up a membership of one's own."""
-    gateway = gateway_of(request)
-    await gateway.run_blocking(gateway.roles.leave, asker_of(request, caller), str(request.path_params["id"]))
-    return nothing()
+    await call.run(call.gateway.roles.leave, call.asker, call.named("id"))
 
 
-async def grant(request: Request, caller: Caller, body: rw.GrantRequest) -> Response:
-    """Give someone a role, or appoint; for the administrator."""
-    gateway = gateway_of(request)
-    asker, service, wish = asker_of(request, caller), _place(request, body.instance), _instance_of(body.role, body.args)
-    until = None if body.until is None else utc_of(body.until)
-    held = await gateway.run_blocking(
-        lambda: gateway.roles.grant(
-            asker, service, wish, body.to, appointment=body.appointment, until=until, request=body.request
-        )
-    )
-    return answer(_held(held, holder=True), 201)
+@operation("POST", "/v1/roles/{service}/grant", status=201, errors=_CHANGING)
+async def grant_role(call: Call, body: rw.GrantRequest) -> rw.CertificateAnswer:
+    """Give a role, or appoint."""
+    asked = call.asker, _place(call, body.instance), _instance_of(body.role, body.args), body.to
+    how = {"appointment": body.appointment, "until": _until(body.until), "request": body.request}
+    return _held(await call.run(call.gateway.roles.grant, *asked, **how), holder=True)
 
 
-async def renew(request: Request, caller: Caller, body: rw.RenewRequest) -> Response:
-    """A fresh certificate for what one still holds."""
-    gateway, asker = gateway_of(request), asker_of(request, caller)
-    service, given = str(request.path_params["service"]), _one_of(body)
-    return answer(_held(await gateway.run_blocking(lambda: gateway.roles.renew(asker, service, **given))), 201)
+@operation("POST", "/v1/roles/{service}/renew", status=201, errors=_CHANGING)
+async def renew_role(call: Call, body: rw.RenewRequest) -> rw.CertificateAnswer:
+    """A fresh certificate."""
+    return _held(await call.run(call.gateway.roles.renew, call.asker, call.named("service"), **_one_of(body)))
 
 
 def _one_of(body: rw.RenewRequest | rw.RevocationRequest) -> dict[str, str]:
@@ -201,59 +195,51 @@ def _one_of(body: rw.RenewRequest | rw.RevocationRequest) -> dict[str, str]:
 # -- electing and revoking ------------------------------------------------------------------------------------
 
 
-async def elect(request: Request, caller: Caller, body: rw.ElectRequest) -> Response:
-    """Elect whoever holds some roles, or with `anyone` whoever comes."""
-    gateway = gateway_of(request)
+@operation("POST", "/v1/roles/{service}/elect", status=201, errors=_CHANGING)
+async def elect_role(call: Call, body: rw.ElectRequest) -> rw.ElectedAnswer:
+    """Elect to a role."""
     if bool(body.to) == body.anyone:
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
-    asker, service = asker_of(request, caller), _place(request, body.instance)
-    wish, until = (body.role, rw.open_arguments_of(body.args)), None if body.until is None else utc_of(body.until)
-    required = await gateway.reader.roles(caller.principal, body.to, "required role")
-    elected = await gateway.run_blocking(
-        lambda: gateway.roles.elect(
-            asker,
-            service,
-            wish,
-            body.with_,
-            required,
-            until=until,
-            revoke_on_exit=body.revoke_on_exit,
-            request=body.request,
-        )
-    )
+    asker, service, wish = call.asker, _place(call, body.instance), (body.role, rw.open_arguments_of(body.args))
+    how = {"until": _until(body.until), "revoke_on_exit": body.revoke_on_exit, "request": body.request}
+    required = await call.gateway.reader.roles(call.principal, body.to, "required role")
+    elected = await call.run(call.gateway.roles.elect, asker, service, wish, body.with_, required, **how)
     text, _ = _signed(elected.revocation)
-    told = rw.ElectedAnswer(_election(elected.election), elected.version, *_signed(elected.delegation), text)
-    return answer(told, 201)
+    return rw.ElectedAnswer(_election(elected.election), elected.version, *_signed(elected.delegation), text)
 
 
-async def take_back(request: Request, caller: Caller, body: rw.RevocationRequest) -> Response:
-    """Take an election back; the administrator ends any credential."""
-    gateway, asker, given = gateway_of(request), asker_of(request, caller), _one_of(body)
-    version = await gateway.run_blocking(lambda: gateway.roles.revoke(asker, **given))
-    return answer(rw.ChangedAnswer(version))
+@operation("POST", "/v1/roles/revocations", errors=_CHANGING)
+async def revoke_election(call: Call, body: rw.RevocationRequest) -> rw.ChangedAnswer:
+    """Take an election back.
+
+    The administrator ends any credential.
+    """
+    return rw.ChangedAnswer(await call.run(call.gateway.roles.revoke, call.asker, **_one_of(body)))
 
 
-async def pass_on(request: Request, caller: Caller, body: rw.PassRequest) -> Response:
-    """Let another holder of the elector's role take an election back."""
-    gateway, id = gateway_of(request), str(request.path_params["id"])
-    found = await gateway.run_blocking(gateway.roles.pass_on, asker_of(request, caller), id, body.to)
-    return answer(rw.PassedAnswer(id, found.version, *_signed(found.revocation)))
+@operation("POST", "/v1/roles/elections/{id}/pass", errors=_CHANGING)
+async def pass_revocation(call: Call, body: rw.PassRequest) -> rw.PassedAnswer:
+    """Let another take an election back."""
+    id = call.named("id")
+    passed = await call.run(call.gateway.roles.pass_on, call.asker, id, body.to)
+    return rw.PassedAnswer(id, passed.version, *_signed(passed.revocation))
 
 
-async def revoke_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
+@operation("POST", "/v1/roles/{service}/revoke", errors=_CHANGING)
+async def revoke_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Revoke a role instance by role."""
-    return await _by_role(request, caller, body, gateway_of(request).roles.revoke_role)
+    return await _by_role(call, body, call.gateway.roles.revoke_role)
 
 
-async def reinstate(request: Request, caller: Caller, body: rw.RevokeRoleRequest) -> Response:
-    """Let a role instance be entered again."""
-    return await _by_role(request, caller, body, gateway_of(request).roles.reinstate)
+@operation("POST", "/v1/roles/{service}/reinstate", errors=_CHANGING)
+async def reinstate_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
+    """Let it be entered again."""
+    return await _by_role(call, body, call.gateway.roles.reinstate)
 
 
-async def _by_role(request: Request, caller: Caller, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> Response:
+async def _by_role(call: Call, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> rw.ChangedAnswer:
     wish = body.role, rw.arguments_of(body.args)  # what is null may be anything
-    asked = asker_of(request, caller), _place(request, body.instance), wish, body.with_
-    return answer(rw.ChangedAnswer(await gateway_of(request).run_blocking(work, *asked)))
+    return rw.ChangedAnswer(await call.run(work, call.asker, _place(call, body.instance), wish, body.with_))
 
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:
@@ -267,29 +253,32 @@ def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Arg
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-async def rolefile(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """The types of a service's roles, and its statements for those who may know them."""
-    gateway = gateway_of(request)
-    gateway.roles.pace(asker_of(request, caller))
-    state = gateway.follower.state
-    service, found = _existing(state, request)
-    types = await gateway.run_blocking(_types, found)
-    text = render_rolefile(found) if is_told_everything(state, caller.principal) else None
-    return answer(rw.RolefileAnswer(service, types, text))
+@operation("GET", "/v1/roles/{service}/rolefile", errors=(404, 422))
+async def rolefile(call: Call) -> rw.RolefileAnswer:
+    """The types of a service's roles.
+
+    Its statements are for those who are told everything.
+    """
+    call.gateway.roles.pace(call.asker)
+    state = call.gateway.follower.state
+    service, declared = _existing(state, call)
+    types = await call.run(_types, declared)
+    text = render_rolefile(declared) if is_told_everything(state, call.principal) else None
+    return rw.RolefileAnswer(service, types, text)
 
 
-async def parse(request: Request, caller: Caller, body: rw.ParseRequest) -> Response:
-    """What a text means to a service: a role with its arguments, or a literal of a type."""
-    gateway = gateway_of(request)
-    gateway.roles.pace(asker_of(request, caller))
-    service, rolefile = _existing(gateway.follower.state, request)
+@operation("POST", "/v1/roles/{service}/parse", errors=(404, 422))
+async def parse_role(call: Call, body: rw.ParseRequest) -> rw.ParsedAnswer:
+    """What a text means to a service."""
+    gateway = call.gateway
+    gateway.roles.pace(call.asker)
+    service, rolefile = _existing(gateway.follower.state, call)
     functions = gateway.domain.functions(gateway.follower.state)
     if body.type is not None:
-        said = await gateway.reader.rolefile(caller.principal, f"def T(a) a : {body.type}")
-        type = _type(body.type, said, service)
-        return answer(await gateway.run_blocking(_literal, type, body.text, functions))
-    (ref,) = await gateway.reader.roles(caller.principal, [body.text], "role")
-    return answer(await gateway.run_blocking(_parsed, service, rolefile, ref, body, functions))
+        said = await gateway.reader.rolefile(call.principal, f"def T(a) a : {body.type}")
+        return await call.run(_literal, _type(body.type, said, service), body.text, functions)
+    (ref,) = await gateway.reader.roles(call.principal, [body.text], "role")
+    return await call.run(_parsed, service, rolefile, ref, body, functions)
 
 
 def _literal(type: ArgumentType, text: str, functions: Mapping[str, RoleFunction]) -> rw.ParsedAnswer:
@@ -322,24 +311,28 @@ def _type(text: str, rolefile: Rolefile, service: str) -> ArgumentType:
     return ObjectType(found.name, found.service or service) if isinstance(found, ObjectType) else found
 
 
-def _existing(state: State, request: Request) -> tuple[str, Rolefile]:
-    service = str(request.path_params["service"])
+def _existing(state: State, call: Call) -> tuple[str, Rolefile]:
+    service = call.named("service")
     rolefile = state.roles.rolefiles.get(service)
     if rolefile is None:
         raise NotFound(f"no service `{brief(service)}` has a rolefile here")
     return service, rolefile
 
 
-async def credentials(request: Request, caller: Caller, body: None) -> Response:  # noqa: ARG001
-    """The graph around one's own credentials, and what would fall with one of them."""
-    gateway = gateway_of(request)
-    state, root = gateway.follower.state, request.query_params.get("root")
-    if request.query_params.get("format", "json") != "json":
+_ROOT: Final = Parameter("root", "One credential, and what would fall with it", {"type": "string", "maxLength": 200})
+_FORMAT: Final = Parameter("format", "How it is told", {"type": "string", "enum": ["json"]})
+
+
+@operation("GET", "/v1/roles/graph", errors=(404, 422), parameters=(_ROOT, _FORMAT))
+async def role_graph(call: Call) -> rw.GraphAnswer:
+    """The credential graph around one's own credentials."""
+    gateway, query = call.gateway, call.request.query_params
+    state, root = gateway.follower.state, query.get("root")
+    if query.get("format", "json") != "json":
         raise BadRequest("the graph is told as `json`", remedy="leave `format` out")
-    gateway.roles.pace(asker_of(request, caller))
-    functions = gateway.domain.functions(state)
-    found = await gateway.run_blocking(graph, state, caller.principal, root, functions)
-    return answer(_graph(found, state.version, root))
+    gateway.roles.pace(call.asker)
+    drawing = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
+    return _graph(drawing, state.version, root)
 
 
 def _graph(drawing: Graph, version: int, root: str | None) -> rw.GraphAnswer:
@@ -358,43 +351,8 @@ def _node(one: GraphNode) -> rw.NodeAnswer:
     return rw.NodeAnswer(one.id, one.kind, _STATES[one.state], one.says, record, one.holder)
 
 
-async def keys(request: Request, body: None) -> Response:  # noqa: ARG001
-    """The signed table of the keys that sign certificates about roles."""
-    gateway = gateway_of(request)
-    text = await gateway.run_blocking(gateway.roles.certificates.document, gateway.clock())
-    return answer(rw.RoleKeysAnswer(gateway.roles.certificates.own, text))
-
-
-_CHANGING: Final = (404, 409, 415, 422, 507)
-_ROOT: Final = Parameter("root", "One credential, and what would fall with it", {"type": "string", "maxLength": 200})
-_FORMAT: Final = Parameter("format", "How it is told", {"type": "string", "enum": ["json"]})
-OPERATIONS: Final = (
-    Operation("GET", "/v1/roles", "roles", "What one holds, and where there are roles", mine,
-              answers={200: rw.RolesAnswer}),
-    Operation("GET", "/v1/roles/keys", "role-keys", "The keys that sign certificates about roles", keys,
-              answers={200: rw.RoleKeysAnswer}, errors=(507,), session=False),
-    Operation("GET", "/v1/roles/graph", "role-graph", "The credential graph around one's own credentials", credentials,
-              answers={200: rw.GraphAnswer}, errors=(404, 422), parameters=(_ROOT, _FORMAT)),
-    Operation("DELETE", "/v1/roles/memberships/{id}", "leave-role", "Give up a membership of one's own", leave,
-              answers={204: None}, errors=(404, 409, 422, 507)),
-    Operation("POST", "/v1/roles/revocations", "revoke-election", "Take an election back", take_back,
-              rw.RevocationRequest, {200: rw.ChangedAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/elections/{id}/pass", "pass-revocation", "Let another take an election back", pass_on,
-              rw.PassRequest, {200: rw.PassedAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/{service}/enter", "enter-role", "Enter roles", enter,
-              rw.EnterRequest, {201: rw.CertificateAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/{service}/elect", "elect-role", "Elect to a role", elect,
-              rw.ElectRequest, {201: rw.ElectedAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/{service}/grant", "grant-role", "Give a role, or appoint", grant,
-              rw.GrantRequest, {201: rw.CertificateAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/{service}/renew", "renew-role", "A fresh certificate", renew,
-              rw.RenewRequest, {201: rw.CertificateAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/{service}/revoke", "revoke-role", "Revoke a role instance by role", revoke_role,
-              rw.RevokeRoleRequest, {200: rw.ChangedAnswer}, _CHANGING),
-    Operation("POST", "/v1/roles/{service}/reinstate", "reinstate-role", "Let it be entered again", reinstate,
-              rw.RevokeRoleRequest, {200: rw.ChangedAnswer}, _CHANGING),
-    Operation("GET", "/v1/roles/{service}/rolefile", "rolefile", "The types of a service's roles", rolefile,
-              answers={200: rw.RolefileAnswer}, errors=(404, 422)),
-    Operation("POST", "/v1/roles/{service}/parse", "parse-role", "What a text means to a service", parse,
-              rw.ParseRequest, {200: rw.ParsedAnswer}, (404, 415, 422)),
-)  # fmt: skip
+@operation("GET", "/v1/roles/keys", errors=(507,), session=False)
+async def role_keys(call: Call) -> rw.RoleKeysAnswer:
+    """The keys that sign certificates about roles."""
+    certificates = call.gateway.roles.certificates
+    return rw.RoleKeysAnswer(certificates.own, await call.run(certificates.document, call.gateway.clock()))

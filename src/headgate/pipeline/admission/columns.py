@@ -1,13 +1,32 @@
-"""Events of one type by one publisher as columns, checked against the type.
+"""Events of one type by one publisher as columns, checked against the type; one by one, or as an Arrow IPC stream.
 
 Guarantees: a row that is not refused holds exactly the values that `decide.publish.type_check` gives for its event, in
 the form that the log stores; a row that is refused has the error that `type_check` raises, and null where it is wrong.
 Kind by kind a whole column is checked and converted at once; only what does not pass that is looked at value by value.
-Leaves out: rights (`admission`), and events that come as Arrow (`bulk`).
+Leaves out: rights (`admission`).
+
+In a stream columns are named for what they hold: `id` (string, one for every event), `source`, `type` and `requires`
+(string, optional; the last is what an event asks of receivers), and the attributes of the type. `data.price` is the
+attribute `price` too; so an attribute called `id`, `source`, `type` or `requires` is sent as `data.id`, and one called
+`data.x` as `data.data.x`. An attribute without a column is null.
+
+| kind | Arrow types |
+|---|---|
+| bool | bool |
+| int | int8 to int64, uint8 to uint64 |
+| float | float16 to float64, and the integers |
+| string | string, large_string, and dictionaries of them |
+| timestamp | timestamp with a zone, of any unit; below the microsecond it is cut off |
+| bytes | binary, large_binary, fixed_size_binary, and dictionaries of the first two |
+
+A column of nulls fits every kind. `read` gives back only a stream that is sound, whole and within the limits, and never
+unpacks one that could grow: compressed streams are refused. `from_arrow` refuses the request for a column that the type
+lacks or that has the wrong Arrow type; what is wrong with one event refuses that event alone.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,12 +39,11 @@ import pyarrow.compute as pc
 from headgate.decide.publish import type_check
 from headgate.model.errors import HeadgateError, TypeMismatch
 from headgate.model.events import Draft
-from headgate.model.limits import MAX_TEXT_BYTES
-from headgate.model.values import Kind, conform, micros
-from headgate.pipeline.admission.compare import flags
-from headgate.pipeline.index.layout import ARROW, STORE, stored
-from headgate.pipeline.index.requirements import Required, required
-from headgate.pipeline.log.codec import Flags, Ints
+from headgate.model.limits import MAX_ATTRIBUTES, MAX_BULK_BYTES, MAX_BULK_EVENTS, MAX_TEXT_BYTES
+from headgate.model.values import INT_MAX, INT_MIN, Kind, brief, conform, micros
+from headgate.pipeline.index.requirements import Required, required, required_texts
+from headgate.pipeline.log.codec import ARROW, STORE, Flags, Ints, stored
+from headgate.pipeline.truth import flags
 
 MICROS_MIN: Final = micros(datetime.min.replace(tzinfo=UTC))
 MICROS_MAX: Final = micros(datetime.max.replace(tzinfo=UTC))
@@ -231,3 +249,303 @@ def outside(array: pa.Array, low: int, high: int) -> Flags | None:
         return None
     found: Flags = (held < low) | (held > high)
     return found
+
+
+_MAX_MESSAGES: Final = 10_000
+"""Schema, dictionary and record messages of one stream."""
+_MAX_METADATA_BYTES: Final = 1_000_000
+"""Bytes of the header of one message."""
+_PREFIX: Final = "data."
+_ENVELOPE: Final = frozenset({"id", "source", "type", "requires"})
+_MICROS: Final[Mapping[str, int]] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_UNITS: Final[Mapping[str, str]] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+
+
+# -- bytes to table -----------------------------------------------------------------------------------------------
+
+
+def read(body: bytes) -> pa.Table:
+    """The table in an Arrow IPC stream from outside."""
+    # 1. size   2. every message: version, no compression   3. rows   4. every array as its type says   5. size again
+    if len(body) > MAX_BULK_BYTES:
+        raise _past("bytes", len(body), "MAX_BULK_BYTES", MAX_BULK_BYTES)
+    try:
+        _check_messages(body)
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            _check_words(reader.schema)
+            table = _bounded(reader)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        raise TypeMismatch(
+            f"the body is not a sound Arrow IPC stream: `{brief(str(error))}`",
+            remedy="write it as a stream, not a file",
+        ) from None
+    if table.nbytes > MAX_BULK_BYTES:
+        raise _past("bytes", table.nbytes, "MAX_BULK_BYTES", MAX_BULK_BYTES)
+    return table
+
+
+def _check_words(schema: pa.Schema) -> None:
+    """Names and zones are bytes to Arrow, and must be text: to ask for them raises if they are not."""
+    for column in schema:
+        _ = column.name, str(column.type), getattr(column.type, "tz", None)
+
+
+def _bounded(reader: pa.RecordBatchReader) -> pa.Table:
+    if len(reader.schema) > MAX_ATTRIBUTES + len(_ENVELOPE):
+        raise _past("columns", len(reader.schema), "MAX_ATTRIBUTES", MAX_ATTRIBUTES)
+    batches, rows = [], 0
+    for batch in reader:
+        rows += batch.num_rows
+        if rows > MAX_BULK_EVENTS:
+            raise _past("events", rows, "MAX_BULK_EVENTS", MAX_BULK_EVENTS)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _past(what: str, count: int, limit: str, most: int) -> TypeMismatch:
+    return TypeMismatch(f"{count} {what} are past {limit} ({most})", remedy="send fewer events at a time")
+
+
+def _check_messages(body: bytes) -> None:
+    for count, message in enumerate(pa.ipc.MessageReader.open_stream(pa.py_buffer(body))):
+        if count >= _MAX_MESSAGES or message.metadata.size > _MAX_METADATA_BYTES:
+            raise TypeMismatch("the Arrow IPC stream is cut too fine", remedy="put more events in a record batch")
+        if message.metadata_version != pa.ipc.MetadataVersion.V5:
+            raise TypeMismatch("the Arrow IPC stream is of an old format", remedy="write metadata version 5")
+        if message.type != "schema" and _is_compressed(message):
+            raise TypeMismatch("the Arrow IPC stream is compressed", remedy="write it without compression")
+
+
+def _is_compressed(message: pa.ipc.Message) -> bool:
+    """Does the header name a compression? Arrow reads it only while it unpacks, which is too late to refuse."""
+    header = memoryview(message.metadata)
+    root = struct.unpack_from("<I", header, 0)[0]
+    batch = _table(header, root, 2)
+    if message.type == "dictionary":
+        batch = _table(header, batch, 1)
+    return _field(header, batch, 3) is not None
+
+
+def _field(header: memoryview, table: int, number: int) -> int | None:
+    """Where a field of a FlatBuffers table is, if it is set. Arrow has verified the offsets."""
+    vtable = table - struct.unpack_from("<i", header, table)[0]
+    size = struct.unpack_from("<H", header, vtable)[0]
+    entry = 4 + 2 * number
+    offset = struct.unpack_from("<H", header, vtable + entry)[0] if entry < size else 0
+    return table + offset if offset else None
+
+
+def _table(header: memoryview, table: int, number: int) -> int:
+    at = _field(header, table, number)
+    if at is None:
+        raise ValueError("a message has no content")
+    return at + int(struct.unpack_from("<I", header, at)[0])
+
+
+# -- table to columns ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """The events of one type in a table, and their rows in it."""
+
+    type: str
+    table: pa.Table
+    rows: Ints
+
+
+def by_type(table: pa.Table, default: str | None = None) -> list[TablePart]:
+    """A table cut by its `type` column. Without one, or where it is null, events are of the default type.
+
+    Where several types share a table, a column in which a type has nothing but nulls is not of that type.
+    """
+    every = np.arange(table.num_rows, dtype=np.int64)
+    types = _text(table, "type")
+    table = table.drop_columns(["type"]) if types is not None else table
+    names = [default] if types is None else [default if n is None else n for n in pc.unique(types).to_pylist()]
+    if None in names:
+        raise TypeMismatch("an event has no type", remedy="send a `type` column, or name the type in the request")
+    if len(set(names)) == 1:
+        return [TablePart(str(names[0]), table, every)]
+    parts = []
+    filled = pc.fill_null(types, default) if default is not None else types
+    for name in dict.fromkeys(names):
+        rows = np.flatnonzero(flags(pc.equal(filled, name)))
+        mine = table.take(pa.array(rows))
+        used = [n for n in mine.column_names if n in _ENVELOPE or mine.column(n).null_count < len(rows)]
+        parts.append(TablePart(str(name), mine.select(used), rows))
+    return parts
+
+
+def requirement_texts(table: pa.Table) -> list[str]:
+    """The different requirements of a sound table, as they were sent."""
+    column = _text(table, "requires")
+    return [] if column is None else [one for one in pc.unique(column).to_pylist() if one is not None]
+
+
+def requirements_in(table: pa.Table) -> Required | None:
+    """What the events of a sound table ask of receivers; what is no requirement is left out."""
+    column = _text(table, "requires")
+    return None if column is None else required_texts(column, {})
+
+
+def from_arrow(
+    table: pa.Table, type_name: str, publisher: str, attributes: Mapping[str, Kind], origin: str | None = None
+) -> Columns:
+    """A sound table with events of one type by one publisher, who sent it from `origin`, as columns."""
+    named = _named(table, type_name, attributes)
+    refusals: dict[int, HeadgateError] = {}
+    ids, sources, types, requires = (_text(table, what) for what in ("id", "source", "type", "requires"))
+    if ids is None:
+        raise TypeMismatch("the column `id` is missing", remedy="give every event an id")
+    arrays: dict[str, pa.Array] = {}
+    sent_types = table.schema.types
+    for name, kind in attributes.items():
+        if name not in named or pa.types.is_null(sent_types[named[name]]):
+            continue
+        sent = _whole(table.column(named[name]))
+        arrays[name], wrong = _stored(name, kind, sent)
+        if wrong is not None:
+            for row in np.flatnonzero(wrong).tolist():
+                refusals.setdefault(row, _refusal(Draft("", publisher, type_name, {}), name, kind, sent[row]))
+            arrays[name] = pc.if_else(pa.array(wrong), pa.scalar(None, arrays[name].type), arrays[name])
+    ids = _filled(ids, "id", refusals)
+    if sources is None:
+        sources = pa.repeat("", len(ids))
+    elif sources.null_count:
+        sources = pc.fill_null(sources, "")
+    sources = _filled(sources, "source", refusals)
+    if types is not None:
+        for row in np.flatnonzero(flags(pc.not_equal(types, type_name))).tolist():
+            refusals[row] = TypeMismatch(f"the event is of type `{brief(types[row].as_py())}`, not `{type_name}`")
+    required = None if requires is None else required_texts(requires, refusals)
+    return Columns(type_name, publisher, attributes, ids, sources, arrays, refusals, required, origin)
+
+
+def _named(table: pa.Table, type_name: str, attributes: Mapping[str, Kind]) -> dict[str, int]:
+    """Which column holds which attribute."""
+    positions: dict[str, int] = {}
+    for at, column in enumerate(table.column_names):
+        if column in _ENVELOPE:
+            continue
+        name = column.removeprefix(_PREFIX)
+        if name not in attributes:
+            type_check(Draft("", "", type_name, {name: None}), attributes)
+        if name in positions:
+            raise TypeMismatch(f"two columns hold the attribute `{name}`")
+        positions[name] = at
+    return positions
+
+
+def _text(table: pa.Table, name: str) -> pa.Array | None:
+    """A column of the envelope."""
+    count = table.column_names.count(name)
+    if count == 0:
+        return None
+    if count > 1:
+        raise TypeMismatch(f"two columns are called `{name}`")
+    column = _whole(table.column(name))
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
+    text = _dense(column)
+    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        raise TypeMismatch(f"the column `{name}` is of the Arrow type `{text.type}`", remedy="send strings")
+    return _as(text, pa.string())
+
+
+def _filled(array: pa.Array, what: str, refusals: dict[int, HeadgateError]) -> pa.Array:
+    """An id or source for every row; a row without one, or with one that is too long, is refused."""
+    long = too_long(array)
+    if long is None and not array.null_count:
+        return array
+    for row in np.flatnonzero(flags(pc.is_null(array))).tolist():
+        refusals.setdefault(row, TypeMismatch(f"the event has no {what}"))
+    if long is not None:
+        for row in np.flatnonzero(long).tolist():
+            refusals.setdefault(row, TypeMismatch(f"the {what} of the event is past MAX_TEXT_BYTES"))
+        array = pc.if_else(pa.array(long), "", array)
+    return pc.fill_null(array, "")
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def _dense(array: pa.Array) -> pa.Array:
+    """A dictionary of texts written out, if that stays within the limits; anything else as it is."""
+    if not pa.types.is_dictionary(array.type) or not _is_text(array.type.value_type):
+        return array
+    size = pc.sum(pc.binary_length(array.dictionary).take(array.indices)).as_py() or 0
+    if size > MAX_BULK_BYTES:
+        raise _past("bytes", size, "MAX_BULK_BYTES", MAX_BULK_BYTES)
+    return array.dictionary_decode()
+
+
+def _as(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column as another type; an integer that a double cannot hold becomes the nearest."""
+    return array if array.type == type_ else array.cast(type_, safe=False)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    is_ = pa.types
+    return any(t(type_) for t in (is_.is_string, is_.is_large_string, is_.is_binary, is_.is_large_binary))
+
+
+# -- one column ---------------------------------------------------------------------------------------------------
+
+
+def _stored(name: str, kind: Kind, sent: pa.Array) -> tuple[pa.Array, Flags | None]:
+    """A column in its stored form, and the rows with a value that does not conform."""
+    is_, type_ = pa.types, sent.type
+    match kind:
+        case Kind.BOOL if is_.is_boolean(type_):
+            return sent.cast(pa.int64()), None
+        case Kind.INT if is_.is_integer(type_):
+            wrong = outside(sent, INT_MIN, INT_MAX) if is_.is_uint64(type_) else None
+            return _as(sent, pa.int64()), wrong
+        case Kind.FLOAT if is_.is_integer(type_):
+            return _as(sent, pa.float64()), None
+        case Kind.FLOAT if is_.is_floating(type_):
+            array = _as(sent, pa.float64())
+            return array, None if all_finite(array) else flags(pc.invert(pc.is_finite(array)))
+        case Kind.TIMESTAMP if is_.is_timestamp(type_):
+            return _micros(name, sent)
+        case Kind.STRING | Kind.BYTES:
+            text = _dense(sent)
+            if kind is Kind.STRING and (is_.is_string(text.type) or is_.is_large_string(text.type)):
+                return _as(text, pa.string()), too_long(text)
+            if kind is Kind.BYTES and (is_.is_binary(text.type) or is_.is_large_binary(text.type)):
+                return _as(text, pa.binary()), too_long(text)
+            if kind is Kind.BYTES and is_.is_fixed_size_binary(text.type):
+                return text.cast(pa.binary()), too_long(text.cast(pa.binary()))
+    raise TypeMismatch(f"attribute `{name}`: the Arrow type `{brief(str(type_))}` is not of kind {kind.value}")
+
+
+def _micros(name: str, sent: pa.Array) -> tuple[pa.Array, Flags | None]:
+    """Times as microseconds since 1970, and the rows that are outside the years 1 to 9999."""
+    if sent.type.tz is None:
+        raise TypeMismatch(f"attribute `{name}`: the times have no zone", remedy="send `timestamp[us, tz=UTC]`")
+    counts = sent.view(pa.int64())
+    if sent.type.unit == "ns":  # never outside; below the microsecond it is cut off, as in text
+        cut = counts.fill_null(0).to_numpy() // 1_000
+        return pa.array(cut, mask=flags(counts.is_null())), None
+    factor = _MICROS[sent.type.unit]
+    wrong = outside(counts, -(-MICROS_MIN // factor), MICROS_MAX // factor)
+    return (counts if factor == 1 else pc.multiply(counts, factor)), wrong
+
+
+def _refusal(draft: Draft, name: str, kind: Kind, sent: pa.Scalar) -> HeadgateError:
+    """What is wrong with one value."""
+    if kind is Kind.TIMESTAMP:
+        shown = f"`{sent.value}` {_UNITS[sent.type.unit]} since 1970"
+        return TypeMismatch(f"attribute `{name}`: {shown} is outside the years 1 to 9999")
+    raw: Any = sent.as_py()
+    try:
+        type_check(Draft(draft.id, draft.publisher, draft.type, {name: raw}), {name: kind})
+    except TypeMismatch as error:
+        return error
+    raise AssertionError(f"{raw!r} conforms")

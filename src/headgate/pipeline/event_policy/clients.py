@@ -23,19 +23,23 @@ from headgate.model.conditions import Argument, Condition, Constant, Not, Relate
 from headgate.model.limits import MAX_CHOICES
 from headgate.model.roles import Membership
 from headgate.model.state import State
-from headgate.pipeline.event_policy.compiled import Choices, Compiled, CredentialPart, Holder, Policy
-from headgate.pipeline.event_policy.terms import (
+from headgate.pipeline.event_policy.compiled import (
     FALSE,
     NEVER_KNOWN,
     TRUE,
     UNKNOWN,
+    Choices,
+    Compiled,
+    CredentialPart,
     Evaluator,
+    Holder,
+    Policy,
     PolicyFacts,
     code,
     exact_key,
     facts_for,
 )
-from headgate.pipeline.index.layout import mask_of
+from headgate.pipeline.log.codec import mask_of
 
 
 @dataclass(slots=True)

@@ -1,16 +1,19 @@
-"""What the event policy makes of events, once for each: values of its expressions, truths of its event terms.
+"""What the event policy makes of events, once for each, and its mixed terms for pairs of event and choice (OASIS 7.4).
 
-Guarantees: every expression has the value, and every leaf the truth, that `decide.event_policy` gives it for the event.
-A comparison of a column with constants is made on the distinct values of the column; all else is worked out once for
-each distinct value (or combination of values) and remembered from batch to batch, up to `MAX_REMEMBERED`.
+Guarantees: every expression has the value, and every leaf the truth, that `decide.event_policy` gives it. A comparison
+of a column with constants is made on the distinct values of the column; all else is worked out once for each distinct
+value (or combination of values) and remembered from batch to batch, up to `MAX_REMEMBERED`. A mixed comparison is one
+of numbers, by rank among what clients say; a relation is a look-up in a table. Any other mixed term is worked out once
+for each distinct pair of values.
 Leaves out: clients (`compiled`), pairs (`stages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.truth import World
+from headgate.model.changes import Row
 from headgate.model.conditions import (
     Argument,
     Atom,
@@ -37,25 +41,99 @@ from headgate.model.conditions import (
 )
 from headgate.model.state import State
 from headgate.model.values import EPOCH as BEGINNING
-from headgate.pipeline.admission.frame import ConditionFacts, Frame, Sent
-from headgate.pipeline.admission.vector import prepared, truth
-from headgate.pipeline.event_policy.compiled import Column, EveryTerm, Formula, Inverse, OfEvent, SomeTerm
-from headgate.pipeline.event_policy.relations import NULL, Relation
-from headgate.pipeline.event_policy.terms import (
+from headgate.pipeline.event_policy.compiled import (
     BLANK,
     FALSE,
     NO_FAMILY,
+    SET,
     TRUE,
     UNKNOWN,
+    Column,
     Evaluator,
+    EveryTerm,
+    Formula,
+    Inverse,
+    OfBoth,
+    OfEvent,
+    SomeTerm,
     code,
     exact_key,
     family,
     looks_at,
     same_key,
 )
-from headgate.pipeline.index.layout import TIME, restored
-from headgate.pipeline.log.codec import EventBatch, Ints
+from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, restored
+from headgate.pipeline.truth import ConditionFacts, Frame, Sent, prepared, truth
+
+MAX_TABLE: Final = 1 << 20
+"""Cells of one table of a relation; past it, keys are searched for."""
+NONE, NULL = -1, -2
+"""The numbers of what no row has, and of a part in which something is null."""
+
+Codes = npt.NDArray[np.int32]
+
+
+class Relation:
+    """The rows of a relation that have some given values, cut into parts of some columns each."""
+
+    def __init__(self, rows: Iterable[Row], given: Mapping[int, Argument], parts: Sequence[Sequence[int]]) -> None:
+        self._parts = parts
+        self.unknown = any(value is None for value in given.values())
+        wanted = {at: same_key(value) for at, value in given.items()}
+        fitting = [row for row in rows if all(same_key(row[at]) == key for at, key in wanted.items())]
+        self._numbers: list[dict[Any, int]] = [{} for _ in parts]
+        coded: list[list[int]] = []
+        for numbers, places in zip(self._numbers, parts, strict=True):
+            keys = [tuple(same_key(row[at]) for at in places) for row in fitting]
+            coded.append([numbers.setdefault(key, len(numbers)) for key in keys])
+        self._texts: list[dict[str, int]] = [
+            {key[0][1]: number for key, number in numbers.items() if len(key) == 1 and type(key[0][1]) is str}
+            for numbers in self._numbers
+        ]
+        self._levels: list[tuple[int, bool, npt.NDArray[Any]]] = []
+        at = np.array(coded[0], np.int64)
+        for more, numbers in zip(coded[1:], self._numbers[1:], strict=True):
+            at = self._level(at, np.array(more, np.int64), max(1, len(numbers)))
+
+    def _level(self, at: Ints, more: Ints, wide: int) -> Ints:
+        """One more part: what the parts so far and it are together, numbered."""
+        numbers: Ints
+        keys, numbers = np.unique(at * wide + more, return_inverse=True)
+        cells = (int(at.max(initial=0)) + 1) * wide
+        if cells <= MAX_TABLE:
+            table = np.full(cells, NONE, np.int32)
+            table[keys] = np.arange(len(keys))
+            self._levels.append((wide, True, table))
+        else:
+            self._levels.append((wide, False, keys))
+        return numbers
+
+    def code(self, part: int, values: Sequence[Argument]) -> int:
+        """The number of the values of a part."""
+        if any(value is None for value in values):
+            return NULL
+        return self._numbers[part].get(tuple(map(same_key, values)), NONE)
+
+    def codes(self, part: int, values: Sequence[Argument]) -> list[int]:
+        """The numbers of many values of a part that is one column."""
+        texts = self._texts[part]
+        return [texts.get(one, NONE) if type(one) is str else self.code(part, (one,)) for one in values]
+
+    def found(self, codes: Sequence[Codes]) -> Flags:
+        """Which of the tuples are in the relation?"""
+        at = codes[0].astype(np.int64)
+        for (wide, is_table, held), more in zip(self._levels, codes[1:], strict=True):
+            there = np.flatnonzero((at >= 0) & (more >= 0))
+            keys = at[there] * wide + more[there]
+            at = np.full(len(at), NONE, np.int64)
+            if is_table:
+                at[there] = held[keys]
+            elif len(held):
+                place = np.minimum(np.searchsorted(held, keys), len(held) - 1)
+                at[there] = np.where(held[place] == keys, place, NONE)
+        is_in: Flags = at >= 0
+        return is_in
+
 
 Truths = npt.NDArray[np.int8]
 
@@ -444,3 +522,165 @@ def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truths]:
         return truths[places]
 
     return look
+
+
+MAX_ASKED: Final = 1 << 20
+"""Distinct pairs of values whose truth is remembered."""
+_MIRRORED: Final[Mapping[str, str]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class Mixed(Protocol):
+    """A mixed term: what it looks at in each event, and its truth for pairs."""
+
+    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
+        """What it looks at, for each of some events."""
+
+    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
+        """For which pairs is it true, or, if that need not be sure, not false?"""
+
+
+def mixed_term(
+    term: OfBoth, side: EventSide, evaluator: Evaluator, rights: list[tuple[Argument, ...]], column: Ints
+) -> Mixed:
+    """A term over choices whose values have these numbers."""
+    node = side.node(term.lefts)
+    match term.leaf:
+        case Compare(op, Variable("left 0"), Variable("right 0")) if op in _MIRRORED:
+            return _Compared(op, node, [one for (one,) in rights], column)
+        case Compare(op, Variable("right 0"), Variable("left 0")) if op in _MIRRORED:
+            return _Compared(_MIRRORED[op], node, [one for (one,) in rights], column)
+        case Related(name, args) if name in evaluator.facts.relations and all(map(_is_simple, args)):
+            left, right = _places(args, "left"), _places(args, "right")
+            known = side.relation(name, args, [list(left), list(right)])
+            lefts, others = list(left.values()), list(right.values())
+            if len(others) == 1:
+                coded = known.codes(1, [values[others[0]] for values in rights])
+            else:
+                coded = [known.code(1, [values[at] for at in others]) for values in rights]
+            codes = side.codes(known, 0, node, lefts, single=len(term.lefts) == 1)
+            return _Related(known, node, codes, np.array(coded, np.int32)[column])
+        case _:
+            return _Asked(term.leaf, len(term.lefts), node, evaluator, rights, column)
+
+
+class _Compared:
+    """`left op right`, by where the left stands among all that stands on the right."""
+
+    def __init__(self, op: str, node: Node, rights: list[Argument], column: Ints) -> None:
+        self._op, self._node = op, node
+        kinds = list(map(family, rights))
+        families: dict[int, set[Any]] = {}
+        for kind, right in zip(kinds, rights, strict=True):
+            families.setdefault(kind, set()).add(right)
+        # Sets have no order, but then only whether they are equal is asked.
+        self._orders = {kind: list(ones) if kind == SET else sorted(ones) for kind, ones in families.items() if kind}
+        self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
+        self._places[NO_FAMILY] = {None: 0}
+        ranks = [self._places[kind][one] for kind, one in zip(kinds, rights, strict=True)]
+        self._ranks = np.array(ranks, np.int32)[column]
+        self._families = np.array(kinds, np.int8)[column]
+        domain = node.domain
+        self._low = ValueTable(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
+        self._high = ValueTable(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
+        self._kinds = ValueTable(domain, lambda values: list(map(family, values)), np.int8)
+
+    def _span(self, value: Argument) -> tuple[int, int]:
+        """The ranks that are the same as a value: from here, to before there."""
+        kind = family(value)
+        at = self._places.get(kind, {}).get(value)
+        if at is not None:
+            return at, at + 1
+        order = self._orders.get(kind, [])
+        before = len(order) if kind == SET else bisect_left(order, value)
+        return before, before
+
+    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
+        numbers = self._node.numbers(rows)
+        return [rows.look_up(table, numbers) for table in (self._low, self._high, self._kinds)]
+
+    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
+        low, high, kinds = seen
+        ranks, kind = self._ranks[choices], kinds[events]
+        matches: Flags
+        match self._op:
+            case "=":
+                matches = (ranks >= low[events]) & (ranks < high[events])
+            case "!=":
+                matches = (ranks < low[events]) | (ranks >= high[events])
+            case "<":
+                matches = ranks >= high[events]
+            case "<=":
+                matches = ranks >= low[events]
+            case ">":
+                matches = ranks < low[events]
+            case _:
+                matches = ranks < high[events]
+        known: Flags = (kind == self._families[choices]) & (kind != NO_FAMILY)
+        if self._op not in ("=", "!="):
+            known &= kind != SET
+        return matches & known if sure else matches | ~known
+
+
+class _Related:
+    """`Relation(left, right, ...)`: what the event says, and what the client does, looked up together."""
+
+    def __init__(self, known: Relation, node: Node, codes: ValueTable, others: Codes) -> None:
+        self._relation, self._node, self._codes, self._others = known, node, codes, others
+
+    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
+        numbers = self._node.numbers(rows)
+        return [rows.look_up(self._codes, numbers)]
+
+    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
+        left, right = seen[0][events], self._others[choices]
+        related = self._relation.found((left, right))
+        if self._relation.unknown:
+            return np.full(len(events), not sure)
+        return related if sure else related | (left == NULL) | (right == NULL)
+
+
+def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
+    """Where values of one side stand in a relation, and which of the side's values each is."""
+    names = {at: arg.name.split() for at, arg in enumerate(args) if isinstance(arg, Variable) and arg != BLANK}
+    return {at: int(name[1]) for at, name in names.items() if name[0] == side}
+
+
+class _Asked:
+    """A term that nothing faster serves for: asked once for each distinct pair of values."""
+
+    def __init__(
+        self,
+        leaf: Atom,
+        lefts: int,
+        node: Node,
+        evaluator: Evaluator,
+        rights: list[tuple[Argument, ...]],
+        column: Ints,
+    ) -> None:
+        self._node, self._rights, self._column = node, rights, column
+        self._known: dict[int, int] = {}
+
+        def ask(left: int, right: int) -> int:
+            given = bound(node, node.domain.values[left])
+            said = {f"left {at}": given.get(f"arg {at}") for at in range(lefts)}
+            said |= {f"right {at}": value for at, value in enumerate(rights[right])}
+            return code(evaluator.truth(leaf, said))
+
+        self._ask: Callable[[int, int], int] = ask
+
+    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
+        return [self._node.numbers(rows)]
+
+    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
+        wide = len(self._rights)
+        distinct, places = np.unique(seen[0][events] * wide + self._column[choices], return_inverse=True)
+        if len(self._known) > MAX_ASKED:
+            self._known.clear()
+        truths = np.zeros(len(distinct), np.int8)
+        for at, key in enumerate(distinct.tolist()):
+            answer = self._known.get(key)
+            if answer is None:
+                answer = self._known[key] = self._ask(key // wide, key % wide)
+            truths[at] = answer
+        counts: Flags = truths == TRUE if sure else truths != FALSE
+        return counts[places]

@@ -16,7 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.pipeline.event_policy.compiled import (
+    FALSE,
+    TRUE,
     Choices,
+    Evaluator,
     EveryTerm,
     Formula,
     Inverse,
@@ -24,15 +27,13 @@ from headgate.pipeline.event_policy.compiled import (
     OfClient,
     OfEvent,
     Policy,
+    PolicyFacts,
     SomeTerm,
 )
-from headgate.pipeline.event_policy.events import EventSide, Rows, Truths
-from headgate.pipeline.event_policy.mixed import Mixed, mixed_term
-from headgate.pipeline.event_policy.terms import FALSE, TRUE, Evaluator, PolicyFacts
+from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, Truths, mixed_term
 from headgate.pipeline.index.index import PolicyIndex
-from headgate.pipeline.index.layout import Words
 from headgate.pipeline.index.shapes import expand
-from headgate.pipeline.log.codec import EventBatch, Flags, Ints
+from headgate.pipeline.log.codec import EventBatch, Flags, Ints, Words
 
 ALL = np.uint64(2**64 - 1)
 _ONE = np.uint64(1)

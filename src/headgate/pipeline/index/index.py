@@ -18,12 +18,10 @@ import numpy.typing as npt
 from headgate.decide.truth import PredicateFunction
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
-from headgate.pipeline.event_policy.compiled import Policy
-from headgate.pipeline.event_policy.terms import PolicyFacts
-from headgate.pipeline.index.layout import AttributeSlot, Slot, Words
+from headgate.pipeline.event_policy.compiled import Policy, PolicyFacts
 from headgate.pipeline.index.requirements import Attributes
 from headgate.pipeline.index.shapes import Interned, Shape
-from headgate.pipeline.log.codec import Flags, Ints
+from headgate.pipeline.log.codec import AttributeSlot, Flags, Ints, Slot, Words
 from headgate.pipeline.match.rest import RestFacts
 
 ALWAYS = -1

@@ -19,12 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.bind import subjects
-from headgate.decide.check import is_private
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, is_private, match
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.texts import does_not_read_back
-from headgate.model.conditions import Condition
+from headgate.model.conditions import Condition, subjects
 from headgate.model.errors import BadExpression, HeadgateError
 from headgate.model.limits import MAX_REQUIREMENTS
 from headgate.model.values import Value

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from headgate.pipeline.deliveries.store import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.log_file import Chunk
+from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.log.event_log import Chunk, EventLog
 
 MAX_CHUNKS = 10_000
 """Appends of one stream that one round looks at."""

@@ -38,10 +38,20 @@ from headgate.model.conditions import (
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, moment
-from headgate.pipeline.admission.compare import compare_columns, compare_number, compare_texts, flags, number
-from headgate.pipeline.index.layout import PUBLISHER, RATE, TIME, AttributeSlot, Slot, Words, restored
-from headgate.pipeline.index.rows import Rest, RestLiteral, TermBounds, Where, Whole
-from headgate.pipeline.log.codec import EventBatch, Flags, Ints
+from headgate.pipeline.index.shapes import Rest, RestLiteral, TermBounds, Where, Whole
+from headgate.pipeline.log.codec import (
+    PUBLISHER,
+    RATE,
+    TIME,
+    AttributeSlot,
+    EventBatch,
+    Flags,
+    Ints,
+    Slot,
+    Words,
+    restored,
+)
+from headgate.pipeline.truth import compare_columns, compare_number, compare_texts, flags, number
 
 
 @dataclass

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.model.changes import RegisterPredicate
-from headgate.pipeline.deliveries.blobs import DeliveryBlob, blobs
+from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import load
 from headgate.pipeline.log.codec import LogBatch, event_batch
 from headgate.pipeline.match.match import DecisionWindow, Matcher
-from headgate.pipeline.spark.faults import strike
+from headgate.pipeline.paths import strike
 
 EVENTS_AT_ONCE = 25_000
 """How many events a task decides together."""

@@ -18,15 +18,13 @@ import pyarrow.compute as pc
 from headgate.ledger import Ledger
 from headgate.model.values import micros
 from headgate.pipeline import SOURCE
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import BatchStats, DeliveryStore, Reached
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Reached
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import Sources
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import Paths
+from headgate.pipeline.paths import Paths, strike
 from headgate.pipeline.spark.decider import SCHEMA, decider, delivery_blobs
-from headgate.pipeline.spark.faults import strike
 
 
 class Pipeline:

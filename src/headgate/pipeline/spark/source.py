@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headgate.pipeline import SOURCE
 from headgate.pipeline.log.codec import LogBatch
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.spark.faults import strike
+from headgate.pipeline.paths import strike
 from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
 
 EVENTS_A_BATCH = 200_000

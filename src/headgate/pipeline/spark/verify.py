@@ -19,10 +19,8 @@ import pyarrow as pa
 
 from headgate.model.errors import BadDefinition, Damaged, HeadgateError
 from headgate.model.values import Value
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.store import DeliveryStore, Reached
-from headgate.pipeline.index.layout import AttributeSlot, layouts
-from headgate.pipeline.log.codec import from_blob, values_of
+from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore, Reached
+from headgate.pipeline.log.codec import AttributeSlot, from_blob, layouts, values_of
 from headgate.pipeline.spark.jobs import Pipeline
 
 Key: TypeAlias = tuple[str, int, int]

@@ -35,8 +35,8 @@ from headgate.model.role_statements import (
 from headgate.model.roles import Reference, reference_text
 from headgate.model.values import brief, render_timestamp
 from headgate.trust import role_statements as statement
-from headgate.trust.role_claims import Trusted, says_it_is_over
 from headgate.trust.role_keys import RoleKeys, check_newer
+from headgate.trust.role_statements import RoleKind, Trusted, says_it_is_over
 from headgate.trust.statements import Form, Read, check, digest_of
 
 T = TypeVar("T", bound=RoleStatement)
@@ -242,10 +242,10 @@ class Validator:
     def _read(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
         """What does not depend on who asks, or when; nothing that was refused is remembered."""
         try:
-            read = memory.reader(text, memory.trusted)
+            read = memory.kind.read(text, memory.trusted)
             value = check(read, audience=self._audience, now=None)
         except BadStatement as error:
-            raise _unreadable(error, memory.form, text, now) from None
+            raise _unreadable(error, memory.kind, text, now) from None
         except RecursionError:
             raise _denied("misuse", "too-deep", "the certificate nests too deep") from None
         entry = entry_of(value, read)
@@ -361,11 +361,10 @@ class VerifiedStatement(Generic[T]):
 class Memory(Generic[T]):
     """Statements of one kind that were read, by their text; those not shown for longest go first."""
 
-    __slots__ = ("entries", "form", "lock", "reader", "room", "size", "trusted")
+    __slots__ = ("entries", "kind", "lock", "room", "size", "trusted")
 
-    def __init__(self, form: Form, reader: Callable[[str, Trusted], Read[T]], trusted: Trusted, room: int) -> None:
-        self.form = form
-        self.reader: Callable[[str, Trusted], Read[T]] = reader
+    def __init__(self, kind: RoleKind[T], trusted: Trusted, room: int) -> None:
+        self.kind = kind
         self.trusted = trusted
         self.room = room
         self.size = 0
@@ -395,10 +394,10 @@ class TrustedKeys:
 
     def __init__(self, trusted: Trusted, room: int) -> None:
         self.trusted = trusted
-        self.roles = Memory(statement.ROLE, statement.read_role, trusted, room)
-        self.appointments = Memory(statement.APPOINTMENT, statement.read_appointment, trusted, room)
-        self.delegations = Memory(statement.DELEGATION, statement.read_delegation, trusted, room)
-        self.revocations = Memory(statement.REVOCATION, statement.read_revocation, trusted, room)
+        self.roles = Memory(statement.ROLE, trusted, room)
+        self.appointments = Memory(statement.APPOINTMENT, trusted, room)
+        self.delegations = Memory(statement.DELEGATION, trusted, room)
+        self.revocations = Memory(statement.REVOCATION, trusted, room)
 
 
 def entry_of(value: T, read: Read[T]) -> VerifiedStatement[T]:

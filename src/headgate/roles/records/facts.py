@@ -16,8 +16,8 @@ from headgate.decide.constraints import Bindings, Scene, truth, value
 from headgate.decide.reading import read, spellings
 from headgate.decide.rolebook import same
 from headgate.lang.acl import FUNCTIONS
-from headgate.lang.clock import reading_beside
-from headgate.lang.render_roles import render_constraint
+from headgate.lang.literals import reading_beside
+from headgate.lang.render import render_constraint
 from headgate.lang.rolefile import parse_constraint
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row

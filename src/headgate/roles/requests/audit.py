@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from headgate.lang.render_roles import render_argument
+from headgate.lang.render import render_argument
 from headgate.model.changes import AddRule, Batch, Change, DeclareType, EnterRole, SetRolefile
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition

@@ -21,14 +21,13 @@ from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.ask import is_told_everything
-from headgate.decide.constraint_names import counted_variables, named, variables
 from headgate.decide.constraints import Bindings, Budget, RoleFunction, Scene, solutions, truth
 from headgate.decide.reading import read
 from headgate.decide.rolebook import fit, same
-from headgate.lang.clock import Reading
-from headgate.lang.render_roles import render_constraint, render_membership, render_role
+from headgate.lang.literals import Reading
+from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
-from headgate.model.conditions import AllOf, Argument, Condition, RoleRef, all_of
+from headgate.model.conditions import AllOf, Argument, Condition, RoleRef, all_of, counted_variables, named, variables
 from headgate.model.errors import BadDefinition, RoleDenied
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_MEMBERSHIPS, MAX_SHOWN
 from headgate.model.rolefiles import Elector, Rolefile, Statement
@@ -49,8 +48,7 @@ from headgate.roles.requests.revocation import (
     settled_by,
     variables_in,
 )
-from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of
-from headgate.roles.rolefiles.types import credential_readings
+from headgate.roles.rolefiles.types import conform_arguments, credential_readings, pattern_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from headgate.decide.constraint_names import counted_variables, variables
 from headgate.decide.constraints import Bindings, Budget, Scene, truth
 from headgate.decide.rolebook import alike, fit, same, unify
-from headgate.lang.render_roles import render_membership, render_role, render_statement
+from headgate.lang.render import render_membership, render_role, render_statement
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import (
@@ -33,8 +32,10 @@ from headgate.model.conditions import (
     TextMatch,
     Variable,
     atoms,
+    counted_variables,
     has_star,
     operands,
+    variables,
 )
 from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_STEPS

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from headgate.decide.constraints import RoleFunction, is_monitored, truth
-from headgate.lang.render_roles import render_constraint, render_membership
+from headgate.lang.render import render_constraint, render_membership
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
 from headgate.model.limits import MAX_FACT_TURNS, MAX_HELD
 from headgate.model.roles import (

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, get_args
 from headgate.decide.apply import apply
 from headgate.decide.constraints import RoleFunction, Scene
 from headgate.decide.rolebook import merged
-from headgate.lang.render_roles import render_role, render_statement
+from headgate.lang.render import render_role, render_statement
 from headgate.model import changes
 from headgate.model.changes import (
     Batch,
@@ -76,9 +76,10 @@ from headgate.roles.requests.revocation import (
     rule_of,
 )
 from headgate.roles.requests.settling import Settling
-from headgate.roles.rolefiles.arguments import conform_arguments, pattern_of, refuse_errors, settle_rolefile, with_times
+from headgate.roles.rolefiles.checking import refuse_errors, settle_rolefile
 from headgate.roles.rolefiles.kinds import check_kinds, touches_kinds
-from headgate.roles.rolefiles.new_names import check_role_names
+from headgate.roles.rolefiles.names import check_role_names
+from headgate.roles.rolefiles.types import conform_arguments, pattern_of, with_times
 
 Functions: TypeAlias = Mapping[str, RoleFunction] | Callable[[State], Mapping[str, RoleFunction]]
 """The functions of services; or how to find those of the state after a batch, which may bring new ones."""

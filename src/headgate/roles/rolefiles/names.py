@@ -1,36 +1,27 @@
-"""Do the names in a constraint exist, and has every variable a value? For rolefiles and event policy alike.
+"""Do the names in a constraint exist, and has every variable a value? May a name be new? And what a checker says.
 
 Guarantees: what is called unbound is a variable that has no value whenever its atom is looked at, so that the atom is
 never known to be true (OASIS 3.2.4). A negation, a comparison or a function gives no variable a value; `x = e`, a
-relation and a role do.
+relation and a role do. A new service is compared with the services and peers that there are, a role that is granted
+with the roles of its service; whatever anyone holds already keeps its name.
 Leaves out: types (`inference`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
-from headgate.decide.constraint_names import variables, variables_of
+from headgate.decide.check import check_new_name
 from headgate.lang.acl import FUNCTIONS
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Atom,
-    Compare,
-    Condition,
-    Count,
-    InGroup,
-    Not,
-    Related,
-    RoleRef,
-    Starred,
-    Variable,
-    atoms,
-    looked_at,
-)
-from headgate.roles.rolefiles.findings import MAX_PAIRS, Finding, error
+from headgate.model import conditions as tree
+from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
+from headgate.model.conditions import Atom, Condition, RoleRef, Variable, atoms, looked_at, variables, variables_of
+from headgate.model.errors import BadDefinition
+from headgate.model.lookalikes import Lookalikes
+from headgate.model.rolefiles import Rolefile
+from headgate.model.state import State
 from headgate.roles.rolefiles.inference import said
 
 
@@ -55,11 +46,11 @@ class Names:
 def leaves(c: Condition, starred: bool = False) -> Iterator[tuple[Atom, bool]]:
     """Every atom, and whether a star takes it in."""
     match c:
-        case Starred(arg):
+        case tree.Starred(arg):
             yield from leaves(arg, True)
-        case Not(arg):
+        case tree.Not(arg):
             yield from leaves(arg, starred)
-        case AllOf(args) | AnyOf(args):
+        case tree.AllOf(args) | tree.AnyOf(args):
             for arg in args:
                 yield from leaves(arg, starred)
         case leaf:
@@ -68,14 +59,14 @@ def leaves(c: Condition, starred: bool = False) -> Iterator[tuple[Atom, bool]]:
 
 def counted(c: Condition) -> Iterator[RoleRef]:
     """The roles whose members a constraint counts."""
-    return (operand.of for operand in looked_at(c) if isinstance(operand, Count))
+    return (operand.of for operand in looked_at(c) if isinstance(operand, tree.Count))
 
 
 def called(leaf: Atom) -> Iterator[str]:
     """The functions, relations and roles that an atom names."""
-    if isinstance(leaf, Related):
+    if isinstance(leaf, tree.Related):
         yield leaf.name
-    yield from (operand.function for operand in looked_at(leaf) if isinstance(operand, Apply))
+    yield from (operand.function for operand in looked_at(leaf) if isinstance(operand, tree.Apply))
 
 
 # -- do they exist? -------------------------------------------------------------------------------------------
@@ -84,12 +75,12 @@ def called(leaf: Atom) -> Iterator[str]:
 def check_names(c: Condition, line: int, names: Names) -> Iterator[Finding]:
     """What a constraint names that is not there, or is not used as it is."""
     for leaf in atoms(c):
-        if isinstance(leaf, InGroup) and names.groups is not None and leaf.group not in names.groups:
+        if isinstance(leaf, tree.InGroup) and names.groups is not None and leaf.group not in names.groups:
             yield error("unknown-group", line, f"there is no group `{leaf.group}`", "declare it first")
-        if isinstance(leaf, Related):
+        if isinstance(leaf, tree.Related):
             yield from _check_called(leaf.name, len(leaf.args), line, names, as_value=False)
         for operand in looked_at(leaf):
-            if isinstance(operand, Apply):
+            if isinstance(operand, tree.Apply):
                 yield from _check_called(operand.function, len(operand.args), line, names, as_value=True)
 
 
@@ -141,21 +132,21 @@ class _Values:
     def unbound(self, c: Condition, bound: frozenset[str]) -> Iterator[tuple[Condition, str]]:
         """The variables without a value, each with the part that looks at it."""
         match c:
-            case Starred(arg):
+            case tree.Starred(arg):
                 yield from self.unbound(arg, bound)
-            case Not(arg):
+            case tree.Not(arg):
                 # Negation gives nothing a value, so what is inside must have all of its own.
                 yield from ((c, name) for name in sorted(variables(arg) - bound))
-            case AllOf(args):
+            case tree.AllOf(args):
                 after = self.after(c, bound)
                 for arg in args:
                     yield from self.unbound(arg, after)
-            case AnyOf(args):
+            case tree.AnyOf(args):
                 for arg in args:
                     yield from self.unbound(arg, self.after(arg, bound))
             case leaf:
                 yield from ((c, name) for name in sorted(variables(leaf) - self.after(leaf, bound)))
-                if not isinstance(leaf, Related) and Variable("_") in looked_at(leaf):
+                if not isinstance(leaf, tree.Related) and Variable("_") in looked_at(leaf):
                     yield c, "_"
 
     def after(self, c: Condition, bound: frozenset[str]) -> frozenset[str]:
@@ -164,18 +155,18 @@ class _Values:
         if self._left < 0:
             return bound | variables(c)
         match c:
-            case Starred(arg):
+            case tree.Starred(arg):
                 return self.after(arg, bound)
-            case AllOf(args):
+            case tree.AllOf(args):
                 return self._after_all(args, bound)
-            case AnyOf(args) if args:
+            case tree.AnyOf(args) if args:
                 return frozenset.intersection(*(self.after(arg, bound) for arg in args))
-            case Compare("=", left, right):
+            case tree.Compare("=", left, right):
                 for side, other in ((left, right), (right, left)):
                     if isinstance(side, Variable) and side.name != "_" and variables_of(other) <= bound:
                         return bound | {side.name}
                 return bound
-            case Related(name, args) if self._gives(name):
+            case tree.Related(name, args) if self._gives(name):
                 plain = {arg.name for arg in args if isinstance(arg, Variable)} - {"_"}
                 rest = [arg for arg in args if not isinstance(arg, Variable)]
                 return bound | plain if all(variables_of(arg) <= bound for arg in rest) else bound
@@ -190,3 +181,78 @@ class _Values:
             for arg in args:
                 bound = self.after(arg, bound)
         return bound
+
+
+MAX_FINDINGS: Final = 200
+"""Findings that a check reports; a policy with more has one cause to look for first."""
+
+MAX_PAIRS: Final = 50_000
+"""Pairs of statements, or of statements and what they need, that one check looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An error, for which a policy is refused, or a warning about what is probably not meant."""
+
+    severity: Literal["error", "warning"]
+    code: str
+    line: int
+    message: str
+    remedy: str | None = None
+
+
+def error(code: str, line: int, message: str, remedy: str | None = None) -> Finding:
+    """A finding for which the policy is refused."""
+    return Finding("error", code, line, _printable(message), remedy and _printable(remedy))
+
+
+def warning(code: str, line: int, message: str, remedy: str | None = None) -> Finding:
+    """A finding about what is probably not meant."""
+    return Finding("warning", code, line, _printable(message), remedy and _printable(remedy))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def ordered(findings: list[Finding]) -> list[Finding]:
+    """Errors first, then by line, each once and at most `MAX_FINDINGS`."""
+    chosen = sorted(dict.fromkeys(findings), key=lambda one: (one.severity != "error", one.line, one.code))
+    return chosen[:MAX_FINDINGS]
+
+
+def check_role_names(before: State, after: State, asked: Sequence[RoleRequest]) -> None:
+    """Refuse the first new name of a service or role that could be mistaken; `after` has the rolefiles of the batch."""
+    if after.any_names or not asked:
+        return
+    known = dict.fromkeys([*before.roles.rolefiles, *before.roles.peers])
+    for request in asked:
+        match request:
+            case SetRolefile(service, _) | GrantRole(service=service):
+                pass
+            case SetPeer(peer):
+                service = peer.name
+            case _:
+                continue
+        if service not in known:
+            _check_service(before, service, known)
+            known[service] = None
+        if isinstance(request, GrantRole) and not request.role.isascii():
+            roles = _roles(after.roles.rolefiles.get(service, Rolefile()))
+            held = {each.role: None for each in before.roles.memberships.values() if each.service == service}
+            if request.role not in held:
+                check_new_name("role", request.role, Lookalikes({**roles, **held}))
+
+
+def _check_service(before: State, name: str, known: dict[str, None]) -> None:
+    try:
+        check_new_name("service", name, Lookalikes(known))
+    except BadDefinition:
+        if not any(one.service == name for one in before.roles.memberships.values()):
+            raise
+
+
+def _roles(rolefile: Rolefile) -> dict[str, None]:
+    """The roles of a service, in the order of its rolefile."""
+    named = [*(one.role for one in rolefile.declarations), *(one.head.role for one in rolefile.statements)]
+    return dict.fromkeys(named)

@@ -1,8 +1,9 @@
-"""The types of roles' arguments as others see them, and raw values as arguments of these types (OASIS 3.2.1, 4.3).
+"""The types of roles' arguments as others see them, and values and literals of these types (OASIS 3.2.1, 4.3).
 
 Guarantees: `infer` gives each role of a rolefile a type for each argument, None where nothing tells, or refuses what
 does not unify with both places. `conform_argument` is the only way in from untrusted data: what it returns is of the
-type it was asked for, or it refuses with `type-mismatch`.
+type it was asked for, or it refuses with `type-mismatch`. `read_literals` puts in place of each literal of an object
+type what the function of the type's name makes of it, and reads text where a time is meant (decision 0033).
 Leaves out: how types are found (`inference`), and what is stored (`model.arguments`).
 """
 
@@ -10,17 +11,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
+from headgate.decide.constraints import RoleFunction
 from headgate.decide.reading import MAX_KEPT, Readings
 from headgate.decide.truth import NotRun
-from headgate.lang.clock import read_text
-from headgate.lang.render_roles import render_type
+from headgate.lang.literals import Reading, read_text
+from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
+from headgate.model import conditions as tree
 from headgate.model.arguments import letters_of
-from headgate.model.conditions import Argument, Constant, Variable
-from headgate.model.errors import BadDefinition, BadExpression, TypeMismatch
+from headgate.model.changes import ReinstateRole, RevokeRole
+from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
+from headgate.model.errors import BadDefinition, BadExpression, HeadgateError, RoleDenied, TypeMismatch
+from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import (
     ArgumentType,
     ClockType,
@@ -28,11 +34,12 @@ from headgate.model.rolefiles import (
     ObjectType,
     Rolefile,
     SetType,
+    Statement,
     StringType,
     TimestampType,
 )
-from headgate.model.values import Kind, brief, conform
-from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, LetterSet, Textual, words
+from headgate.model.values import Kind, Value, brief, conform
+from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, Known, LetterSet, Textual, words
 
 Signature: TypeAlias = tuple[ArgumentType | None, ...]
 Signatures: TypeAlias = Mapping[str, Signature]
@@ -266,3 +273,149 @@ def _any(raw: object) -> Argument:
             return letters_of("".join(raw))
         case _:
             raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")
+
+
+def read_literals(
+    rolefile: Rolefile, rolefiles: Mapping[str, Rolefile], functions: Mapping[str, RoleFunction]
+) -> Rolefile:
+    """A rolefile whose literals of object types are as their functions read them, and those of times as they say."""
+    inference = Inference(rolefile, lambda service, role: _of(rolefiles.get(service), role))
+    if inference.clashes:  # the checker says what is wrong with it
+        return rolefile
+    own = signatures(rolefile, inference)
+    times = inference.credential_readings()
+    statements = (
+        _Reading(own, rolefiles, functions, scope, times).read(one)
+        for one, scope in zip(rolefile.statements, inference.scopes, strict=True)
+    )
+    return replace(rolefile, statements=tuple(statements))
+
+
+def _of(rolefile: Rolefile | None, role: str) -> Signature | None:
+    if rolefile is None:
+        return None
+    try:
+        return infer(rolefile, lambda _service, _role: None).get(role)
+    except HeadgateError:
+        return None
+
+
+def _time(reading: Reading) -> TimestampType | ClockType:
+    return TimestampType() if reading == "timestamp" else ClockType(reading)
+
+
+_Read: TypeAlias = ObjectType | TimestampType | ClockType
+"""A type whose literals are read."""
+
+
+class _Reading:
+    """One statement, with the object types of its variables."""
+
+    def __init__(
+        self,
+        own: Mapping[str, Signature],
+        rolefiles: Mapping[str, Rolefile],
+        functions: Mapping[str, RoleFunction],
+        scope: Mapping[str, Known | None],
+        times: CredentialReadings,
+    ) -> None:
+        self._own = own
+        self._rolefiles = rolefiles
+        self._functions = functions
+        self._times = times
+        self._of: dict[str, _Read] = {
+            name: type for name, type in scope.items() if isinstance(type, TimestampType | ClockType)
+        }
+
+    def read(self, statement: Statement) -> Statement:
+        try:
+            return replace(
+                statement,
+                head=self._role(statement.head),
+                credentials=tuple(replace(one, ref=self._role(one.ref)) for one in statement.credentials),
+                electors=tuple(replace(one, ref=self._role(one.ref)) for one in statement.electors),
+                revokers=tuple(replace(one, ref=self._role(one.ref)) for one in statement.revokers),
+                constraint=rewrite(statement.constraint, self._atom),
+            )
+        except HeadgateError as error:
+            raise BadDefinition(error.message, place=f"line {statement.line}", remedy=error.remedy) from None
+
+    def _role(self, ref: RoleRef) -> RoleRef:
+        args = list(ref.args)
+        for place, (term, type) in enumerate(zip(ref.args, self._types(ref), strict=False)):
+            if isinstance(type, ObjectType | TimestampType | ClockType):
+                args[place] = Constant(self._literal(type, term.value)) if isinstance(term, Constant) else term
+                if isinstance(term, Variable):
+                    self._of.setdefault(term.name, type)
+        return replace(ref, args=tuple(args))
+
+    def _types(self, ref: RoleRef) -> Signature:
+        """The types of a role's arguments; of another service's that does not tell, those that it is compared with."""
+        if ref.service is None:
+            return self._own.get(ref.role, ())
+        told = _of(self._rolefiles.get(ref.service), ref.role) or (None,) * len(ref.args)
+        times = self._times.get((ref.service, ref.role), {})
+        return tuple(_time(times[place]) if one is None and place in times else one for place, one in enumerate(told))
+
+    def _literal(self, type: _Read, value: Argument) -> Argument:
+        if isinstance(type, ObjectType) and not self._functions:
+            return value
+        return conform_argument(type, value, parsers=self._functions)
+
+    def _atom(self, atom: Atom) -> Condition:
+        match atom:
+            case tree.Compare(op, left, right):
+                return tree.Compare(op, self._beside(left, right), self._beside(right, left))
+            case tree.InSet(Variable(name), values) if name in self._of:
+                made = (self._literal(self._of[name], one) for one in values)
+                return replace(atom, values=tuple(cast(Value, one) for one in made))
+            case tree.InRange(of, low, high):
+                whole = self._beside(self._beside(of, low), high)
+                return tree.InRange(whole, self._beside(low, of), self._beside(high, of))
+            case _:
+                return atom
+
+    def _beside(self, one: Operand, other: Operand) -> Operand:
+        """A literal that is compared with a variable of an object type, or of a time."""
+        if isinstance(one, Constant) and isinstance(other, Variable) and other.name in self._of:
+            return Constant(self._literal(self._of[other.name], one.value))
+        return one
+
+
+# -- arguments of roles ----------------------------------------------------------------------------------------
+
+
+def conform_arguments(
+    rolefile: Rolefile | None, role: str, args: tuple[Argument, ...], functions: Mapping[str, RoleFunction]
+) -> tuple[Argument, ...]:
+    """Arguments of the types that the role has; None stays open. A role that is not in the rolefile takes any."""
+    if len(args) > MAX_ROLE_ARGUMENTS:
+        raise RoleDenied(f"a role has at most MAX_ROLE_ARGUMENTS ({MAX_ROLE_ARGUMENTS}) arguments", failure="misuse")
+    types = None if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role)
+    if types is None:
+        return tuple(None if arg is None else conform_argument(None, arg) for arg in args)
+    if len(types) != len(args):
+        raise RoleDenied(f"`{brief(role)}` has {len(types)} arguments, not {len(args)}", failure="misuse")
+    pairs = zip(types, args, strict=True)
+    return tuple(None if arg is None else conform_argument(type, arg, parsers=functions) for type, arg in pairs)
+
+
+def with_times(ref: RoleRef, rolefile: Rolefile | None) -> RoleRef:
+    """A role that someone names, whose arguments in text are times where its rolefile says so."""
+    if rolefile is None or not any(isinstance(term, Constant) for term in ref.args):
+        return ref
+    types = infer(rolefile, lambda _service, _role: None).get(ref.role, ())
+    args = list(ref.args)
+    for place, (term, type) in enumerate(zip(ref.args, types, strict=False)):
+        if isinstance(term, Constant) and isinstance(type, TimestampType | ClockType):
+            args[place] = Constant(conform_argument(type, term.value))
+    return replace(ref, args=tuple(args))
+
+
+def pattern_of(
+    rolefile: Rolefile, request: RevokeRole | ReinstateRole, functions: Mapping[str, RoleFunction]
+) -> tuple[Argument | None, ...]:
+    """The arguments of a role that are revoked or reinstated; those that are left out at the end are open."""
+    size = max((len(one.head.args) for one in rolefile.statements if one.head.role == request.role), default=0)
+    given = (*request.args, *(None,) * (size - len(request.args)))
+    return conform_arguments(rolefile, request.role, given, functions)

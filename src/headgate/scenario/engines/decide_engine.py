@@ -20,7 +20,7 @@ from headgate.roles.records.book import Book
 from headgate.roles.requests.transition import transition
 from headgate.scenario.engines.play import Got, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 
 
 class DecideWorld:

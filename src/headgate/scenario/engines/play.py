@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol, assert_never
 
+from headgate.authority.statement_state import StatementState
+from headgate.decide.rolebook import fit
 from headgate.decide.views import may_connect
+from headgate.lang.render import render_membership, render_role
 from headgate.model.changes import Batch, EnterRole, Tick
 from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
 from headgate.model.events import Draft, Event
@@ -22,7 +25,6 @@ from headgate.model.values import Value
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
 from headgate.roles.requests.transition import next_state
-from headgate.scenario.engines.claims import wrong
 from headgate.scenario.format.authority import OURSELVES
 from headgate.scenario.format.story import (
     AdvanceStep,
@@ -33,10 +35,12 @@ from headgate.scenario.format.story import (
     ConnectStep,
     CrashStep,
     DeniedStep,
+    HoldingClaim,
     OtherStep,
     PublishStep,
     RoleStep,
     Scenario,
+    StateClaim,
     Step,
     SubscribeStep,
     UnsubscribeStep,
@@ -336,3 +340,38 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
         outcome.rejected.setdefault(id, refusal.code)
     if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):
         outcome.complaints.append(message)
+
+
+def wrong(claim: Claim, state: State, at: datetime) -> str | None:
+    """What is wrong about a claim, in words; None if it is so."""
+    match claim:
+        case HoldingClaim(_, principal, role, holds):
+            meant = [one for one in state.roles.held_by(principal) if fit(role, one, {}) is not None]
+            if bool(meant) is holds:
+                return None
+            if meant:
+                held = ", ".join(render_membership(*one.place, one.role, one.args) for one in meant)
+                return f"`{principal}` holds `{held}`"
+            return f"`{principal}` does not hold `{render_role(role)}`"
+        case StateClaim(_, id, wanted):
+            found = _state(claim, state, at)
+            return None if found is wanted else f"`{id}` is {_word(found)}, not {_word(wanted)}"
+        case _:
+            assert_never(claim)
+
+
+def _state(claim: StateClaim, state: State, at: datetime) -> bool | None:
+    book = state.roles
+    if claim.statement is not None:
+        certificate = state.certificates.get(claim.statement)
+        if certificate is not None:
+            return StatementState(state).is_known(certificate, at)
+        return claim.statement in state.identities
+    if claim.id in book.memberships:
+        return book.memberships[claim.id].state
+    election = book.elections.get(claim.id)
+    return False if election is None else book.records[election.record].state
+
+
+def _word(state: bool | None) -> str:
+    return "unknown" if state is None else str(state).lower()

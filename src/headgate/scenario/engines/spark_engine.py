@@ -1,6 +1,8 @@
 """The pipeline as the world a scenario is played in.
 
-Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint.
+Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint. A crash
+strikes the query at a point chosen by chance, in whatever it has left to do when that is asked for, or else in what it
+does next; each strikes once.
 """
 
 from __future__ import annotations
@@ -11,20 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch
+from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import Paths
-from headgate.scenario.engines.crashing_pipeline import CrashingPipeline
+from headgate.pipeline.paths import POINTS, Paths
 from headgate.scenario.engines.play import Got, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 
@@ -108,3 +110,42 @@ def story_directory() -> Iterator[Path]:
     """A directory for the domain of a story, which is gone with it."""
     with tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True) as name:
         yield Path(name)
+
+
+_STRUCK: Final = "struck at `"
+"""How the fault that was asked for shows in what Spark reports."""
+
+
+class CrashingPipeline:
+    """The streaming query of a domain on a Spark session."""
+
+    def __init__(self, domain: Domain, session: Any, choice: random.Random) -> None:
+        self._fault = domain.paths.fault
+        self._pipeline = domain.pipeline(session)
+        self._choice = choice
+        self.struck = 0
+        """How many faults have struck."""
+
+    def crash(self) -> None:
+        """Run the query until the fault strikes it. Where there was nothing to do, the fault waits for its next run."""
+        self._fault.write_text(self._choice.choice(POINTS))
+        self._run()
+
+    def finish(self) -> None:
+        """Decide everything there is; a fault that never found anything to strike is forgotten."""
+        while not self._run():
+            pass  # each fault strikes once
+        self._fault.unlink(missing_ok=True)
+
+    def _run(self) -> bool:
+        """Run the query from its checkpoint to the end of the log; false if the fault struck on the way."""
+        try:
+            self._pipeline.catch_up()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            if _STRUCK not in str(error) or self._fault.exists():
+                raise
+            self.struck += 1
+            return False
+        return True

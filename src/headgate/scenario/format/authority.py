@@ -1,7 +1,8 @@
 """Certificates, identity statements, identity providers and issuing rules, as files write them.
 
 Guarantees: each is read whole or refused with its file, line and key. A name stands for the key of its principal; where
-that has none, for itself. No two statements of a file have one id, so that an id says which is meant.
+that has none, for itself. No two statements of a file have one id, so that an id says which is meant. A certificate
+that names one type exactly must fit it, as a rule must; patterns take in whatever fits.
 Leaves out: signatures, which files do not have: whoever is named as the issuer has issued it.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from headgate.decide.check import Scope, check
 from headgate.lang import parse_condition
 from headgate.model.authority import (
     NETWORK_ACTIONS,
@@ -31,11 +33,12 @@ from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadKey, TypeMismatch
 from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
 from headgate.model.rights import Action
+from headgate.model.state import State
+from headgate.model.types import Catalog, is_pattern
 from headgate.model.values import Kind, Value, brief, conform, kind_of
-from headgate.scenario.format.declared import Placed, placed
-from headgate.scenario.format.rules import read_attributes, where
+from headgate.scenario.format.declared import Placed, placed, read_attributes, where
 from headgate.scenario.format.yamlfile import YamlNode
-from headgate.trust.guests import translated
+from headgate.trust.identities import translated
 from headgate.trust.keys import PublicKey
 
 OURSELVES: Final = "administrator"
@@ -382,3 +385,35 @@ def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
             )
         actions.add(named[entry.data])
     return frozenset(actions)
+
+
+def check_fit(node: YamlNode, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:
+    """Refuse certificates that do not fit; `types` are all that the file ever declares."""
+    for written, certificate in zip(node.sequence(), certificates, strict=True):
+        fields = written.mapping()
+        many = fields["authority"].sequence() if "authority" in fields else (written,)
+        for inner, authority in zip(many, certificate.authority, strict=True):
+            if isinstance(authority, TypeAuthority) and not is_pattern(authority.type):
+                _check(inner, authority, types, state)
+
+
+def _check(node: YamlNode, authority: TypeAuthority, types: Catalog, state: State) -> None:
+    fields, name = node.mapping(), authority.type
+    if name not in types:
+        fields["type"].refuse(
+            f"no type `{brief(name)}`", "declare it in `types` or by a `type` step, or name a pattern, such as `a.*`"
+        )
+    kinds = types.attributes(name)
+    for attribute in authority.attributes or ():
+        if attribute not in kinds:
+            fields["attributes"].refuse(
+                f"`{name}` has no attribute `{brief(attribute)}`", f"it has {', '.join(f'`{one}`' for one in kinds)}"
+            )
+    for attribute, raw in authority.forced.items():
+        try:
+            conform(kinds[attribute], raw)
+        except TypeMismatch as error:
+            fields["attributes"].mapping()[attribute].refuse(error.message, error.remedy)
+    if "where" in fields:
+        with placed(fields["where"].place):
+            check(authority.where, Scope(state, kinds, f"`{name}`"))

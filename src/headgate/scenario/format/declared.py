@@ -1,19 +1,24 @@
 """What a policy declares, in the keys that scenario files and policy directories share.
 
 Guarantees: each thing that is declared is a change with its place in the file, in an order that a ledger accepts. What
-a ledger would refuse is refused with the place of the change that it refuses.
+a ledger would refuse is refused with the place of the change that it refuses, and what is wrong inside a text with the
+line of the file on which it stands. A rule without an id gets one that no other rule of the file has.
+Leaves out: whom and what a rule of a step names (`steps`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
+from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_rolefile
 from headgate.model.changes import (
     AddMember,
     AddRow,
@@ -24,17 +29,22 @@ from headgate.model.changes import (
     DeclareRelation,
     DeclareType,
     RegisterPredicate,
+    SetEventPolicy,
     SetKey,
     SetPolicyRule,
     SetPrivate,
+    SetRepresentative,
+    SetRolefile,
 )
 from headgate.model.errors import BadExpression, BadScenario, HeadgateError, NotSupportedYet
+from headgate.model.rights import Action, Effect
 from headgate.model.state import State
-from headgate.model.types import EventType
+from headgate.model.types import EventType, check_name
 from headgate.model.values import Kind, Value, brief
 from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
-from headgate.scenario.format.rules import RuleIds, read_rules, where
+from headgate.roles.rolefiles.checking import check_rolefile, relation_columns
+from headgate.scenario.format.story import RuleText
 from headgate.scenario.format.yamlfile import SourcePlace, YamlNode
 
 FORMAT: Final = 1
@@ -213,3 +223,184 @@ def read_predicates(
                 target.refuse(f"`{target.text()}` cannot be loaded: {type(error).__name__}: {brief(error)}")
         registered.append(predicate)
     return tuple(registered), functions
+
+
+ANY: Final = "any"
+RULE_KEYS: Final = (
+    "id", "who", "role", "may", "type", "where", "attributes", "effect", "disclose", "first", "attested",
+)  # fmt: skip
+_ACTIONS: Final = {action.value: action for action in Action}
+_EFFECTS: Final = {effect.value: effect for effect in Effect}
+
+
+class RuleIds:
+    """The ids that the rules of a file are given, and others for those that have none."""
+
+    def __init__(self, root: YamlNode) -> None:
+        self.declared: set[str] = set()
+        self._collect(root)
+        self._made = 0
+
+    def _collect(self, node: YamlNode) -> None:
+        """Every `id` beside a `may`: only rules have both. Events are data, and nothing in them is a rule."""
+        match node.data:
+            case tuple():
+                for inner in node.data:
+                    self._collect(inner)
+            case dict():
+                given = node.data.get("id")
+                if given is not None and "may" in node.data and isinstance(given.data, str):
+                    self.declared.add(given.data)
+                for key, inner in node.data.items():
+                    if key != "event":
+                        self._collect(inner)
+
+    def make(self, rule: YamlNode) -> str:  # noqa: ARG002
+        """An id for a rule that is not taken."""
+        self._made += 1
+        while f"rule-{self._made}" in self.declared:
+            self._made += 1
+        return f"rule-{self._made}"
+
+
+class LastingIds(RuleIds):
+    """Ids made of what the rules say, which stay while others come and go around them."""
+
+    def make(self, rule: YamlNode) -> str:
+        """An id for a rule that is not taken: the same rule gets the same."""
+        text = json.dumps(rule.plain(), sort_keys=True, default=str)
+        made = f"rule-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+        candidate, number = made, 1
+        while candidate in self.declared:
+            number += 1
+            candidate = f"{made}-{number}"
+        self.declared.add(candidate)
+        return candidate
+
+
+def read_rules(node: YamlNode, ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
+    """A list of rules, each with an id of its own; with `attested`, grants of `publish` are, unless one says no."""
+    rules: dict[str, RuleText] = {}
+    for entry in node.sequence():
+        rule = _rule(entry, ids, attested)
+        if rule.id in rules:
+            entry.refuse(f"two rules of this list have the id `{brief(rule.id)}`")
+        rules[rule.id] = rule
+    return list(rules.values())
+
+
+def _rule(node: YamlNode, ids: RuleIds, attested: bool) -> RuleText:
+    fields = node.fields(RULE_KEYS, required=("may",))
+    if ("who" in fields) == ("role" in fields):
+        node.refuse("a rule is for `who`, or for a `role`", "name one of the two")
+    may = fields["may"]
+    actions = frozenset(_action(one) for one in (may.data if isinstance(may.data, tuple) else (may,)))
+    if not actions:
+        may.refuse("the rule allows nothing", f"known actions: {', '.join(_ACTIONS)}")
+    if "type" not in fields and actions != {Action.CONNECT}:
+        node.refuse("the key `type` is missing", "name a type, or a pattern such as `sports.*`")
+    effect = fields.get("effect")
+    if effect is not None and (not isinstance(effect.data, str) or effect.data not in _EFFECTS):
+        effect.refuse(f"`{brief(effect.plain())}` is not an effect", f"known effects: {', '.join(_EFFECTS)}")
+    publishes = Action.PUBLISH in actions and (effect is None or _EFFECTS[str(effect.data)] is Effect.GRANT)
+    attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    return RuleText(
+        node.place,
+        fields["id"].name() if "id" in fields else ids.make(node),
+        fields["who"].text() if "who" in fields else "",
+        actions,
+        fields["type"].text() if "type" in fields else "*",
+        where(fields["where"]) if "where" in fields else None,
+        attributes,
+        forced,
+        Effect.GRANT if effect is None else _EFFECTS[str(effect.data)],
+        fields["disclose"].flag() if "disclose" in fields else False,
+        fields["first"].flag() if "first" in fields else False,
+        fields["role"].text() if "role" in fields else None,
+        fields["attested"].flag() if "attested" in fields else attested and publishes,
+    )
+
+
+def _action(node: YamlNode) -> Action:
+    if not isinstance(node.data, str) or node.data not in _ACTIONS:
+        node.refuse(f"`{brief(node.plain())}` is not an action", f"known actions: {', '.join(_ACTIONS)}")
+    return _ACTIONS[node.data]
+
+
+def read_attributes(node: YamlNode) -> tuple[tuple[str, ...], dict[str, object]]:
+    """A list of names, or a mapping of names to `any` or to the value to force."""
+    if isinstance(node.data, tuple):
+        return tuple(dict.fromkeys(one.text() for one in node.data)), {}
+    if not isinstance(node.data, dict):
+        node.refuse("`attributes` is neither a list nor a mapping", "leave it out for all attributes")
+    forced: dict[str, object] = {}
+    for name, value in node.mapping().items():
+        if value.data is None:
+            value.refuse("null cannot be forced", f"write `any` or a value, or leave `{brief(name)}` out")
+        if value.scalar() != ANY:
+            forced[name] = value.data
+    return tuple(node.mapping()), forced
+
+
+def where(node: YamlNode) -> str:
+    """The text of a condition; YAML's own `true` and `false` will do."""
+    return str(node.data).lower() if isinstance(node.data, bool) else node.text()
+
+
+ROLE_KEYS: Final = ("roles", "events", "representatives")
+"""The top-level keys about roles."""
+
+T = TypeVar("T")
+
+
+def read_roles(top: Mapping[str, YamlNode]) -> list[Placed]:
+    """The changes that `representatives`, `events` and `roles` ask for."""
+    changes: list[Placed] = []
+    for type_name, node in top["representatives"].mapping().items() if "representatives" in top else ():
+        with placed(node.place):
+            said = {name: one.text() for name, one in node.mapping().items()}
+            changes.append((SetRepresentative(parse_representative(type_name, said)), node.place))
+    if "events" in top:
+        node = top["events"]
+        changes.append((SetEventPolicy(parsed(node, parse_event_policy)), node.place))
+    for service, node in top["roles"].mapping().items() if "roles" in top else ():
+        with placed(node.place):
+            check_name("service", service)
+        changes.append((SetRolefile(service, parsed(node, parse_rolefile)), node.place))
+    return changes
+
+
+def parsed(node: YamlNode, parse: Callable[[str], T]) -> T:
+    """What a text of a file says; what is wrong with it is said with its line in the file."""
+    with _in_text(node):
+        return parse(node.text())
+
+
+@contextmanager
+def _in_text(node: YamlNode) -> Iterator[None]:
+    try:
+        yield
+    except HeadgateError as error:
+        if error.place is None or not error.place.startswith(f"{node.place.file}:"):
+            error.place = node.place.inside(error.place)
+        raise
+
+
+def warnings(top: Mapping[str, YamlNode], state: State, functions: Collection[str]) -> tuple[str, ...]:
+    """What the checker says of the rolefiles that is no error, each with its place."""
+    notes: list[str] = []
+    rolefiles = state.roles.rolefiles
+    relations = relation_columns(state)
+    for service, node in top["roles"].mapping().items() if "roles" in top else ():
+        for finding in check_rolefile(
+            rolefiles[service],
+            service=service,
+            known=rolefiles.get,
+            groups=frozenset(state.groups),
+            relations=relations,
+            functions=frozenset(functions),
+        ):
+            if finding.severity == "warning":
+                remedy = f"; {finding.remedy}" if finding.remedy else ""
+                notes.append(f"{node.place.inside(f'line {finding.line}')}: {finding.message}{remedy}")
+    return tuple(notes)

@@ -18,25 +18,31 @@ from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoor
 from headgate.model.errors import BadScenario
 from headgate.model.state import State
 from headgate.pipeline.index.predicates import EVERYTHING, Allowed
-from headgate.scenario.format.authority import Keys, coordinator, given, read_certificates, read_forged, read_identities
+from headgate.scenario.format.authority import (
+    Keys,
+    check_fit,
+    coordinator,
+    given,
+    read_certificates,
+    read_forged,
+    read_identities,
+)
 from headgate.scenario.format.declared import (
     POLICY_KEYS,
+    ROLE_KEYS,
     Placed,
+    RuleIds,
     applied,
     check_format,
     connect_open,
     declared,
     read_predicates,
+    read_roles,
+    warnings,
 )
-from headgate.scenario.format.expect import read_expect
-from headgate.scenario.format.fitting import check_fit
-from headgate.scenario.format.narration import StoryNames, read_line, read_narration
-from headgate.scenario.format.peers import read_peers
-from headgate.scenario.format.register import StoryRegister
-from headgate.scenario.format.roles import ROLE_KEYS, read_roles, warnings
-from headgate.scenario.format.rules import RuleIds
-from headgate.scenario.format.steps import read_steps
-from headgate.scenario.format.story import ADMINISTRATOR, Scenario
+from headgate.scenario.format.register import StoryRegister, read_peers
+from headgate.scenario.format.steps import read_expect, read_steps
+from headgate.scenario.format.story import ADMINISTRATOR, Scenario, StoryNames, read_line, read_narration
 from headgate.scenario.format.yamlfile import Scalar, YamlNode, load_yaml
 
 _KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect", "story")

@@ -3,39 +3,54 @@
 Guarantees: files are read in order of their names, at most one level down, and every error names the file, the line and
 the key. A name declared twice is refused with both places. Rules keep the order of the files and of the lines in them.
 Whoever no rule lets in may not connect, unless a file says `connect: open`. The policy is one that a ledger accepts.
-Rolefiles and event policy may stand in files of their own (`policy_roles`). Reading a directory runs no Python that
-stands in it, unless it is allowed.
-Leaves out: stories and expectations, which belong to scenario files.
+A rolefile stands under its service in `roles`, or in a file `Service.roles`; event policy in `events`, or in files
+`*.erdl`, one after the other. Reading a directory runs no Python that stands in it, unless it is allowed.
+Leaves out: stories and expectations, which belong to scenario files; memberships and elections, which are no policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from headgate.analysis.plan import Plan, plan
 from headgate.decide.truth import NotRun, PredicateFunction
-from headgate.model.changes import Batch, DeclareType, RegisterPredicate, SetConnect
+from headgate.lang.rolefile import parse_event_policy, parse_rolefile
+from headgate.model.changes import (
+    Batch,
+    DeclareType,
+    RegisterPredicate,
+    SetConnect,
+    SetEventPolicy,
+    SetPeer,
+    SetRolefile,
+)
 from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, NotFound
+from headgate.model.limits import MAX_ROLEFILE_CHARS
+from headgate.model.rolefiles import EventEntry, EventPolicy
+from headgate.model.roles import Peer
 from headgate.model.state import State
-from headgate.model.types import EventType
+from headgate.model.types import EventType, check_name
 from headgate.model.values import brief
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import transition
-from headgate.scenario.format import policy_roles
 from headgate.scenario.format.authority import Keys, any_names, given
 from headgate.scenario.format.declared import (
     POLICY_KEYS,
+    ROLE_KEYS,
+    LastingIds,
     Placed,
     applied,
     check_format,
     connect_open,
     declared,
+    parsed,
+    placed,
     read_predicates,
+    read_roles,
 )
-from headgate.scenario.format.rules import LastingIds
 from headgate.scenario.format.yamlfile import Scalar, SourcePlace, YamlNode, load_yaml
 
 MAX_FILES: Final = 1_000
@@ -72,7 +87,7 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     """The policy of a directory, for the domain of this administrator; no Python of it runs that is not allowed."""
     files = _files(directory)
     roots = [(path, load_yaml(path)) for path in files if path.suffix in _ENDINGS]
-    tops = [(path, root.fields((*POLICY_KEYS, *policy_roles.KEYS))) for path, root in roots]
+    tops = [(path, root.fields((*POLICY_KEYS, *KEYS))) for path, root in roots]
     merged = _merged([{key: node for key, node in top.items() if key != "events"} for _, top in tops])
     for rule in merged["policy"].sequence() if "policy" in merged else ():
         if "first" in rule.mapping():
@@ -91,11 +106,11 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     changes += given(merged, keys)
     if connect_open(merged.get("connect"), default=False):
         changes.append((SetConnect(True), merged["connect"].place))
-    changes += policy_roles.role_changes(merged, files, keys)
+    changes += role_changes(merged, files, keys)
     # Which names are new is known only where there is a ledger: a plan looks at them.
     _, state = applied(State(administrator=administrator, any_names=True), changes, "", functions)
     state = replace(state, any_names=any_names(merged.get("names")))
-    state = policy_roles.with_events(state, tops, files)
+    state = with_events(state, tops, files)
     places = {name: node.place for name, node in merged["types"].mapping().items()} if "types" in merged else {}
     return Desired(directory, state, tuple(registered), places, functions)
 
@@ -149,7 +164,7 @@ def _files(directory: Path) -> list[Path]:
         raise NotFound(f"no policy directory `{directory}`", remedy="name a directory with YAML files in it")
     inner = [one for one in directory.iterdir() if not one.name.startswith(".")]
     found = [*inner, *(f for d in inner if d.is_dir() for f in d.iterdir() if not f.name.startswith("."))]
-    known = (*_ENDINGS, policy_roles.ROLEFILE, policy_roles.EVENTS)
+    known = (*_ENDINGS, ROLEFILE, EVENTS)
     files = sorted((f for f in found if f.suffix in known and f.is_file()), key=lambda f: f.relative_to(directory))
     within = directory.resolve()
     for file in files:
@@ -215,3 +230,80 @@ def _parents_first(changes: list[Placed]) -> list[Placed]:
             ordered.setdefault(one, types[one])
     queue: Iterator[Placed] = iter(ordered.values())
     return [next(queue) if isinstance(change, DeclareType) else (change, place) for change, place in changes]
+
+
+KEYS: Final = (*ROLE_KEYS, "peers")
+"""The keys about roles."""
+
+ROLEFILE: Final = ".roles"
+EVENTS: Final = ".erdl"
+
+_BOUND: Final = 30
+"""For how many seconds the silence of a peer is borne, unless its file says otherwise."""
+
+T = TypeVar("T")
+
+
+def role_changes(top: Mapping[str, YamlNode], files: Sequence[Path], keys: Keys) -> list[Placed]:
+    """Peers, representatives and rolefiles; the event policy follows when they are there (`with_events`)."""
+    changes = [*_peers(top, keys), *read_roles({key: node for key, node in top.items() if key != "events"})]
+    known = {change.service: place for change, place in changes if isinstance(change, SetRolefile)}
+    for path in (one for one in files if one.suffix == ROLEFILE):
+        place = SourcePlace(str(path), 1)
+        if path.stem in known:
+            message = f"`{path.stem}` has two rolefiles"
+            raise BadScenario(message, place=str(place), remedy=f"the other is in {known[path.stem]}")
+        known[path.stem] = place
+        with placed(place):
+            check_name("service", path.stem)
+        changes.append((SetRolefile(path.stem, _read(path, parse_rolefile)), place))
+    return changes
+
+
+def with_events(state: State, tops: Sequence[tuple[Path, Mapping[str, YamlNode]]], files: Sequence[Path]) -> State:
+    """The state with the event policy of all files."""
+    policies: list[tuple[Path, EventPolicy, SourcePlace]] = []
+    for path, top in tops:
+        if "events" in top:
+            policies.append((path, parsed(top["events"], parse_event_policy), top["events"].place))
+    policies += [
+        (one, _read(one, parse_event_policy), SourcePlace(str(one), 1)) for one in files if one.suffix == EVENTS
+    ]
+    entries: list[EventEntry] = []
+    for _, policy, place in sorted(policies, key=lambda one: one[0]):
+        entries += policy.entries
+        # One file after the other, so that what is refused is refused with its own.
+        _, state = applied(state, [(SetEventPolicy(EventPolicy(tuple(entries))), place)], "")
+    return state
+
+
+def _read(path: Path, parse: Callable[[str], T]) -> T:
+    """What the text of a file says."""
+    with path.open("rb") as file:
+        raw = file.read(4 * MAX_ROLEFILE_CHARS + 1)
+    if len(raw) > 4 * MAX_ROLEFILE_CHARS:
+        message = f"the file is longer than MAX_ROLEFILE_CHARS ({MAX_ROLEFILE_CHARS}) characters"
+        raise BadScenario(message, place=str(path))
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadScenario("the file is not text in UTF-8", place=str(path)) from None
+    try:
+        return parse(text)
+    except HeadgateError as error:
+        raise error.at(str(path)) from None
+
+
+def _peers(top: Mapping[str, YamlNode], keys: Keys) -> list[Placed]:
+    changes: list[Placed] = []
+    for name, node in top["peers"].mapping().items() if "peers" in top else ():
+        fields = node.fields(("key", "service", "url", "bound"), required=("key",))
+        bound = fields["bound"].data if "bound" in fields else _BOUND
+        with placed(node.place):
+            if not isinstance(bound, int) or isinstance(bound, bool):
+                raise BadDefinition("`bound` is a number of seconds", remedy=f"write `bound: {_BOUND}`")
+            service = fields["service"].text() if "service" in fields else name
+            url = fields["url"].text() if "url" in fields else ""
+            peer = Peer(name, keys.read(fields["key"]), service, bound, url)
+        changes.append((SetPeer(peer), node.place))
+    return changes

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from headgate.lang.render_roles import render_membership
+from headgate.lang.render import render_membership
 from headgate.lang.rolefile import parse_argument, parse_role, parse_rolefile
 from headgate.model.changes import (
     ElectRole,
@@ -31,12 +31,10 @@ from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.book import role_names
-from headgate.roles.rolefiles.arguments import with_times
-from headgate.roles.rolefiles.types import infer
+from headgate.roles.rolefiles.types import infer, with_times
 from headgate.scenario.format.authority import read_time
-from headgate.scenario.format.peers import PeerSteps
-from headgate.scenario.format.register import StoryRegister
-from headgate.scenario.format.roles import parsed
+from headgate.scenario.format.declared import parsed
+from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
 from headgate.scenario.format.yamlfile import YamlNode
 

@@ -21,7 +21,7 @@ from headgate.model.roles import reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.node.config import Files
 from headgate.node.domain import Domain
-from headgate.node.peers import FILE, Peers
+from headgate.node.peers import Peers
 from headgate.roles.certificates.remote_records import FollowCounts
 from headgate.scenario.format.policy import read_policy
 from headgate.trust.keys import PrivateKey
@@ -93,7 +93,7 @@ def test_what_rests_on_a_peer_is_shown_before_it_goes(peer: Run, place: Path) ->
     assert state(place).roles.memberships.keys() == {"ann-on", "ann-in"}
     with Domain.open(Files(place).data) as domain:
         known = domain.ledger.state().roles.peers["CL"]
-    heard = Peers(Files(place).data / FILE)
+    heard = Peers(Files(place).data / Peers.FILE)
     heard.hear(known, NOW - timedelta(hours=1), FollowCounts(2, 1, 0))
     heard.fail("CL", "nobody answers")
     heard.close()

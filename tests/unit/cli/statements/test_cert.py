@@ -16,12 +16,11 @@ from headgate.cli.main import app
 from headgate.lang import parse_condition
 from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, NetworkAuthority, TypeAuthority
 from headgate.model.rights import Action
-from headgate.trust.certificates import read_certificate
-from headgate.trust.identities import read_identity
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS
+from headgate.trust.identities import IDENTITY
 from headgate.trust.keyring import Keyring
-from headgate.trust.revocations import read_revocations
 from headgate.trust.statements import digest_of
-from headgate.trust.typedefs import read_type
+from headgate.trust.typedefs import TYPE_DEFINITION
 
 Run = Callable[..., Result]
 PLATE = "uk.gov.pito.Numberplate"
@@ -69,7 +68,7 @@ def chain(run: Run) -> list[str]:
 
 
 def test_a_certificate_says_what_the_options_say(run: Run, keys: Path, chain: list[str]) -> None:
-    made = read_certificate(Path("smith.jwt").read_text().strip()).value
+    made = CERTIFICATE.read(Path("smith.jwt").read_text().strip()).value
     assert (made.issuer, made.subject) == (did(keys, "met"), did(keys, "smith"))
     (authority,) = made.authority
     assert authority.actions == {Action.SUBSCRIBE, Action.EXTEND}
@@ -77,7 +76,7 @@ def test_a_certificate_says_what_the_options_say(run: Run, keys: Path, chain: li
     assert authority.attributes == ("location", "numberplate", "seen")
     assert not made.delegate
     assert made.validity.until - made.validity.start == timedelta(hours=8)
-    first = read_certificate(Path("met.jwt").read_text().strip()).value
+    first = CERTIFICATE.read(Path("met.jwt").read_text().strip()).value
     assert first.delegate
     assert first.authority[0].forced == {"location": "Victoria"}
 
@@ -86,7 +85,7 @@ def test_without_a_file_the_text_alone_is_printed(run: Run, keys: Path) -> None:
     given = ("--network", "police", "--may", "connect", "--freshness", "5m", "--audience", "met")
     result = run("cert", "issue", "--as", str(keys / "police.key"), "--to", did(keys, "met"), *given)
     assert result.exit_code == 0, result.output
-    read = read_certificate(result.stdout.strip())
+    read = CERTIFICATE.read(result.stdout.strip())
     assert read.value.freshness == 300
     assert read.audience == ("met",)
     assert read.value.authority[0].network == "police"
@@ -95,7 +94,7 @@ def test_without_a_file_the_text_alone_is_printed(run: Run, keys: Path) -> None:
 def test_values_keep_their_kinds(run: Run) -> None:
     given = "a=1,b=1.5,c=true,d='x, y',e=word,f=timestamp '2026-01-01T00:00:00Z',g"
     text = issue(run, "pito", "met", "k.jwt", "--type", "a.B", "--may", "publish", "--attributes", given)
-    authority = read_certificate(text).value.authority[0]
+    authority = CERTIFICATE.read(text).value.authority[0]
     assert authority.attributes == ("a", "b", "c", "d", "e", "f", "g")
     shown = {name: type(value).__name__ for name, value in authority.forced.items()}
     assert shown == {"a": "int", "b": "float", "c": "bool", "d": "str", "e": "str", "f": "datetime"}
@@ -105,14 +104,14 @@ def test_values_keep_their_kinds(run: Run) -> None:
 @pytest.mark.parametrize("may", [("--may", "*"), ("--actions", "*"), ("--actions", "publish|subscribe, extend")])
 def test_all_actions_and_the_other_name_of_the_option(run: Run, may: tuple[str, str]) -> None:
     text = issue(run, "pito", "met", "all.jwt", "--type", "a.*", *may)
-    assert read_certificate(text).value.authority == (TypeAuthority(TYPE_ACTIONS, "a.*"),)
+    assert CERTIFICATE.read(text).value.authority == (TypeAuthority(TYPE_ACTIONS, "a.*"),)
 
 
 def test_several_rights_in_one_certificate(run: Run, keys: Path) -> None:
     given = ("--give", "connect, install network UK Police Network", "--give", "* uk.gov.pito.*", "--give", "* network")
     narrow = "subscribe met/uk.Keeper (name, plate='a) b', n) where plate = 'it''s (' and n > 1"
     text = issue(run, "pito", "met", "many.jwt", *given, "--give", narrow)
-    assert read_certificate(text).value.authority == (
+    assert CERTIFICATE.read(text).value.authority == (
         NetworkAuthority(NETWORK_ACTIONS, "UK Police Network"),
         TypeAuthority(TYPE_ACTIONS, "uk.gov.pito.*"),
         NetworkAuthority(NETWORK_ACTIONS),
@@ -126,7 +125,7 @@ def test_several_rights_in_one_certificate(run: Run, keys: Path) -> None:
         ),
     )
     both = issue(run, "pito", "met", "both.jwt", "--type", "a.B", "--may", "extend", "--give", "connect network n")
-    assert [type(one) for one in read_certificate(both).value.authority] == [TypeAuthority, NetworkAuthority]
+    assert [type(one) for one in CERTIFICATE.read(both).value.authority] == [TypeAuthority, NetworkAuthority]
 
 
 def test_a_certificate_may_begin_later(run: Run) -> None:
@@ -134,7 +133,7 @@ def test_a_certificate_may_begin_later(run: Run) -> None:
         *(run, "pito", "met", "later.jwt", "--type", "a.B", "--may", "publish"),
         *("--from", "2999-01-01T00:00:00Z", "--for", "1d"),
     )
-    found = read_certificate(text).value.validity
+    found = CERTIFICATE.read(text).value.validity
     assert (found.start, found.until) == (datetime(2999, 1, 1, tzinfo=UTC), datetime(2999, 1, 2, tzinfo=UTC))
 
 
@@ -345,7 +344,7 @@ def test_a_list_in_the_bag_counts_and_silence_is_unknown(run: Run, chain: list[s
     assert "nothing is heard" in silent.output
     assert run("cert", "revoke", S1, "--as", "pito", "--list", "list.jwt").exit_code == 0
     assert run("cert", "verify", "fresh.jwt", "list.jwt", "--owner", "pito").exit_code == 0
-    lost = read_certificate(Path("met.jwt").read_text().strip()).value.id
+    lost = CERTIFICATE.read(Path("met.jwt").read_text().strip()).value.id
     assert run("cert", "revoke", lost, "--as", "pito", "--list", "list.jwt").exit_code == 0
     gone = run("cert", "verify", *chain, "list.jwt")
     assert (gone.exit_code, "[revoked]" in gone.output) == (1, True)
@@ -398,7 +397,7 @@ def test_what_does_not_reduce_says_why(run: Run, chain: list[str]) -> None:
 
 
 def listed(path: str = "list.jwt") -> tuple[int, frozenset[str]]:
-    found = read_revocations(Path(path).read_text().strip()).value
+    found = REVOCATIONS.read(Path(path).read_text().strip()).value
     return found.number, found.revoked
 
 
@@ -441,14 +440,14 @@ def test_what_is_no_id_is_not_revoked(run: Run, given: str) -> None:
 
 
 def test_certificates_are_revoked_by_their_files(run: Run, keys: Path, chain: list[str]) -> None:
-    made = read_certificate(Path("smith.jwt").read_text().strip()).value
+    made = CERTIFICATE.read(Path("smith.jwt").read_text().strip()).value
     assert run("cert", "revoke", "smith.jwt", S1, "--as", "met", "--list", "list.jwt").exit_code == 0
     assert listed() == (1, {made.id, S1})
     gone = run("cert", "verify", *chain, "list.jwt")
     assert (gone.exit_code, "[revoked]" in gone.output) == (1, True)
     assert run("identity", "issue", "--as", "met", "--to", "smith", "-o", "who.jwt").exit_code == 0
     assert run("cert", "revoke", "who.jwt", "--as", "met", "--list", "list.jwt").exit_code == 0
-    assert listed() == (2, {made.id, S1, read_identity(Path("who.jwt").read_text().strip()).value.id})
+    assert listed() == (2, {made.id, S1, IDENTITY.read(Path("who.jwt").read_text().strip()).value.id})
 
 
 def test_only_the_issuer_takes_a_certificate_back(run: Run, chain: list[str]) -> None:
@@ -492,7 +491,7 @@ def plate(run: Run) -> str:
 
 
 def test_a_signed_type_verifies_by_itself(run: Run, keys: Path, plate: str) -> None:
-    found = read_type(Path(plate).read_text().strip()).value
+    found = TYPE_DEFINITION.read(Path(plate).read_text().strip()).value
     assert (found.owner, found.name, len(found.credentials)) == (did(keys, "pito"), PLATE, 1)
     result = run("type", "verify", plate, "--coordinator", "police")
     assert result.exit_code == 0, result.output
@@ -644,7 +643,7 @@ def test_a_type_whose_permission_was_revoked(run: Run, plate: str) -> None:
     before = run("type", "verify", plate, "--coordinator", "police")
     assert "revocation was not checked of what police issued" in before.output
     Path("elsewhere").mkdir()
-    (used,) = read_type(Path(plate).read_text().strip()).value.credentials
+    (used,) = TYPE_DEFINITION.read(Path(plate).read_text().strip()).value.credentials
     assert run("cert", "revoke", S1, "--as", "police", "--list", "elsewhere/list.jwt").exit_code == 0
     asked = ("type", "verify", plate, "--coordinator", "police", "--list", "elsewhere/list.jwt")
     assert "not revoked by list 1 of police" in run(*asked).output

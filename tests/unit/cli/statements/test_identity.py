@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.lang.render import render_condition
-from headgate.trust.guests import read_crossing
-from headgate.trust.identities import read_identity
+from headgate.trust.identities import CROSSING, IDENTITY
 from headgate.trust.keyring import Keyring
 
 Run = Callable[..., Result]
@@ -62,7 +61,7 @@ def text(file: str) -> str:
 
 
 def test_a_member_is_attested_for_a_short_time(run: Run, keys: Path, ola: str) -> None:
-    found = read_identity(text(ola)).value
+    found = IDENTITY.read(text(ola)).value
     assert (found.issuer, found.subject) == (did(keys, "norway"), did(keys, "ola"))
     assert found.attributes == {"nation": "NO", "gradering": "HEMMELIG", "shoe": 43}
     assert found.validity.until is not None
@@ -79,7 +78,7 @@ def test_a_policy_rule_is_attested_too(run: Run) -> None:
         "identity", "issue", "--as", "norway", "--to", "ola", "--attributes", "$nation=NO", "--policy-rule", rule
     )
     assert result.exit_code == 0, result.output
-    found = read_identity(result.stdout.strip()).value
+    found = IDENTITY.read(result.stdout.strip()).value
     assert found.policy_rule is not None
     assert "$nation" in render_condition(found.policy_rule)
     assert found.attributes == {"nation": "NO"}
@@ -106,7 +105,7 @@ def test_what_is_not_attested(run: Run, args: list[str], said: str) -> None:
 def test_a_guest_gets_exactly_what_the_mapping_gives(run: Run, keys: Path, ola: str) -> None:
     result = run("identity", "guest", ola, "--as", "italy", "--providers", "trust.yaml", "-o", "guest.jwt")
     assert result.exit_code == 0, result.output
-    found = read_identity(text("guest.jwt")).value
+    found = IDENTITY.read(text("guest.jwt")).value
     assert found.attributes == {"nation": "NO", "clearance": "secret"}
     assert (found.issuer, found.guest_of) == (did(keys, "italy"), did(keys, "norway"))
     shown = " ".join(run("identity", "show", "guest.jwt").output.split())
@@ -192,7 +191,7 @@ def test_a_server_of_another_community_is_believed_through_its_provider(run: Run
     run("identity", "issue", "--as", "italy", "--to", "router", "--attributes", "nation=IT", "-o", "router.jwt")
     result = run("identity", "vouch", "--as", "norway", "--to", "italy", "-o", "italy.jwt")
     assert result.exit_code == 0, result.output
-    assert read_crossing(text("italy.jwt")).value.provider == did(keys, "italy")
+    assert CROSSING.read(text("italy.jwt")).value.provider == did(keys, "italy")
     assert run("identity", "verify", "router.jwt", "--provider", "norway").exit_code == 1
     both = ("identity", "verify", "router.jwt", "italy.jwt", "--provider", "norway")
     assert run(*both).exit_code == 0

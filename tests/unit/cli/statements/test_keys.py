@@ -11,9 +11,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.trust.certificates import verify_succession
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PublicKey
-from headgate.trust.successions import verify_succession
 
 
 def run(directory: Path, *args: str) -> Result:

@@ -26,13 +26,11 @@ from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import EPOCH, Kind, Value, micros, plain
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.pipeline.deliveries.blobs import DeliveryBlob, blobs
+from headgate.node.domain import Domain, Follower
+from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import Types
-from headgate.pipeline.index.layout import layouts
-from headgate.pipeline.log.codec import LogBatch, encode, event_batch
+from headgate.pipeline.log.codec import LogBatch, encode, event_batch, layouts
 from headgate.pipeline.match.match import Matches
 from headgate.trust.positions import Positions
 from strategies.deciding import Decider

@@ -26,9 +26,8 @@ from headgate.model.changes import Batch, Change, Unsubscribe, Withdraw
 from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
 from headgate.model.state import ADMINISTRATOR
-from headgate.node.cursors import FILE, Ack, Cursors
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.cursors import Ack, Cursors
+from headgate.node.domain import Domain, Follower
 from headgate.trust.positions import Positions
 from strategies.deciding import ALL, Decider
 from strategies.running import examples
@@ -62,7 +61,7 @@ class Node:
         self.publisher = LocalPublisher(self.domain, advertise=False)
         self.follower = Follower(self.domain)
         self.positions = Positions(bytes(16))
-        self.cursors = Cursors(directory / FILE)
+        self.cursors = Cursors(directory / Cursors.FILE)
         store = self.domain.paths.deliveries
         self.tail = DeliveryFollower(store, self.follower, self.positions, cache)
         self.tail.open()

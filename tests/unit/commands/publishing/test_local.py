@@ -34,7 +34,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain, utc_now
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies import predicates
 from strategies.memory import exact
 from strategies.running import examples

@@ -21,9 +21,8 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.node.domain import Domain, Follower
+from headgate.solver import check_policy_rule
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PUBLISH = frozenset({Action.PUBLISH})

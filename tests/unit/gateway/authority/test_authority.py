@@ -29,12 +29,10 @@ from headgate.model.changes import (
 )
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.trust.certificates import verify_certificate
-from headgate.trust.identities import issue_identity, verify_identity
+from headgate.trust.certificates import consent_to, issue_succession, verify_certificate, verify_revocations
+from headgate.trust.identities import IDENTITY, issue_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.revocations import verify_revocations
-from headgate.trust.successions import consent_to, issue_succession
-from headgate.trust.vouching import check_broker
+from headgate.trust.presented import check_broker
 from strategies.presenting import Visitor, certificate, identity, network, now, revocations, types
 from strategies.serving import PRICE, SALE, Served, eventually, serving
 
@@ -429,12 +427,12 @@ def test_a_member_gets_an_identity_statement_with_what_the_domain_says_of_it(sho
     anna = Visitor(shop, shop.keys["anna"])
     anna.connect()
     made = anna.ask("POST", "/v1/identity", {}).json()
-    said = verify_identity(made["statement"], audience=None, now=now())
+    said = IDENTITY.verify(made["statement"], audience=None, now=now())
     assert (dict(said.attributes), said.policy_rule, said.subject) == ({"clearance": "secret"}, rule, anna.did)
     assert said.issuer == shop.gateway.broker.public.did
     shown = anna.show(made["statement"])
     assert shown.json()["identities"] == [made["id"]]
-    again = verify_identity(anna.ask("POST", "/v1/identity", {}).json()["statement"], audience=None)
+    again = IDENTITY.verify(anna.ask("POST", "/v1/identity", {}).json()["statement"], audience=None)
     assert dict(again.attributes) == {"clearance": "secret"}, "the domain's own word, not what the statement brought"
     shop.commit(SetPolicyRule("anna", None), SetAttribute("anna", "clearance", None))
 
@@ -452,7 +450,7 @@ def test_a_guest_brings_a_statement_from_home_and_gets_one_by_the_mapping(shop: 
     made = asked(guest, ours)
     assert made.status_code == 201, made.text  # type: ignore[attr-defined]
     text = made.json()["statement"]  # type: ignore[attr-defined]
-    said = verify_identity(text, audience=None, now=now())
+    said = IDENTITY.verify(text, audience=None, now=now())
     assert (dict(said.attributes), said.guest_of) == ({"rank": "captain"}, home.public.did)
     assert refusal(asked(Visitor(shop), ours))[1] == "chain-invalid"
     assert refusal(asked(guest, identity(PrivateKey.generate(), guest.key)))[1] == "chain-invalid"

@@ -17,7 +17,7 @@ from headgate.model.changes import AddRule, SetConnect
 from headgate.model.errors import BadStatement
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
-from headgate.node.settings import IssuerSettings
+from headgate.node.config import IssuerSettings
 from headgate.trust.keys import PrivateKey
 from strategies.presenting import Visitor, certificate, network, now, types
 from strategies.serving import SALE, Served, eventually, serving

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from headgate.pipeline.deliveries import store
+from headgate.pipeline import deliveries as store
 from strategies.serving import PATIENCE, Served, eventually, serving
 
 

@@ -45,9 +45,8 @@ from headgate.model.roles import Reference, reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
-from headgate.node.watchers import Row, Watchers
+from headgate.node.domain import Domain, Follower
+from headgate.node.peers import Row, Watchers
 from strategies.role_serving import Office, denial, office
 from strategies.serving import eventually
 
@@ -350,7 +349,7 @@ def test_what_one_followed_is_remembered_until_it_is_no_more(node: Node) -> None
 
 
 def test_only_so_much_of_what_one_followed_is_remembered(watchers: Watchers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.node.watchers.MAX_WATCHED", 2)
+    monkeypatch.setattr("headgate.node.peers.MAX_WATCHED", 2)
     watchers.begin("a", list, START)
     records = [reference(place, 1) for place in range(3)]
     for second, one in enumerate(records):

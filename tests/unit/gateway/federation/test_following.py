@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headgate.client import aio
-from headgate.client.inbox import Delivery
+from headgate.client.subscription import Delivery
 from headgate.commands.peer_roles import allowing
 from headgate.gateway.federation.following import Following
 from headgate.gateway.federation.home import Home
@@ -23,8 +23,7 @@ from headgate.gateway.federation.remote import Abroad
 from headgate.model.changes import Batch, Change, DeclarePrincipal, EndCredential, RemovePeer, SetKey, SetPeer, Tick
 from headgate.model.roles import Peer, Reference
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 from headgate.node.peers import PeerQuestion, Peers
 from headgate.roles.certificates.remote_records import mirrored, record_of
 from headgate.trust.keys import PrivateKey

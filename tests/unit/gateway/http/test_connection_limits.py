@@ -22,10 +22,9 @@ from websockets.asyncio.client import connect
 from headgate.gateway.http import connection_limits as doors
 from headgate.gateway.http.security_headers import HEADERS
 from headgate.gateway.serve import Server, listen, server
-from headgate.node.config import Config
+from headgate.node.config import Config, LimitSettings
+from headgate.node.health import Metrics
 from headgate.node.logs import CALLER, AccessLog, Log
-from headgate.node.metrics import Metrics
-from headgate.node.settings import LimitSettings
 from headgate.trust.tls import client_context, make_certificate, server_context
 
 Test = Callable[[int, Server], Awaitable[None]]

@@ -32,8 +32,7 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
-from headgate.node.domain import Domain
-from headgate.node.ledger_follower import Follower
+from headgate.node.domain import Domain, Follower
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -18,8 +18,9 @@ from headgate.model.limits import MAX_ENTERED, MAX_SHOWN
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.trust.role_keys import verify_role_keys
-from headgate.trust.role_statements import verify_appointment, verify_delegation, verify_role
+from headgate.trust.role_statements import APPOINTMENT, DELEGATION, ROLE
 from strategies.role_serving import Office, office
+from strategies.role_statements import verified
 from strategies.serving import SALE, eventually
 
 
@@ -73,7 +74,7 @@ def test_a_role_is_entered_in_one_version_with_a_certificate_that_others_can_ver
 
     document = conf.served.http.get("/v1/roles/keys").json()
     keys = verify_role_keys(document["keys"], domain=document["issuer"], now=now())
-    found = verify_role(told["certificate"], keys=keys, now=now())
+    found = verified(ROLE, told["certificate"], keys=keys, now=now())
     assert found.subject == conf.served.keys["anna"].public.did
     assert [(held.role, held.args) for held in found.roles] == [("Chair", ("anna",))]
     assert conf.state.roles.records[found.roles[0].ref].state is True
@@ -87,7 +88,7 @@ def test_several_roles_are_entered_together_with_one_certificate_or_not_at_all(c
     assert told["memberships"][1]["args"] == [{"set": "rw"}]
     assert conf.state.version == before + 1
     document = conf.served.http.get("/v1/roles/keys").json()["keys"]
-    roles = verify_role(told["certificate"], keys=verify_role_keys(document, now=now()), now=now()).roles
+    roles = verified(ROLE, told["certificate"], keys=verify_role_keys(document, now=now()), now=now()).roles
     assert [one.role for one in roles] == ["Chair", "Note"]
     assert conf.denied("anna", "/Conf/enter", roles=[{"role": "Note"}, {"role": "Speaker"}])[0] == "credentials"
     assert conf.state.version == before + 1
@@ -242,7 +243,7 @@ def test_an_appointment_is_a_certificate_of_its_own_kind_and_a_credential(conf: 
     until = (now() + timedelta(days=100)).replace(microsecond=0)
     granted = conf.log_on("anna", appointment=True, until=until.isoformat())
     keys = verify_role_keys(conf.served.http.get("/v1/roles/keys").json()["keys"], now=now())
-    found = verify_appointment(granted["certificate"], keys=keys, now=now())
+    found = verified(APPOINTMENT, granted["certificate"], keys=keys, now=now())
     assert (found.subject, found.until) == (conf.served.keys["anna"].public.did, until)
     assert conf.enter("anna", "Chair", **{"with": [granted["certificate"]]})["args"] == ["anna"]
     assert conf.denied("bob", "/Conf/enter", role="Guest", **{"with": [granted["certificate"]]}) == ("fraud", "stolen")
@@ -291,7 +292,7 @@ def test_an_election_is_closed_unless_it_is_said_to_be_open(conf: Office) -> Non
     told = elected(conf)
     assert told["election"]["required"] == ["Login[''].LoggedOn('carl', _)"]
     keys = verify_role_keys(conf.served.http.get("/v1/roles/keys").json()["keys"], now=now())
-    assert verify_delegation(told["delegation"], keys=keys, now=now()).election == told["election"]["id"]
+    assert verified(DELEGATION, told["delegation"], keys=keys, now=now()).election == told["election"]["id"]
     shown = {"with": ["*", told["delegation"]]}
     assert conf.denied("dora", "/Conf/enter", role="Member", **shown)[0] == "credentials"
     assert conf.enter("carl", "Member", **shown)["args"] == ["carl"]

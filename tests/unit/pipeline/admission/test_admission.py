@@ -26,11 +26,9 @@ from headgate.model.state import State
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.admission import admission as module
 from headgate.pipeline.admission.admission import Admission, Admitted, encode_many
-from headgate.pipeline.admission.bulk import from_arrow
-from headgate.pipeline.admission.columns import from_drafts, grouped
-from headgate.pipeline.index.layout import layouts, restored
-from headgate.pipeline.log.codec import LogBatch, decode, encode, from_blob
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.pipeline.admission.columns import from_arrow, from_drafts, grouped
+from headgate.pipeline.log.codec import LogBatch, decode, encode, from_blob, layouts, restored
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, exact
 from strategies.running import examples
 from strategies.small import CHASE, LANE, NOON, PLATE, SEEN, SPEED, UNIT, draft, forbid, grant, is_, world

@@ -17,9 +17,8 @@ from headgate.model.errors import TypeMismatch
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_TEXT_BYTES
 from headgate.model.values import Kind, micros
-from headgate.pipeline.admission import bulk
-from headgate.pipeline.admission.bulk import by_type, from_arrow, read
-from headgate.pipeline.admission.columns import Columns
+from headgate.pipeline.admission import columns as bulk
+from headgate.pipeline.admission.columns import Columns, by_type, from_arrow, read
 from strategies.running import examples
 
 KINDS = {

@@ -31,10 +31,16 @@ from headgate.model.conditions import (
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, compare
-from headgate.pipeline.admission.compare import compare_columns, compare_number
-from headgate.pipeline.admission.frame import ConditionFacts, Frame, Sent
-from headgate.pipeline.admission.vector import prepared, truth
-from headgate.pipeline.index.layout import ARROW, STORE, stored
+from headgate.pipeline.log.codec import ARROW, STORE, stored
+from headgate.pipeline.truth import (
+    ConditionFacts,
+    Frame,
+    Sent,
+    compare_columns,
+    compare_number,
+    prepared,
+    truth,
+)
 from strategies.conditions import conditions, values
 from strategies.predicates import ARITIES, FUNCTIONS
 from strategies.running import examples

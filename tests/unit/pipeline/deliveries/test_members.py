@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.pipeline.deliveries.members import contains, pack, unpack
+from headgate.pipeline.deliveries import contains, pack, unpack
 
 
 @given(st.one_of(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 2**31 - 1), max_size=20)))

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from headgate.model.errors import Damaged, StorageFull, TooOld
-from headgate.pipeline.deliveries import store as store_module
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import BatchStats, BlobPage, BlobTail, DeliveryStore, Reached
+from headgate.pipeline import deliveries as store_module
+from headgate.pipeline.deliveries import BatchStats, BlobPage, BlobTail, DeliveryBlob, DeliveryStore, Reached, pack
 
 
 @pytest.fixture

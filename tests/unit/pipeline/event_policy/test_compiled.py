@@ -43,17 +43,16 @@ from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.values import Value, micros
 from headgate.pipeline.admission.admission import Admission
-from headgate.pipeline.deliveries.blobs import read
+from headgate.pipeline.deliveries import read
 from headgate.pipeline.event_policy import clients as policy_clients
 from headgate.pipeline.event_policy import events as policy_events
-from headgate.pipeline.event_policy import relations as policy_relations
-from headgate.pipeline.event_policy.relations import NULL, Relation
-from headgate.pipeline.index import profiles
+from headgate.pipeline.event_policy.events import NULL, Relation
+from headgate.pipeline.index import build as profiles
 from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.layout import layouts
+from headgate.pipeline.log.codec import layouts
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
-from headgate.solver.policy_rule import check_policy_rule
+from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.running import examples
 from strategies.small import CHASE, NOON, SEEN, chase, commit, forbid, grant, seen, wish, world
@@ -346,7 +345,7 @@ def test_relations_between_event_and_client(cells: int) -> None:
         *(wish(who, who) for who in ("anna", "bob", "cam")),
     )
     names = (*(f"X{n}" for n in range(6)), "anna", None)
-    with patch.object(policy_relations, "MAX_TABLE", cells):
+    with patch.object(policy_events, "MAX_TABLE", cells):
         delivered = agree(ledger, *(seen(plate=p, speed=s, lane=s) for p in names for s in (1, 2, None)))
     assert delivered
 
@@ -523,7 +522,7 @@ def test_a_relation_holds_the_tuples_of_its_rows(data: st.DataObject) -> None:
     parts = data.draw(st.sampled_from(([[0], [1], [2]], [[0, 2], [1]], [[1], [0]], [[2]])))
     given_value = data.draw(st.sampled_from((None, "a", 1)))
     given = {2: given_value} if given_value is not None and not any(2 in part for part in parts) else {}
-    with patch.object(policy_relations, "MAX_TABLE", data.draw(st.sampled_from((1, 100)))):
+    with patch.object(policy_events, "MAX_TABLE", data.draw(st.sampled_from((1, 100)))):
         relation = Relation(rows, given, parts)
     asked = data.draw(st.lists(st.tuples(some, some, some), min_size=1, max_size=6))
     codes = [

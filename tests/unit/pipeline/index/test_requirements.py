@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headgate.decide.requirements import check_requirement, match
+from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition
 from headgate.model.changes import SetAttribute
 from headgate.model.conditions import AllOf, Compare, Condition, Constant, InSet, Subject, all_of
@@ -19,9 +19,8 @@ from headgate.model.errors import BadExpression, HeadgateError
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.index import requirements as module
 from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.layout import layouts
 from headgate.pipeline.index.requirements import Sets, Truths, required, required_texts, requirement_of, text_of
-from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob
+from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob, layouts
 from headgate.pipeline.match.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.conditions import conditions, values

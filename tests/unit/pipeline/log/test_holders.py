@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headgate.pipeline.log.holders import holder_of_this_process, is_dead
+from headgate.pipeline.log.event_log import holder_of_this_process, is_dead
 
 
 def started(code: str) -> subprocess.Popen[str]:
@@ -17,7 +17,7 @@ def started(code: str) -> subprocess.Popen[str]:
 
 def test_a_process_is_dead_once_it_has_ended() -> None:
     process = started(
-        "from headgate.pipeline.log.holders import holder_of_this_process as me; print(me('a:b'), flush=True); input()"
+        "from headgate.pipeline.log.event_log import holder_of_this_process as h; print(h('a:b'), flush=True); input()"
     )
     assert process.stdout is not None
     holder = process.stdout.readline().strip()
@@ -41,7 +41,7 @@ def test_of_others_nothing_is_known(holder: str) -> None:
 
 
 def test_a_process_nobody_has_waited_for_is_dead() -> None:
-    process = started("from headgate.pipeline.log.holders import holder_of_this_process as me; print(me(''))")
+    process = started("from headgate.pipeline.log.event_log import holder_of_this_process as me; print(me(''))")
     assert process.stdout is not None
     holder = process.stdout.read().strip()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and still has its entry

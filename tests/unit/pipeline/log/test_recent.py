@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.pipeline.log.recent import KEYS_A_MARK, RecentKeys, hash_keys, repeats_within
+from headgate.pipeline.log.appends import KEYS_A_MARK, RecentKeys, hash_keys, repeats_within
 
 SOME = st.lists(st.integers(0, 40), max_size=30)
 
@@ -63,7 +63,7 @@ def test_a_key_is_of_publisher_source_and_id_each_in_its_place() -> None:
 
 def test_a_key_is_the_same_in_another_process() -> None:
     code = (
-        "from headgate.pipeline.log.recent import hash_keys as h; print(h('camera', '/north', ['e1', 'e2']).tolist())"
+        "from headgate.pipeline.log.appends import hash_keys as h; print(h('camera', '/north', ['e1', 'e2']).tolist())"
     )
     said = subprocess.run(
         [sys.executable, "-c", code],

@@ -9,11 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.members import pack
-from headgate.pipeline.deliveries.store import BatchStats, DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.log.log_file import Chunk
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, pack
+from headgate.pipeline.log.event_log import Chunk, EventLog
 from headgate.pipeline.log.retention import (
     BOTH,
     PIPELINE,

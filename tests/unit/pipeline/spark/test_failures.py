@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import headgate.pipeline.spark
-from headgate.pipeline.spark.failures import MOST, describe
 from headgate.pipeline.spark.fork_client import SOURCE, connected
+from headgate.pipeline.spark.session import MOST, describe
 
 JAVA = """\
 org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query [id = 7f37] terminated: Job aborted

@@ -18,10 +18,9 @@ from headgate.model.role_statements import HeldRole, RoleCertificate, ServiceIns
 from headgate.model.roles import Reference, reference
 from headgate.roles.certificates.validation import CertificateFailure, Validator, WantedRole
 from headgate.trust.keys import PublicKey
-from headgate.trust.role_keys import RoleKeys
-from headgate.trust.role_statements import issue_role
-from headgate.trust.role_store import MemoryStore
-from headgate.trust.role_table import RollingTable
+from headgate.trust.role_keys import RoleKeys, RollingTable
+from headgate.trust.role_statements import ROLE
+from strategies.role_statements import MemoryStore
 from unit.trust.corpus import AT, DAY, HERE, MALLORY, MET, NOW, PITO, SMITH, did
 from unit.trust.corpus_roles import CASES, HOUR, KEYS, KINDS, OTHERS, PLACE, RoleCase, at
 
@@ -295,7 +294,7 @@ def test_certificates_of_several_domains_are_kept_apart() -> None:
         place = ServiceInstance(did(domain), "Login")
         held = HeldRole("LoggedOn", ("dm",), reference(1, 1))
         certificate = RoleCertificate("m1", place, did(SMITH), (held,), NOW, at(HOUR))
-        text = issue_role(table.signer("short", NOW), certificate)
+        text = ROLE.issue(table.signer("short", NOW), certificate)
         assert show(one, "role", text, wanted=WantedRole(place, "LoggedOn")).certificate == certificate
         other = place._replace(issuer=did(MET if domain is PITO else PITO))
         assert outcome(denied(one, "role", text, wanted=WantedRole(other, "LoggedOn"))) == ("misuse", "wrong-place")
@@ -311,7 +310,7 @@ def test_rolling_does_not_disturb_those_who_hold_certificates() -> None:
         texts.append(
             (
                 now,
-                issue_role(
+                ROLE.issue(
                     table.signer("short", now),
                     RoleCertificate("m1", PLACE, did(SMITH), (held,), now, now + timedelta(days=1)),
                 ),

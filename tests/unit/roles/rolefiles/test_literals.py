@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lang.render_roles import render_statement
+from headgate.lang.render import render_statement
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.errors import BadDefinition
-from headgate.roles.rolefiles.literals import read_literals
+from headgate.roles.rolefiles.types import read_literals
 
 LOGIN = parse_rolefile("def LoggedOn(u, h)  u : userid  h : String")
 

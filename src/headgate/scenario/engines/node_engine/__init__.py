@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.scenario.engines.crashing_pipeline import CrashingPipeline
 from headgate.scenario.engines.node_engine.world import NodeWorld
 from headgate.scenario.engines.play import ScenarioOutcome, play_on
-from headgate.scenario.engines.spark_engine import choice_of, story_directory
+from headgate.scenario.engines.spark_engine import CrashingPipeline, choice_of, story_directory
 from headgate.scenario.format.story import Scenario
 
 

@@ -27,7 +27,7 @@ from headgate.node.config import Config, Files, example
 from headgate.node.domain import Domain
 from headgate.node.logs import ROOT, AccessLog, Application
 from headgate.node.processes import listen
-from headgate.pipeline.deliveries.store import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.trust import positions

@@ -1,41 +1,67 @@
 """A node as the stage of a scenario: every step is a request of a client that holds its key.
 
 Guarantees: what a principal of the story does goes over HTTP, in a session that its key has proven, to a real gateway;
-what its subscriptions receive comes over a WebSocket and is acknowledged. What is the operator's own (the first policy,
-and what services of other domains say) is put into the domain's directory, as commands on it do. Versions and ids are
-those of the story (`ledger_names`).
-Leaves out: roles (`story_roles`), and what a scenario expects.
+what a role service does for its own reasons is the administrator's. A subscription is read over a WebSocket from the
+moment it is made, and all that the pipeline has decided for it is awaited, taken once and acknowledged. What is the
+operator's own (the first policy, and what services of other domains say) is put into the domain's directory, as
+commands on it do. Expressions go as the file writes them. Versions and ids are those of the story (`story_keys`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, assert_never
 
+import msgspec
+
 from headgate.client.aio import Client
+from headgate.client.errors import SubscriptionEnded
+from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
+from headgate.gateway.http.change_requests import ANY
 from headgate.gateway.roles.audit_events import FILE as AUDITED
 from headgate.gateway.roles.audit_events import Auditor
+from headgate.lang import render_condition
+from headgate.lang.render import render_role
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import (
+    AddMember,
+    AddRow,
     AddRule,
     Advertise,
     Batch,
+    Change,
+    DeclareType,
+    ElectRole,
+    EndCredential,
     EnterRole,
+    GrantRole,
     HearPeer,
     MirrorRole,
+    PassRevocation,
     Present,
+    ReinstateRole,
+    RemoveMember,
+    RemovePeer,
+    RemoveRow,
+    RetireType,
     Revoke,
+    RevokeRole,
+    SetAttribute,
     SetPeer,
+    SetPolicyRule,
+    SetRolefile,
     Unadvertise,
+    WatchRecords,
 )
 from headgate.model.errors import (
     BadDefinition,
@@ -48,15 +74,13 @@ from headgate.model.errors import (
 )
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
+from headgate.model.types import EventType
+from headgate.model.values import Kind, Value, conform
 from headgate.node.domain import Domain
-from headgate.scenario.engines.claims import wrong
-from headgate.scenario.engines.node_engine.change_ops import encoded, facts, operations_of
-from headgate.scenario.engines.node_engine.ledger_names import AuditNames, IssuedCredentials, StoryVersions
-from headgate.scenario.engines.node_engine.received import PATIENCE, Reader, view_of
+from headgate.protocol import messages as wire
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
-from headgate.scenario.engines.node_engine.story_keys import StoryKeys
-from headgate.scenario.engines.node_engine.story_roles import StoryRoles
-from headgate.scenario.engines.play import Got, turned_roles
+from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
+from headgate.scenario.engines.play import Got, turned_roles, wrong
 from headgate.scenario.format.story import (
     ChangeStep,
     Claim,
@@ -66,6 +90,7 @@ from headgate.scenario.format.story import (
     OtherStep,
     PublishStep,
     RoleStep,
+    RuleText,
     Scenario,
     StateClaim,
     SubscribeStep,
@@ -382,3 +407,204 @@ def _not_found_as(kind: type[HeadgateError]) -> Iterator[None]:
         yield
     except NotFound as error:
         raise kind(error.message, remedy=error.remedy) from None
+
+
+PATIENCE: Final = 120.0
+"""Seconds within which everything that was decided must come."""
+MOST: Final = 1_000
+"""Deliveries that are taken at once."""
+
+
+@dataclass(slots=True)
+class Reader:
+    """A subscription that a client reads."""
+
+    id: str
+    number: int
+    """Which of all subscriptions of the ledger it is."""
+    client: Client
+    subscription: Subscription
+    undone: bool = False
+    """Was it made with others of which one was refused?"""
+
+    async def read(self, count: int) -> list[Delivery]:
+        """So many deliveries, which are all there are; those that wait for someone who may connect again as well."""
+        deliveries: list[Delivery] = []
+        async with asyncio.timeout(PATIENCE):
+            while len(deliveries) < count:
+                try:
+                    deliveries += await self.subscription.take(MOST)
+                except ConnectDenied:  # it was put out meanwhile; what it has not acknowledged comes again
+                    self.subscription = await self.client.resume(self.id)
+                    deliveries = []
+            with suppress(SubscriptionEnded):  # then nothing is left to acknowledge
+                await self.subscription.ack()
+            await self.subscription.close()
+        return deliveries
+
+
+def view_of(delivery: Delivery, kinds: Mapping[str, Kind]) -> dict[str, Value]:
+    """A delivery's attributes, as the kinds that their type gives them."""
+    return {name: None if value is None else conform(kinds[name], value) for name, value in delivery.data.items()}
+
+
+class ClientOf(Protocol):
+    """Who gives the client of a principal."""
+
+    def __call__(self, principal: str, origin: str | None = None) -> Client:
+        """A client with a session, or why there can be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoryRoles:
+    """Asks for roles in the name of principals."""
+
+    node: ServedNode
+    client: ClientOf
+    administrator: str
+    credentials: IssuedCredentials
+
+    def take(self, step: RoleStep, state: State) -> None:
+        """Carry out a step about roles."""
+        known, run = self.credentials, self.node.run
+        match step.request:
+            case GrantRole(id, service, role, args, to, instance, appointment, until):
+                roles = self.client(self.administrator).roles
+                granted = run(
+                    roles.grant(service, role, to, args, appointment=appointment, until=until, instance=instance)
+                )
+                known.add(id, granted.memberships[0].id)
+            case EnterRole(id, service, role, args, principal, using, _, instance, origin):
+                roles = self.client(principal, origin).roles
+                entered = run(roles.enter(service, role, args, using=known.node_ids(using), instance=instance))
+                known.add(id, entered.memberships[0].id)
+            case ElectRole(id, service, role, args, principal, using) as asked:
+                elected = run(
+                    self.client(principal).roles.elect(
+                        service,
+                        role,
+                        args,
+                        to=[render_role(required) for required in asked.required],
+                        anyone=not asked.required,
+                        until=asked.until,
+                        revoke_on_exit=asked.revoke_on_exit,
+                        using=known.node_ids(using),
+                        instance=asked.instance,
+                    )
+                )
+                known.add(id, elected.election.id)
+            case EndCredential(id, by):
+                self._end(known.node_id(id), by, state)
+            case PassRevocation(election, by, to):
+                self._pass(known.node_id(election), by, to, state)
+            case RevokeRole(service, role, pattern, principal, using, _, instance):
+                roles = self.client(principal).roles
+                run(roles.revoke_role(service, role, pattern, using=known.node_ids(using), instance=instance))
+            case ReinstateRole(service, role, pattern, principal, using, _, instance):
+                roles = self.client(principal).roles
+                run(roles.reinstate(service, role, pattern, using=known.node_ids(using), instance=instance))
+            case SetRolefile() | MirrorRole() | HearPeer() | SetPeer() | RemovePeer() | WatchRecords():
+                raise AssertionError("that is nothing that is asked of a role service")
+            case _:
+                assert_never(step.request)
+
+    def _pass(self, id: str, by: str, to: str, state: State) -> None:
+        """Let another take an election back; one that has ended is not found, whoever asks."""
+        client = self.client(by)
+        with _denied_not_hidden() if id in state.roles.elections else nullcontext():
+            self.node.run(client.roles.pass_revocation(id, to))
+
+    def _end(self, id: str, by: str | None, state: State) -> None:
+        """End a membership or an election, as its holder, its elector or the service itself."""
+        client = self.client(self.administrator if by is None else by)
+        if id not in state.roles.memberships and id not in state.roles.elections:
+            return
+        with _denied_not_hidden():
+            if by is not None and id in state.roles.memberships:
+                self.node.run(client.roles.exit(id))
+            else:
+                self.node.run(client.roles.revoke(id=id))
+
+
+@contextmanager
+def _denied_not_hidden() -> Iterator[None]:
+    """A gateway does not tell strangers that a credential is there; the format tells that it is not theirs."""
+    try:
+        yield
+    except NotFound as error:
+        raise RoleDenied(error.message, failure="misuse", remedy=error.remedy) from None
+
+
+def operations_of(step: ChangeStep, state: State) -> list[dict[str, Any]]:
+    """A change of policy: rules that are in force removed, then facts, then rolefiles, then rules added."""
+    in_force = {rule.id for rule in state.rules}
+    ops: list[wire.ChangeOp] = [wire.RemoveRuleOp(id) for id in dict.fromkeys(step.remove) if id in in_force]
+    ops += facts(step.changes)
+    ops += [wire.SetRolefileOp(rolefile.service, rolefile.text) for rolefile in step.roles]
+    ops += [wire.AddRuleOp(_rule(rule)) for rule in step.add]
+    return encoded(ops)
+
+
+def encoded(ops: Iterable[wire.ChangeOp]) -> list[dict[str, Any]]:
+    """Operations as a client sends them."""
+    return [msgspec.to_builtins(op) for op in ops]
+
+
+def facts(changes: Iterable[Change]) -> Iterator[wire.ChangeOp]:
+    """Changes of members, rows, attributes, policy rules and types."""
+    for change in changes:
+        match change:
+            case AddMember(group, member, value):
+                yield wire.AddMemberOp(group, member, value)
+            case RemoveMember(group, member, value):
+                yield wire.RemoveMemberOp(group, member, value)
+            case AddRow(relation, row):
+                yield wire.AddRowOp(relation, _scalars(row))
+            case RemoveRow(relation, row):
+                yield wire.RemoveRowOp(relation, _scalars(row))
+            case SetAttribute(principal, name, value):
+                yield wire.SetAttributeOp(principal, name, _scalar(value))
+            case SetPolicyRule(principal, rule):
+                yield wire.SetPolicyRuleOp(principal, None if rule is None else render_condition(rule))
+            case DeclareType(declared):
+                yield wire.DeclareTypeOp(declared.name, _type(declared))
+            case RetireType(name):
+                yield wire.RetireTypeOp(name)
+            case _:
+                raise AssertionError(f"no step makes a change of the kind {type(change).__name__}")
+
+
+def _rule(rule: RuleText) -> wire.RuleBody:
+    attributes: list[str] | dict[str, wire.Scalar] | None = None
+    if rule.attributes is not None:
+        attributes = list(rule.attributes)
+        if rule.forced:
+            attributes = {name: _scalar(rule.forced.get(name, ANY)) for name in rule.attributes}
+    return wire.RuleBody(
+        id=rule.id,
+        may=sorted(action.value for action in rule.actions),
+        type=rule.type,
+        where=rule.where,
+        attributes=attributes,
+        effect=rule.effect.value,
+        disclose=rule.disclose,
+        first=rule.first,
+        who=None if rule.role is not None else rule.who,
+        role=rule.role,
+        attested=rule.attested,
+    )
+
+
+def _type(declared: EventType) -> wire.TypeRequest:
+    kinds: Any = {name: kind.value for name, kind in declared.attributes.items()}
+    return wire.TypeRequest(attributes=kinds, extends=declared.parent, key=list(declared.key), owner=declared.owner)
+
+
+def _scalars(row: Iterable[object]) -> list[wire.Scalar]:
+    return [_scalar(value) for value in row]
+
+
+def _scalar(value: object) -> wire.Scalar:
+    """A value as JSON has it; the file has no others."""
+    assert value is None or isinstance(value, bool | int | float | str), "what a file writes is plain"
+    return value

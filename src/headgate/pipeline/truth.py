@@ -2,17 +2,19 @@
 
 Guarantees: `truth` gives for every row that is asked about what `decide.truth` gives for the event of that row, by
 Kleene's tables (D1). It works on whole columns; only generic predicates run event by event, and in a conjunction or
-disjunction only for the rows that the rest has not settled.
+disjunction only for the rows that the rest has not settled. Columns are compared as `model.values.compare` compares
+values: integers and doubles exactly, text by code point.
 Leaves out: subject attributes and comparisons of values of different kinds, which `prepared` takes out beforehand.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ import pyarrow.compute as pc
 
 from headgate.decide import truth as reference
 from headgate.decide.bind import bind
-from headgate.decide.truth import clock_part, has_token
+from headgate.decide.truth import World, clock_part, has_token
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     MIRRORED,
@@ -54,11 +56,214 @@ from headgate.model.conditions import (
     foreign,
     plain,
 )
-from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, moment
-from headgate.pipeline.admission.compare import compare_columns, compare_number, compare_texts, flags, number
-from headgate.pipeline.admission.frame import Column, Frame, Numbers, Same, Texts, family
-from headgate.pipeline.index.layout import restored
-from headgate.pipeline.log.codec import Flags, Ints
+from headgate.model.events import Event
+from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, kind_of, micros, moment
+from headgate.pipeline.log.codec import Flags, Ints, restored
+
+_NUMPY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+_ARROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_EXACT: Final = 2**53
+"""Up to here every integer is a double."""
+
+
+def number(value: Value) -> Any:
+    """A boolean, number or timestamp as an integer or float column holds it."""
+    if isinstance(value, datetime):
+        return micros(value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def compare_number(op: str, column: npt.NDArray[Any], value: Any) -> Flags:
+    """A column beside one number, compared exactly."""
+    if column.dtype == np.int64:
+        return _compare_ints(op, column, value)
+    if isinstance(value, float) or -_EXACT <= value <= _EXACT:
+        return np.asarray(_NUMPY[op](column, float(value)))
+    return _exact(op, column.tolist(), [value] * len(column))
+
+
+def _compare_ints(op: str, column: npt.NDArray[Any], value: int | float) -> Flags:
+    if isinstance(value, float):
+        if not value.is_integer() and op in ("=", "!="):
+            return np.full(len(column), op == "!=")
+        # Between two integers, `<` and `>=` ask about the upper one, `<=` and `>` about the lower one.
+        value = math.ceil(value) if op in ("<", ">=") else math.floor(value)
+    if INT_MIN <= value <= INT_MAX:
+        return np.asarray(_NUMPY[op](column, np.int64(value)))
+    return np.full(len(column), compare(op, 0, value) is True)  # every integer of 64 bits is on the same side of it
+
+
+def compare_columns(op: str, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Flags:
+    """Two columns of numbers, compared exactly even between int and float."""
+    if a.dtype == b.dtype:
+        return np.asarray(_NUMPY[op](a, b))
+    result: Flags = np.asarray(_NUMPY[op](a.astype(np.float64), b.astype(np.float64)))
+    ints = a if a.dtype == np.int64 else b
+    large = np.flatnonzero((ints > _EXACT) | (ints < -_EXACT))
+    if len(large):
+        result[large] = _exact(op, a[large].tolist(), b[large].tolist())
+    return result
+
+
+def compare_texts(op: str, a: pa.Array, b: pa.Array | str | bytes) -> Flags:
+    """A column of strings or bytes beside another or one value; false where there is a null."""
+    return flags(_ARROW[op](a, pa.scalar(b, a.type) if isinstance(b, (str, bytes)) else b))
+
+
+def flags(array: pa.Array) -> Flags:
+    """An Arrow column of truth values, null as false."""
+    filled = pc.fill_null(array, False) if array.null_count else array
+    found: Flags = filled.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _exact(op: str, a: list[Any], b: list[Any]) -> Flags:
+    return np.fromiter((compare(op, x, y) is True for x, y in zip(a, b, strict=True)), np.bool_, len(a))
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """An operand with one value on every row."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """An operand as booleans, integers, timestamps or doubles in their stored form, and which rows have one."""
+
+    values: npt.NDArray[Any]
+    there: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """An operand as strings or bytes, and which rows have one."""
+
+    array: pa.Array
+    there: Flags
+
+
+Column: TypeAlias = Same | Numbers | Texts
+
+
+@dataclass(slots=True)
+class ConditionFacts:
+    """What conditions may look at besides the events, indexed once for all of them."""
+
+    world: World
+    _members: dict[str, frozenset[str]] = field(default_factory=dict)
+    _rows: dict[str, frozenset[Row]] = field(default_factory=dict)
+
+    def members(self, group: str) -> frozenset[str]:
+        """Who is in a group."""
+        if group not in self._members:
+            self._members[group] = self.world.state.members_of(group)
+        return self._members[group]
+
+    def rows(self, relation: str) -> frozenset[Row]:
+        """The rows of a relation, so that two are equal if their values are the same."""
+        if relation not in self._rows:
+            known = self.world.state.relations.get(relation, frozenset())
+            self._rows[relation] = frozenset(tuple(map(family, row)) for row in known)
+        return self._rows[relation]
+
+
+@dataclass(slots=True)
+class Sent:
+    """Events of one type and publisher as columns in the stored form. An attribute without a column is null.
+
+    `rate` and `origin` are what `@rate` and `@origin` are for each of them.
+    """
+
+    type: str
+    publisher: str
+    time: datetime
+    size: int
+    kinds: Mapping[str, Kind]
+    arrays: Mapping[str, pa.Array]
+    rate: Same = Same(None)
+    origin: Same | Texts = Same(None)
+    _made: dict[str, Numbers | Texts] = field(default_factory=dict)
+
+    def column(self, name: str) -> Column:
+        """An attribute as conditions use it, made once."""
+        if name not in self.arrays:
+            return Same(None)
+        if name not in self._made:
+            array = self.arrays[name]
+            if array.null_count:
+                there = pc.is_valid(array).to_numpy(zero_copy_only=False)
+            else:
+                there = np.ones(self.size, np.bool_)
+            if self.kinds[name] in (Kind.STRING, Kind.BYTES):
+                self._made[name] = Texts(array, there)
+            else:
+                filled = pc.fill_null(array, 0) if array.null_count else array
+                self._made[name] = Numbers(filled.to_numpy(), there)
+        return self._made[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Events as one entry sees them: some attributes may be `fixed` to one value, or to null, on every row."""
+
+    sent: Sent
+    facts: ConditionFacts
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+
+    def column(self, name: str) -> Column:
+        """An attribute as the entry sees it."""
+        return Same(self.fixed[name]) if name in self.fixed else self.sent.column(name)
+
+    def events(self, rows: Ints) -> list[Event]:
+        """Some of the events one by one, with every attribute of their type, and what was stamped on them."""
+        sent, asked, columns = self.sent, pa.array(rows), []
+        for name, kind in sent.kinds.items():
+            if name in self.fixed or name not in sent.arrays:
+                columns.append([self.fixed.get(name)] * len(rows))
+            else:
+                columns.append([restored(held, kind) for held in sent.arrays[name].take(asked).to_pylist()])
+        rowwise = zip(*columns, strict=True) if columns else ((),) * len(rows)
+        rate, origins = sent.rate.value, self._origins(asked)
+        assert rate is None or isinstance(rate, int)
+        return [
+            Event(
+                "",
+                sent.publisher,
+                sent.type,
+                dict(zip(sent.kinds, values, strict=True)),
+                sent.time,
+                rate=rate,
+                origin=origin,
+            )
+            for values, origin in zip(rowwise, origins, strict=True)
+        ]
+
+    def _origins(self, asked: pa.Array) -> list[Any]:
+        origin = self.sent.origin
+        return [origin.value] * len(asked) if isinstance(origin, Same) else list(origin.array.take(asked).to_pylist())
+
+
+def family(value: Value) -> Any:
+    """A value with what it may be the same as: numbers with numbers, all else with its own kind."""
+    kind = kind_of(value)
+    return (Kind.FLOAT if kind is Kind.INT else kind), value
+
 
 DOUBLE_MAX: Final = sys.float_info.max
 _TEXT_TESTS: Final[Mapping[str, Callable[[str, str], bool]]] = {

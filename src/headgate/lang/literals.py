@@ -9,15 +9,23 @@ zone is one.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
-from headgate.model.conditions import Clock, ClockPart, Combine, Constant, Meta, Operand, plain
+from headgate.model.conditions import Argument, Clock, ClockPart, Combine, Constant, Meta, Operand, plain
 from headgate.model.errors import BadExpression, TypeMismatch
 from headgate.model.values import Value, brief, parse_timestamp
+
+RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})
+"""Words that never name anything unless they are written in backquotes."""
 
 Reading: TypeAlias = Literal["timestamp", "timeofday", "weekday"]
 """What text may be read as where a time is expected."""
 
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+\-]+(?:/[A-Za-z0-9_+\-]+)*")
+_MACHINE_ZONES: Final = frozenset({"localtime", "posixrules"})
+"""Zones that mean another thing on each machine, which would break replay."""
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _TIME: Final = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
 _DAY_SECONDS: Final = 86_400
@@ -40,7 +48,7 @@ def clock_constant(part: Clock, value: Value) -> Value:
     return total
 
 
-def clock_text(part: Clock, value: Value) -> str | None:
+def clock_text(part: Clock, value: Argument) -> str | None:
     """The text that means this number beside a part of the clock, if there is one."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
@@ -88,3 +96,11 @@ def beside(operand: Operand, *others: Operand) -> Operand:
         if isinstance(other, ClockPart) and isinstance(operand, Constant):
             return Constant(clock_constant(other.part, plain(operand.value)))
     return operand
+
+
+def is_zone(zone: str) -> bool:
+    """Is there such a time zone, the same on every machine?"""
+    if _ZONE.fullmatch(zone) and zone not in _MACHINE_ZONES:
+        with suppress(KeyError, ValueError, OSError):
+            return ZoneInfo(zone).key == zone
+    return False

@@ -1,8 +1,10 @@
-"""Where deliveries are kept: a SQLite file of Arrow blobs.
+"""Deliveries as Arrow blobs, which say who receives them, and the SQLite file they are kept in.
 
-Guarantees: the output of a micro-batch is one transaction. A blob is keyed by the append it came from, so a batch that
-runs again replaces itself, whatever its boundaries. How far each batch reached is recorded with it. The deliveries of
-one subscription are found without reading those of others, in slices of bounded work.
+Guarantees: the masked payload is written once per (event, view), and nothing of a hidden value is in it, not even
+under a null. A blob depends only on the append it came from, the ledger and the history it belongs to, and is keyed by
+that append, so a batch that runs again replaces itself, whatever its boundaries. The output of a micro-batch is one
+transaction, and how far it reached is recorded with it. The deliveries of one subscription are found without reading
+those of others, in slices of bounded work.
 Leaves out: cursors. How far a reader has come is its own business; beside the pipeline it opens a store of its own.
 """
 
@@ -10,16 +12,198 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from headgate.model.errors import Damaged
-from headgate.pipeline.deliveries.blobs import DeliveryBlob
-from headgate.pipeline.deliveries.members import contains
-from headgate.pipeline.log.log_file import Chunk, Size
+from headgate.model.values import Value, moment
+from headgate.pipeline.index.index import Types
+from headgate.pipeline.log.codec import AttributeSlot, EventBatch, LogBatch, Words, from_blob, to_blob, values_of
+from headgate.pipeline.log.event_log import Chunk, Size
 from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
+from headgate.pipeline.match.match import Matches
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One event as one subscription received it. `subscription` is its number in order of opening."""
+
+    stream: str
+    seq: int
+    version: int
+    subscription: int
+    event: str
+    type: str
+    publisher: str
+    time: datetime
+    view: Mapping[str, Value]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryBlob:
+    """What the pipeline writes for one append: deliveries to live subscriptions (`part` 0) or to history.
+
+    `members` says which subscriptions are in it (`pack`).
+    """
+
+    stream: str
+    first: int
+    last: int
+    version: int
+    part: int
+    count: int
+    blob: bytes | None
+    members: bytes = b""
+
+
+def blobs(batches: Sequence[LogBatch], events: EventBatch, matches: Matches, types: Types) -> Iterator[DeliveryBlob]:
+    """The deliveries of many appends, each apart."""
+    ends = np.cumsum([b.last - b.first + 1 for b in batches])
+    append = np.searchsorted(ends, matches.events, "right")
+    for part in np.unique(np.append(matches.parts, 0)).tolist():
+        mine = np.flatnonzero(matches.parts == part)
+        rows, starts, subscriptions = _grouped(matches, mine)
+        visible = matches.visible[mine[starts[:-1]]]
+        first_row = np.searchsorted(append[mine[starts[:-1]]] if len(rows) else rows, np.arange(len(batches) + 1))
+        for number, batch in enumerate(batches):
+            begin, end = int(first_row[number]), int(first_row[number + 1])
+            if begin == end:
+                if part == 0:
+                    yield DeliveryBlob(batch.stream, batch.first, batch.last, batch.version, 0, 0, None)
+                continue
+            offset = int(ends[number]) - (batch.last - batch.first + 1)
+            seq = rows[begin:end] - offset + batch.first
+            receivers = subscriptions[starts[begin] : starts[end]]
+            lists = pa.ListArray.from_arrays(
+                pa.array((starts[begin : end + 1] - starts[begin]).astype(np.int32)),
+                pa.array(receivers),
+            )
+            piece = _payload(events, rows[begin:end], visible[begin:end], types)
+            piece = piece.append_column("seq", pa.array(seq)).append_column("subscriptions", lists)
+            yield DeliveryBlob(
+                batch.stream,
+                batch.first,
+                batch.last,
+                batch.version,
+                part,
+                len(receivers),
+                to_blob(piece),
+                pack(np.unique(receivers)),
+            )
+
+
+def _grouped(
+    matches: Matches, mine: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Matches grouped by event and view: the event rows, where each group starts, and the subscriptions."""
+    if len(mine) == 0:
+        return mine, np.zeros(1, np.int64), matches.subscriptions[:0]
+    visible, events = matches.visible[mine], matches.events[mine]
+    order = np.lexsort((*visible.T, events))
+    mine[:] = mine[order]
+    visible, events = visible[order], events[order]
+    new = np.ones(len(events), np.bool_)
+    new[1:] = (events[1:] != events[:-1]) | (visible[1:] != visible[:-1]).any(axis=1)
+    first = np.flatnonzero(new)
+    return events[first], np.append(first, len(events)), matches.subscriptions[mine]
+
+
+def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, types: Types) -> pa.Table:
+    """The events with everything that is not visible made null. A slot with nothing to show has no column."""
+    take = pa.array(rows)
+    kinds = events.type[rows]
+    arrays = {name: events.table.column(name).take(take) for name in ("id", "type", "publisher", "source")}
+    arrays["time"] = pa.array(events.time[rows])
+    for number in np.flatnonzero((types.bits[np.unique(kinds)] >= 0).any(axis=0)).tolist():
+        slot, bit = types.slots[number], types.bits[kinds, number]
+        there = bit >= 0
+        safe = np.where(there, bit, 0)
+        word = visible[np.arange(len(rows)), safe >> 6]
+        shown = there & ((word >> (safe & 63).astype(np.uint64)) & np.uint64(1)).astype(np.bool_)
+        if shown.any():
+            # A null index leaves zeros behind it; a mask over the column would leave the hidden value.
+            arrays[slot.column] = events.table.column(slot.column).take(pa.array(rows, mask=~shown))
+    return pa.table(arrays)
+
+
+def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> Iterator[Delivered]:
+    """The deliveries of a blob, in order of sequence number."""
+    if blob.blob is None:
+        return
+    for row in from_blob(blob.blob).to_pylist():
+        view = values_of(row, layouts[row["type"]], blob.version)
+        for subscription in row["subscriptions"]:
+            yield Delivered(
+                blob.stream,
+                row["seq"],
+                blob.version,
+                subscription,
+                row["id"],
+                row["type"],
+                row["publisher"],
+                moment(row["time"]),
+                view,
+                row["source"],
+            )
+
+
+_LIST, _BITS = 1, 2
+_HEAD = 5
+"""A tag and a checksum of the rest."""
+
+
+def pack(numbers: npt.NDArray[np.int32]) -> bytes:
+    """Subscription numbers, sorted and each once (`np.unique`), as bytes."""
+    if len(numbers) == 0:
+        return _sealed(_LIST, b"")
+    base = int(numbers[0]) & ~7
+    if (int(numbers[-1]) - base) // 8 + 1 + 4 >= 4 * len(numbers):
+        return _sealed(_LIST, numbers.astype("<i4").tobytes())
+    flags = np.zeros(int(numbers[-1]) - base + 1, np.uint8)
+    flags[numbers - base] = 1
+    return _sealed(_BITS, base.to_bytes(4, "little") + np.packbits(flags, bitorder="little").tobytes())
+
+
+def contains(packed: bytes, number: int) -> bool:
+    """Is this subscription among them?"""
+    body = _body(packed)
+    if packed[0] == _LIST:
+        numbers = body.cast("i")
+        at = bisect_left(numbers, number)
+        return at < len(numbers) and numbers[at] == number
+    place = number - int.from_bytes(body[:4], "little")
+    return 0 <= place < 8 * (len(body) - 4) and bool(body[4 + (place >> 3)] >> (place & 7) & 1)
+
+
+def unpack(packed: bytes) -> npt.NDArray[np.int32]:
+    """The inverse of `pack`."""
+    body = _body(packed)
+    if packed[0] == _LIST:
+        return np.frombuffer(body, "<i4").astype(np.int32)
+    flags = np.unpackbits(np.frombuffer(body[4:], np.uint8), bitorder="little")
+    return (np.flatnonzero(flags) + int.from_bytes(body[:4], "little")).astype(np.int32)
+
+
+def _sealed(tag: int, body: bytes) -> bytes:
+    return bytes([tag]) + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def _body(packed: bytes) -> memoryview:
+    body = memoryview(packed)[_HEAD:]
+    whole = len(packed) >= _HEAD and packed[0] in (_LIST, _BITS)
+    if not whole or zlib.crc32(body) != int.from_bytes(packed[1:_HEAD], "little"):
+        raise ValueError("not a packed list of subscriptions")
+    return body
+
 
 FORMAT = 2
 _SCHEMA = """

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.authority.condition_size import fit_together, size
 from headgate.lang import parse_condition, render_condition
+from headgate.lang.render import fit_together, size
 from headgate.model.conditions import AllOf, AnyOf, Attribute, Compare, Condition, Constant, InSet, Not, TextMatch
 from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH

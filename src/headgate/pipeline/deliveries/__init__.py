@@ -1,1 +1,0 @@
-"""Deliveries as Arrow blobs, and the file they are kept in."""
