@@ -49,9 +49,8 @@ async def certify(call: Call, body: wire.CertificateRequest) -> wire.Certificate
     gateway, asker = call.gateway, (call.principal, call.caller.did)
     wanted = body.rule, body.seconds, body.audience
     made = await call.run(gateway.service.certificates, gateway.follower.state, *asker, *wanted)
-    leading = [
-        text for text in gateway.own_statements.shown if said_kind(text) != IDENTITY.typ
-    ]  # who the gateway is does not lead on
+    # Who the gateway is does not lead on.
+    leading = [text for text in gateway.own_statements.shown if said_kind(text) != IDENTITY.typ]
     return wire.CertificatesAnswer([_issued(one.record, one.text) for one in made], leading)
 
 

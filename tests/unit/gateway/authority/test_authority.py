@@ -298,7 +298,8 @@ def test_the_lists_of_an_issuer_that_nobody_chose_make_so_many_versions(shop: Se
 def test_showing_the_same_again_makes_no_version_while_its_sign_of_life_is_young(shop: Served) -> None:
     bob, gateway = Visitor(shop, shop.keys["bob"]), shop.gateway
     bob.connect()
-    shown = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=3600), gateway.own_statements.shown[0]
+    own = gateway.own_statements.shown[0]
+    shown = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=3600), own
     assert bob.show(*shown).status_code == 200
     version = state(shop).version
     for _ in range(2):
