@@ -12,8 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate.analysis.explain import explain
-from headgate.analysis.explanation import AttributeExplanation, Demand, Explanation, Question, Unmet, Why
+from headgate.analysis.explain import AttributeExplanation, Demand, Explanation, Question, Unmet, Why, explain
 from headgate.cli.stories.board import show
 from headgate.cli.stories.stage import Stage
 from headgate.decide.ask import Books

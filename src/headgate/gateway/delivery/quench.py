@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from headgate.analysis.quench import wanted
+from headgate.analysis.restrictions import wanted
 from headgate.decide.views import holds
 from headgate.model.rights import Action
 from headgate.model.state import State

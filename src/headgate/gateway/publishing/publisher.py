@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.analysis.dynamic import holds_now
+from headgate.analysis.restrictions import holds_now
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
