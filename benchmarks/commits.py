@@ -44,7 +44,7 @@ def run() -> None:
 
 def worked_out(state: State, batch: Batch) -> Delta:
     """What a batch makes of a state, as rows."""
-    return delta(state, apply(state, batch), batch, Ranks())
+    return delta(state, apply(state, batch), batch, Ranks)
 
 
 def furnished(folder: Path, count: int) -> Ledger:

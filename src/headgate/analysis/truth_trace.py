@@ -10,21 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from headgate.decide.truth import World, truth, value
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Attribute,
-    Condition,
-    Constant,
-    InGroup,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    atoms,
-    looked_at,
-    operands,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import Condition, Constant, Operand, atoms, looked_at, operands
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Value
@@ -47,10 +34,10 @@ def deciding(condition: Condition, event: Event, world: World) -> tuple[TruthPar
     """
     outcome = truth(condition, event, world)
     match condition:
-        case AllOf(args) | AnyOf(args) if args:
+        case tree.AllOf(args) | tree.AnyOf(args) if args:
             same = (arg for arg in args if truth(arg, event, world) is outcome)
             return tuple(part for arg in same for part in deciding(arg, event, world))
-        case Not(Not() | AllOf() | AnyOf() as inner):
+        case tree.Not(tree.Not() | tree.AllOf() | tree.AnyOf() as inner):
             return deciding(inner, event, world)
         case piece:
             seen = {o: value(o, event, world) for a in atoms(piece) for o in _looked_at(operands(a))}
@@ -59,7 +46,7 @@ def deciding(condition: Condition, event: Event, world: World) -> tuple[TruthPar
 
 def attributes_of(condition: Condition) -> frozenset[str]:
     """The attributes of the event that a condition looks at by name."""
-    return frozenset(o.name for o in looked_at(condition) if isinstance(o, Attribute))
+    return frozenset(o.name for o in looked_at(condition) if isinstance(o, tree.Attribute))
 
 
 def can_be_told(part: TruthPart, known: Collection[str], state: State) -> bool:
@@ -69,9 +56,9 @@ def can_be_told(part: TruthPart, known: Collection[str], state: State) -> bool:
     """
     for atom in atoms(part.condition):
         match atom:
-            case Predicate():
+            case tree.Predicate():
                 return False
-            case InGroup(_, name) | Related(name, _) if name not in state.open_names:
+            case tree.InGroup(_, name) | tree.Related(name, _) if name not in state.open_names:
                 return False
             case _:
                 pass

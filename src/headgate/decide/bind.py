@@ -11,31 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from headgate.model.conditions import (
-    AllOf,
-    Atom,
-    ClockPart,
-    Compare,
-    Condition,
-    Constant,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Operand,
-    Predicate,
-    Related,
-    Subject,
-    TextMatch,
-    any_of,
-    declared_kind,
-    rewrite,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import Atom, Condition, Constant, Operand, any_of, declared_kind, rewrite
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, comparable
 
-_UNKNOWN: Final = Compare("=", Constant(None), Constant(None))
+_UNKNOWN: Final = tree.Compare("=", Constant(None), Constant(None))
 
 
 def bind(
@@ -48,11 +29,11 @@ def bind(
 
     def put(operand: Operand) -> Operand:
         match operand:
-            case Subject(name) if subject is not None:
+            case tree.Subject(name) if subject is not None:
                 return Constant(subject.get(name))
-            case Meta("origin") if origin is not None:
+            case tree.Meta("origin") if origin is not None:
                 return origin
-            case ClockPart(_, of) if declared_kind(of, kinds) not in (Kind.TIMESTAMP, None):
+            case tree.ClockPart(_, of) if declared_kind(of, kinds) not in (Kind.TIMESTAMP, None):
                 return Constant(None)
             case _:
                 return operand
@@ -69,28 +50,28 @@ def bind(
 
     def fitted(atom: Atom) -> Condition:
         match atom:
-            case Compare(op, left, right):
-                return Compare(op, fit(left, right), fit(right, left))
-            case InRange(operand, low, high):
+            case tree.Compare(op, left, right):
+                return tree.Compare(op, fit(left, right), fit(right, left))
+            case tree.InRange(operand, low, high):
                 # Each end is a comparison of its own, so a value may fit one and not the other.
-                return AllOf(
+                return tree.AllOf(
                     (
-                        Compare(">=", fit(operand, low), fit(low, operand)),
-                        Compare("<=", fit(operand, high), fit(high, operand)),
+                        tree.Compare(">=", fit(operand, low), fit(low, operand)),
+                        tree.Compare("<=", fit(operand, high), fit(high, operand)),
                     )
                 )
-            case TextMatch(op, left, right):
-                return TextMatch(op, text(left), text(right))
-            case InGroup(operand, _):
+            case tree.TextMatch(op, left, right):
+                return tree.TextMatch(op, text(left), text(right))
+            case tree.InGroup(operand, _):
                 return replace(atom, operand=text(operand))
-            case InSet(operand, values):
+            case tree.InSet(operand, values):
                 fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
                 if len(fitting) == len(values):
                     return replace(atom, operand=put(operand))
-                return any_of(*((InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
-            case IsNull(operand):
+                return any_of(*((tree.InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
+            case tree.IsNull(operand):
                 return replace(atom, operand=put(operand))
-            case Related(_, args) | Predicate(_, args):
+            case tree.Related(_, args) | tree.Predicate(_, args):
                 return replace(atom, args=tuple(put(arg) for arg in args))
 
     return rewrite(condition, fitted)
@@ -101,8 +82,8 @@ def in_relations(state: State, constraint: Condition) -> Condition:
 
     def meant(atom: Atom) -> Condition:
         match atom:
-            case InGroup(of, name) if name not in state.groups and name in state.relations:
-                return Related(name, (of,))
+            case tree.InGroup(of, name) if name not in state.groups and name in state.relations:
+                return tree.Related(name, (of,))
             case _:
                 return atom
 

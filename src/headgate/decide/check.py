@@ -22,27 +22,13 @@ from datetime import UTC, datetime
 from typing import Final, assert_never
 
 from headgate.decide.truth import World, truth
+from headgate.model import conditions as tree
 from headgate.model.conditions import (
-    Apply,
     Atom,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
     Condition,
     Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
     Operand,
-    Predicate,
-    Related,
     RoleRef,
-    Subject,
-    TextMatch,
     Variable,
     atoms,
     foreign,
@@ -78,7 +64,7 @@ def check_role(role: RoleRef) -> RoleRef:
     if role.service is None:
         raise BadDefinition(f"the role `{role.role}` of a rule is of no service", remedy="write `Service.Role`")
     for term in (*role.args, role.instance):
-        if isinstance(term, Meta):
+        if isinstance(term, tree.Meta):
             raise BadDefinition(
                 f"`@{term.name}` has no meaning in the role of a rule",
                 remedy="write a name for it, and use it in `where`",
@@ -109,11 +95,11 @@ def named(condition: Condition, role: RoleRef | None = None) -> Iterator[tuple[s
     bound = {term.name for term in terms if isinstance(term, Variable)}
     for atom in atoms(condition):
         match atom:
-            case InGroup(_, name):
+            case tree.InGroup(_, name):
                 yield "group", name
-            case Related(name, _):
+            case tree.Related(name, _):
                 yield "relation", name
-        found = (one.name for one in operands(atom) if isinstance(one, Subject))
+        found = (one.name for one in operands(atom) if isinstance(one, tree.Subject))
         yield from (("attribute", name) for name in found if name not in bound)
 
 
@@ -135,34 +121,34 @@ def check(condition: Condition, scope: Scope) -> None:
 def _check_atom(atom: Atom, scope: Scope) -> None:
     kinds = [_kind(operand, scope) for operand in operands(atom)]
     match atom:
-        case Compare(op, left, right):
+        case tree.Compare(op, left, right):
             _comparable(kinds[0], kinds[1], f"{_show(left)} {op} {_show(right)}")
-        case InRange(operand, low, high):
+        case tree.InRange(operand, low, high):
             shown = f"{_show(operand)} in {_show(low)}..{_show(high)}"
             _comparable(kinds[0], kinds[1], shown)
             _comparable(kinds[0], kinds[2], shown)
-        case InSet(operand, values):
+        case tree.InSet(operand, values):
             for value in values:
                 _comparable(kinds[0], kind_of(value), f"{_show(operand)} in {{{_show(Constant(value))}}}")
-        case TextMatch(op, left, right):
+        case tree.TextMatch(op, left, right):
             for operand, kind in zip((left, right), kinds, strict=True):
                 _is_text(operand, kind, op)
-        case InGroup(operand, group):
+        case tree.InGroup(operand, group):
             _is_text(operand, kinds[0], "in group")
             _declared("group", group, scope.state.groups, scope)
-        case Related(relation, ()):
+        case tree.Related(relation, ()):
             raise BadExpression(f"`{brief(relation)}` has no arguments", remedy="name at least one")
-        case Related(relation, args):
+        case tree.Related(relation, args):
             _declared("relation", relation, scope.state.relations, scope)
             arity = next((len(row) for row in scope.state.relations[relation]), len(args))
             if arity != len(args):
                 raise BadExpression(f"`{relation}` takes {arity} arguments, not {len(args)}")
-        case Predicate(name, _):
+        case tree.Predicate(name, _):
             if name not in scope.state.predicates:
                 raise BadExpression(
                     f"no predicate `{brief(name)}` is registered", remedy=_known("predicates", scope.state.predicates)
                 )
-        case IsNull():
+        case tree.IsNull():
             pass
         case _:
             assert_never(atom)
@@ -171,7 +157,7 @@ def _check_atom(atom: Atom, scope: Scope) -> None:
 def _kind(operand: Operand, scope: Scope) -> Kind | None:
     """The declared kind of an operand; None where it has none."""
     match operand:
-        case Attribute(name):
+        case tree.Attribute(name):
             if name in scope.attributes:
                 return scope.attributes[name]
             if scope.lenient:
@@ -179,17 +165,17 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
             raise BadExpression(
                 f"{scope.where} has no attribute `{brief(name)}`", remedy=_known("attributes", scope.attributes)
             )
-        case Meta(("rate" | "origin") as name) if scope.filter:
+        case tree.Meta(("rate" | "origin") as name) if scope.filter:
             raise BadExpression(f"a filter cannot use `@{name}`", remedy="it is for the conditions of rights")
-        case Meta(("instance" | "client") as name):
+        case tree.Meta(("instance" | "client") as name):
             raise _of_roles(f"`@{name}`")
-        case Meta("time"):
+        case tree.Meta("time"):
             return Kind.TIMESTAMP
-        case Meta("rate"):
+        case tree.Meta("rate"):
             return Kind.INT
-        case Meta():
+        case tree.Meta():
             return Kind.STRING
-        case Subject(name):
+        case tree.Subject(name):
             if scope.filter:
                 raise BadExpression(
                     f"a filter cannot use the subject attribute `${brief(name)}`", remedy="write the value itself"
@@ -197,17 +183,17 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
             return None
         case Constant(value):
             return kind_of(plain(value))
-        case ClockPart(part, of, _):
+        case tree.ClockPart(part, of, _):
             if _kind(of, scope) not in (Kind.TIMESTAMP, None):
                 raise BadExpression(f"`{part}` needs a timestamp, and {_show(of)} is none")
             return Kind.INT
-        case Variable() | Apply() | Count() | Combine():
+        case Variable() | tree.Apply() | tree.Count() | tree.Combine():
             raise _of_roles(_NAMES[type(operand)])
         case _:
             assert_never(operand)
 
 
-_NAMES: Final = {Variable: "a variable", Apply: "a function", Count: "`count`", Combine: "a sum"}
+_NAMES: Final = {Variable: "a variable", tree.Apply: "a function", tree.Count: "`count`", tree.Combine: "a sum"}
 
 
 def _of_roles(what: str) -> BadExpression:
@@ -246,15 +232,15 @@ def _known(what: str, names: Mapping[str, object]) -> str:
 
 def _show(operand: Operand) -> str:
     match operand:
-        case ClockPart(part, of, _):
+        case tree.ClockPart(part, of, _):
             return f"{part}({_show(of)})"
         case Constant(value):
             return repr(value) if isinstance(value, (str, bytes)) else str(value)
-        case Meta(name):
+        case tree.Meta(name):
             return f"@{name}"
-        case Subject(name):
+        case tree.Subject(name):
             return f"${name}"
-        case Attribute(name):
+        case tree.Attribute(name):
             return name
         case _:
             raise foreign(operand)
@@ -314,9 +300,9 @@ def check_requirement(condition: Condition, private: frozenset[str] = frozenset(
     """Refuse a requirement or policy rule that looks at anything but `$attributes`, or at `private` ones."""
     remedy = "write it over attributes of the other side, such as `$clearance = 'secret'`"
     for atom in atoms(condition):
-        if isinstance(atom, (InGroup, Related, Predicate)):
+        if isinstance(atom, (tree.InGroup, tree.Related, tree.Predicate)):
             raise BadExpression("a requirement names no group, relation or predicate", remedy=remedy)
-        if not all(isinstance(one, (Subject, Constant)) for one in operands(atom)):
+        if not all(isinstance(one, (tree.Subject, Constant)) for one in operands(atom)):
             raise BadExpression("a requirement looks at nothing of the event", remedy=remedy)
     for name in sorted(subjects(condition) & private):
         raise is_private(name)

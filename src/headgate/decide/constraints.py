@@ -12,42 +12,22 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, assert_never
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from headgate.decide.reading import Readings, rows_read
 from headgate.decide.rolebook import alike, fit, unify
-from headgate.decide.truth import clock_part, every, opposite, some, text_matches
+from headgate.decide.truth import Unbound, evaluate, evaluate_operand, is_member
 from headgate.lang.acl import FUNCTIONS
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
 from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
     Argument,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
     Condition,
     Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
     Operand,
-    Predicate,
-    Related,
     RoleRef,
-    Starred,
-    Subject,
     Term,
-    TextMatch,
     Variable,
-    counted_variables,
-    foreign,
     variables,
     variables_of,
 )
@@ -55,7 +35,7 @@ from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.roles import Membership, Service
 from headgate.model.state import State
-from headgate.model.values import INT_MAX, INT_MIN, compare
+from headgate.model.values import INT_MAX, INT_MIN
 
 Bindings: TypeAlias = Mapping[str, Argument]
 """What variables mean. One that means null is unknown in every comparison."""
@@ -170,7 +150,7 @@ class Scene:
 
     def settled(self, term: Term) -> Term:
         """A term with `@names` replaced by what they are."""
-        return Constant(self.asked(term.name)) if isinstance(term, Meta) else term
+        return Constant(self.asked(term.name)) if isinstance(term, tree.Meta) else term
 
 
 T = TypeVar("T")
@@ -179,49 +159,57 @@ MAX_INDEXED: Final = 256
 """Relations whose rows are kept in order, or by their beginnings."""
 
 
-class _Unbound(Exception):
-    """A variable has no value."""
+_UNBOUND: Final = Unbound()
 
 
-_UNBOUND: Final = _Unbound()
-
-
-# -- values ---------------------------------------------------------------------------------------------------
+# -- values and truth -----------------------------------------------------------------------------------------
 
 
 def value(expression: Operand, bound: Bindings, scene: Scene) -> Argument:
     """The value of an expression; null where it has none."""
     try:
-        return _value(expression, bound, scene)
-    except _Unbound:
+        return evaluate_operand(expression, _Bound(bound, scene))
+    except Unbound:
         return None
 
 
-def _value(expression: Operand, bound: Bindings, scene: Scene) -> Argument:
-    match expression:
-        case Constant(known):
-            return known
-        case Variable(name):
-            if name not in bound:
-                raise _UNBOUND
-            return bound[name]
-        case Meta(name):
-            return scene.asked(name)
-        case Apply(function, args):
-            found = _applied(function, tuple(_value(arg, bound, scene) for arg in args), scene)
-            return found[0] if len(found) == 1 else None  # of several values none is the value
-        case Count(of):
-            ref = scene.own(of)
-            return sum(1 for _ in _memberships(ref, bound, scene))
-        case Combine(op, left, right):
-            return combined(op, _value(left, bound, scene), _value(right, bound, scene))
-        case ClockPart(part, of, zone):
-            at = _value(of, bound, scene)
-            return clock_part(part, at, zone) if isinstance(at, datetime) else None
-        case Attribute() | Subject():
-            raise foreign(expression)
-        case _:
-            assert_never(expression)
+def truth(constraint: Condition, bound: Bindings, scene: Scene) -> bool | None:
+    """Is a constraint true of these values?"""
+    scene.budget.spend(sum(1 for _ in tree.atoms(constraint)))
+    return evaluate(constraint, _Bound(bound, scene))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What the leaves of a constraint say, given what variables mean."""
+
+    bound: Bindings
+    scene: Scene
+
+    def leaf(self, operand: Operand) -> Argument:
+        match operand:
+            case Variable(name):
+                if name not in self.bound:
+                    raise _UNBOUND
+                return self.bound[name]
+            case tree.Meta(name):
+                return self.scene.asked(name)
+            case tree.Apply(function, args):
+                answers = _applied(function, tuple(evaluate_operand(arg, self) for arg in args), self.scene)
+                return answers[0] if len(answers) == 1 else None  # of several values none is the value
+            case tree.Count(of):
+                return sum(1 for _ in _memberships(self.scene.own(of), self.bound, self.scene))
+            case _:
+                raise tree.foreign(operand)
+
+    def is_member(self, who: str, group: str) -> bool | None:
+        state = self.scene.state
+        return is_member(state, who, group) if group in state.groups else None
+
+    def holds(self, atom: tree.Related | tree.Predicate) -> bool | None:
+        if isinstance(atom, tree.Predicate):
+            raise tree.foreign(atom)
+        return _holds(atom.name, atom.args, self.bound, self.scene)
 
 
 def _applied(function: str, args: tuple[Argument, ...], scene: Scene) -> list[Argument]:
@@ -298,128 +286,8 @@ def _called(function: str, args: tuple[Argument, ...], scene: Scene) -> Argument
     return answer if isinstance(answer, bool | int | float | str | bytes | datetime) else None
 
 
-def combined(op: str, a: Argument, b: Argument) -> Argument:
-    """The sum or difference of two arguments; null where they have none."""
-    if isinstance(a, frozenset) and isinstance(b, frozenset):
-        match op:
-            case "union":
-                return a | b
-            case "intersect":
-                return a & b
-            case "minus":
-                return a - b
-    if op in "+-" and _is_int(a) and _is_int(b):
-        made = a + b if op == "+" else a - b
-        return made if INT_MIN <= made <= INT_MAX else None
-    match op, a, b:
-        case "-", datetime(), datetime():
-            return (a - b) // _SECOND
-        case "+" | "-", datetime(), int() if _is_int(b):
-            return _later(a, b if op == "+" else -b)
-        case "+", int(), datetime() if _is_int(a):
-            return _later(b, a)
-    return None
-
-
-def _later(at: datetime, seconds: int) -> datetime | None:
-    try:
-        return at + timedelta(seconds=seconds)
-    except OverflowError:  # past the years 1 to 9999
-        return None
-
-
-def _is_int(argument: Argument) -> TypeGuard[int]:
-    return isinstance(argument, int) and not isinstance(argument, bool)
-
-
-# -- truth ----------------------------------------------------------------------------------------------------
-
-
-def truth(constraint: Condition, bound: Bindings, scene: Scene) -> bool | None:
-    """Is a constraint true of these values?"""
-    match constraint:
-        case Starred(arg):
-            return truth(arg, bound, scene)
-        case Not(arg):
-            return opposite(truth(arg, bound, scene))
-        case AllOf(args):
-            return every(truth(arg, bound, scene) for arg in args)
-        case AnyOf(args):
-            return some(truth(arg, bound, scene) for arg in args)
-        case Related(name, args):
-            return _holds(name, args, bound, scene)
-        case IsNull() | Predicate():
-            raise foreign(constraint)
-    try:
-        return _leaf(constraint, bound, scene)
-    except _Unbound:
-        return None
-
-
-def _leaf(constraint: Compare | InGroup | InRange | InSet | TextMatch, bound: Bindings, scene: Scene) -> bool | None:
-    scene.budget.spend()
-    match constraint:
-        case Compare(op, left, right):
-            return compared(op, _value(left, bound, scene), _value(right, bound, scene))
-        case InGroup(of, group):
-            who = _value(of, bound, scene)
-            if not isinstance(who, str) or group not in scene.state.groups:
-                return None
-            return _is_member(scene.state, who, group)
-        case InRange(of, low, high):
-            x = _value(of, bound, scene)
-            return every((compared(">=", x, _value(low, bound, scene)), compared("<=", x, _value(high, bound, scene))))
-        case InSet(of, values):
-            x = _value(of, bound, scene)
-            return some(compared("=", x, one) for one in values)
-        case TextMatch(op, left, right):
-            return text_matches(op, _value(left, bound, scene), _value(right, bound, scene))
-        case _:
-            assert_never(constraint)
-
-
-def _is_member(state: State, who: str, group: str) -> bool:
-    if who in state.groups:  # a group inside is no member of its own
-        return False
-    seen = {group}
-    frontier = [group]
-    for at in frontier:
-        if who in state.groups[at]:
-            return True
-        for inner in state.groups[at]:
-            if inner in state.groups and inner not in seen:
-                seen.add(inner)
-                frontier.append(inner)
-    return False
-
-
-def compared(op: str, a: Argument, b: Argument) -> bool | None:
-    """A comparison of two arguments; unknown where they do not compare."""
-    if isinstance(a, frozenset) or isinstance(b, frozenset):
-        if not (isinstance(a, frozenset) and isinstance(b, frozenset)):
-            return None
-        match op:
-            case "=":
-                return a == b
-            case "!=":
-                return a != b
-            case "subset":
-                return a < b
-            case "subseteq":
-                return a <= b
-            case "superset":
-                return a > b
-            case "superseteq":
-                return a >= b
-        return None
-    if op in ("subset", "subseteq", "superset", "superseteq"):
-        return None
-    return compare(op, a, b)
-
-
 def _holds(name: str, args: tuple[Operand, ...], bound: Bindings, scene: Scene) -> bool | None:
     """Is a tuple in a relation, a role held, or a function true? `_` stands for any value."""
-    scene.budget.spend()
     if name not in scene.roles and name not in scene.state.relations:
         given = [value(arg, bound, scene) for arg in args]
         answer = None if None in given else _called(name, tuple(given), scene)
@@ -501,18 +369,18 @@ def _having(ref: RoleRef, bound: Bindings) -> tuple[int, Argument] | None:
 def solutions(constraint: Condition, bound: Bindings, scene: Scene) -> Iterator[Bindings]:
     """Every way to give the variables values so that the constraint is true."""
     match constraint:
-        case Starred(arg):
+        case tree.Starred(arg):
             yield from solutions(arg, bound, scene)
-        case AllOf(args):
+        case tree.AllOf(args):
             yield from _all(args, bound, scene)
-        case AnyOf(args):
+        case tree.AnyOf(args):
             for arg in args:
                 yield from solutions(arg, bound, scene)
-        case Compare("=", Variable(name), right) if name not in bound and name != "_":
+        case tree.Compare("=", Variable(name), right) if name not in bound and name != "_":
             yield from _bind(name, right, bound, scene)
-        case Compare("=", left, Variable(name)) if name not in bound and name != "_":
+        case tree.Compare("=", left, Variable(name)) if name not in bound and name != "_":
             yield from _bind(name, left, bound, scene)
-        case Related(name, args) if name in scene.roles or name in scene.state.relations:
+        case tree.Related(name, args) if name in scene.roles or name in scene.state.relations:
             terms = tuple(_term(arg, bound, scene) for arg in args)
             if Constant(None) not in terms:
                 yield from _tuples(name, terms, bound, scene)
@@ -531,7 +399,7 @@ def _all(args: tuple[Condition, ...], bound: Bindings, scene: Scene) -> Iterator
         return
     scene.budget.spend()
     names = bound.keys()
-    at_once = [n for n, arg in enumerate(args) if counted_variables(arg) <= names]
+    at_once = [n for n, arg in enumerate(args) if tree.counted_variables(arg) <= names]
     chosen = next((n for n in at_once if variables(args[n]) <= names), None)
     if chosen is None:
         order = (*at_once, *range(len(args)))
@@ -549,20 +417,20 @@ def _after(constraint: Condition, bound: frozenset[str], scene: Scene) -> frozen
     if variables(constraint) <= bound:
         return bound
     match constraint:
-        case Starred(arg):
+        case tree.Starred(arg):
             return _after(arg, bound, scene)
-        case AllOf(args):
+        case tree.AllOf(args):
             return _after_all(args, bound, scene)
-        case AnyOf(args):
+        case tree.AnyOf(args):
             found = [_after(arg, bound, scene) for arg in args]
             known = [one for one in found if one is not None]
             return frozenset.intersection(*known) if len(known) == len(found) else None
-        case Compare("=", left, right):
+        case tree.Compare("=", left, right):
             for side, other in ((left, right), (right, left)):
                 if isinstance(side, Variable) and side.name not in bound and side.name != "_":
                     return bound | {side.name} if variables_of(other) <= bound else None
             return None
-        case Related(name, args) if name in scene.roles or name in scene.state.relations:
+        case tree.Related(name, args) if name in scene.roles or name in scene.state.relations:
             plain = all(isinstance(arg, Variable) or variables_of(arg) <= bound for arg in args)
             return bound | variables(constraint) if plain else None
         case _:

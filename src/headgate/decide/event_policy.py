@@ -14,9 +14,10 @@ from operator import is_
 from typing import Final
 
 from headgate.decide.bind import in_relations
-from headgate.decide.constraints import Scene, compared, truth, value
+from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read, reading_of
 from headgate.decide.rolebook import alike, is_of
+from headgate.decide.truth import compared
 from headgate.lang.literals import Reading
 from headgate.model.conditions import (
     AllOf,

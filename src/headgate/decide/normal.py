@@ -13,30 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
+from headgate.model import conditions as tree
 from headgate.model.conditions import (
-    MIRRORED,
-    NEGATED,
-    AllOf,
-    AnyOf,
-    Apply,
     Atom,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
     CompareOp,
     Condition,
     Constant,
-    Count,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
     Operand,
-    Predicate,
-    Starred,
-    Subject,
     Variable,
     declared_kind,
     foreign,
@@ -47,7 +30,7 @@ from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_CLAUSES
 from headgate.model.values import Kind, Value, compare
 
-Term: TypeAlias = Attribute | Meta | ClockPart
+Term: TypeAlias = tree.Attribute | tree.Meta | tree.ClockPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +110,12 @@ _NOTHING: _Raw = ((), ())
 
 def _expand(condition: Condition, want: bool, kinds: Mapping[str, Kind]) -> list[_Raw]:
     match condition:
-        case Not(arg):
+        case tree.Not(arg):
             return _expand(arg, not want, kinds)
-        case Starred(arg):
+        case tree.Starred(arg):
             return _expand(arg, want, kinds)
-        case AllOf(args) | AnyOf(args):
-            if isinstance(condition, AllOf) == want:
+        case tree.AllOf(args) | tree.AnyOf(args):
+            if isinstance(condition, tree.AllOf) == want:
                 product = [_NOTHING]
                 for arg in args:
                     side = _expand(arg, want, kinds)
@@ -208,16 +191,16 @@ def _closed(span: Span) -> Span:
 def _literal(atom: Atom, want: bool, kinds: Mapping[str, Kind]) -> list[_Raw | None]:
     """The clauses of one atom. Every atom but `is null` and predicates needs its terms non-null."""
     match atom:
-        case IsNull(operand):
+        case tree.IsNull(operand):
             return [_null(operand, want, kinds)]
-        case InRange(operand, low, high):
-            ends: tuple[Condition, ...] = (Compare(">=", operand, low), Compare("<=", operand, high))
-            return list(_expand(AllOf(ends), want, kinds))
-        case Compare(op, left, right):
-            return [_compare(op if want else NEGATED[op], left, right, kinds)]
-        case InSet(operand, values):
+        case tree.InRange(operand, low, high):
+            ends: tuple[Condition, ...] = (tree.Compare(">=", operand, low), tree.Compare("<=", operand, high))
+            return list(_expand(tree.AllOf(ends), want, kinds))
+        case tree.Compare(op, left, right):
+            return [_compare(op if want else tree.NEGATED[op], left, right, kinds)]
+        case tree.InSet(operand, values):
             return [_in_set(operand, values, want, kinds)]
-        case Predicate():
+        case tree.Predicate():
             return [((), (Literal(atom, want),))]
         case _:
             return [_rest(Literal(atom, want), kinds)]
@@ -225,21 +208,21 @@ def _literal(atom: Atom, want: bool, kinds: Mapping[str, Kind]) -> list[_Raw | N
 
 def _null(operand: Operand, want: bool, kinds: Mapping[str, Kind]) -> _Raw | None:
     match operand:
-        case Attribute(name) if name not in kinds:
+        case tree.Attribute(name) if name not in kinds:
             return _NOTHING if want else None
-        case Attribute():
+        case tree.Attribute():
             return ((operand, Bounds(null=want)),), ()
-        case ClockPart(_, of):
+        case tree.ClockPart(_, of):
             return _null(of, want, kinds)
         case Constant(value):
             return _NOTHING if (value is None) == want else None
-        case Meta("rate" | "origin"):  # stamped only where something asks for it
+        case tree.Meta("rate" | "origin"):  # stamped only where something asks for it
             return ((operand, Bounds(null=want)),), ()
-        case Meta():
+        case tree.Meta():
             return None if want else _NOTHING
-        case Subject():
+        case tree.Subject():
             raise ValueError("subject attributes are bound before normalising")
-        case Variable() | Apply() | Count() | Combine():
+        case Variable() | tree.Apply() | tree.Count() | tree.Combine():
             raise foreign(operand)
         case _:
             assert_never(operand)
@@ -249,9 +232,9 @@ def _compare(op: CompareOp, left: Operand, right: Operand, kinds: Mapping[str, K
     if isinstance(left, Constant) and isinstance(right, Constant):
         return _NOTHING if compare(op, plain(left.value), plain(right.value)) is True else None
     if isinstance(left, Constant):
-        op, left, right = MIRRORED[op], right, left
+        op, left, right = tree.MIRRORED[op], right, left
     if not isinstance(right, Constant):
-        return _rest(Literal(Compare(op, left, right), True), kinds)
+        return _rest(Literal(tree.Compare(op, left, right), True), kinds)
     value = plain(right.value)
     match op:
         case "=":
@@ -279,12 +262,12 @@ def _in_set(operand: Operand, values: tuple[Value, ...], want: bool, kinds: Mapp
 def _bounded(operand: Operand, bounds: Bounds, kinds: Mapping[str, Kind]) -> _Raw | None:
     """Bounds on a term, which must be there to be compared."""
     match operand:
-        case Attribute(name) if name not in kinds:
+        case tree.Attribute(name) if name not in kinds:
             return None
-        case Attribute() | Meta():
+        case tree.Attribute() | tree.Meta():
             tidy = _tidy(bounds, declared_kind(operand, kinds))
             return None if tidy is None else (((operand, tidy),), ())
-        case ClockPart(_, of):
+        case tree.ClockPart(_, of):
             tidy = _tidy(bounds, Kind.INT)
             needs = _null(of, False, kinds)
             return None if tidy is None or needs is None else _merge((((operand, tidy),), ()), needs, kinds)

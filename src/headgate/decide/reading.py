@@ -14,23 +14,9 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from headgate.lang.literals import Reading, read_text
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
-    Apply,
-    Atom,
-    ClockPart,
-    Combine,
-    Compare,
-    Condition,
-    Constant,
-    InRange,
-    InSet,
-    Meta,
-    Operand,
-    Related,
-    Variable,
-    atoms,
-)
+from headgate.model.conditions import Atom, Condition, Constant, Operand, Variable, atoms
 from headgate.model.errors import HeadgateError
 from headgate.model.values import Kind, Value, conform
 
@@ -98,13 +84,13 @@ def _look(leaf: Atom, known: dict[str, Reading], readings: dict[tuple[str, int],
     """What one atom tells of variables and columns."""
     sides: tuple[Operand, ...]
     match leaf:
-        case Compare(_, left, right):
+        case tree.Compare(_, left, right):
             sides = (left, right)
-        case InRange(of, low, high):
+        case tree.InRange(of, low, high):
             sides = (of, low, high)
-        case InSet(of, values):
+        case tree.InSet(of, values):
             sides = (of, *map(Constant, values))
-        case Related(name, args):
+        case tree.Related(name, args):
             _columns(name, args, known, readings)
             sides = ()
         case _:
@@ -126,18 +112,18 @@ def _is_time(e: Operand, is_read: Reading, known: dict[str, Reading], readings: 
     match e:
         case Variable(name) if name != "_":
             known.setdefault(name, is_read)
-        case Apply(function, args):
+        case tree.Apply(function, args):
             readings.setdefault((function, len(args)), is_read)
-        case Combine("+" | "-", of, by) if _is_seconds(by):
+        case tree.Combine("+" | "-", of, by) if _is_seconds(by):
             _is_time(of, is_read, known, readings)
-        case Combine("+", by, of) if _is_seconds(by):
+        case tree.Combine("+", by, of) if _is_seconds(by):
             _is_time(of, is_read, known, readings)
 
 
 def _between_times(e: Operand, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     """What a difference tells that is compared with seconds: one side is what the other is."""
     match e:
-        case Combine("-", left, right):
+        case tree.Combine("-", left, right):
             for one, other in ((left, right), (right, left)):
                 if not _is_seconds(other) and (is_read := reading_of(one, known, readings)) is not None:
                     _is_time(other, is_read, known, readings)
@@ -145,12 +131,12 @@ def _between_times(e: Operand, known: dict[str, Reading], readings: dict[tuple[s
 
 def _within(e: Operand, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     match e:
-        case Apply(function, args):
+        case tree.Apply(function, args):
             _columns(function, args, known, readings)
-        case Combine(_, left, right):
+        case tree.Combine(_, left, right):
             _within(left, known, readings)
             _within(right, known, readings)
-        case ClockPart(_, of):
+        case tree.ClockPart(_, of):
             _within(of, known, readings)
             _is_time(of, "timestamp", known, readings)
 
@@ -174,15 +160,15 @@ def _is_seconds(e: Operand) -> bool:
 def reading_of(e: Operand, known: Mapping[str, Reading], readings: Readings = AS_STORED) -> Reading | None:
     """What an expression is, if it is a time."""
     match e:
-        case Meta("time") | Constant(datetime()):
+        case tree.Meta("time") | Constant(datetime()):
             return "timestamp"
         case Variable(name):
             return known.get(name)
-        case ClockPart(part):
+        case tree.ClockPart(part):
             return part
-        case Apply(function, args):
+        case tree.Apply(function, args):
             return readings.get((function, len(args)))
-        case Combine("+" | "-" as op, left, right):
+        case tree.Combine("+" | "-" as op, left, right):
             first, second = reading_of(left, known, readings), reading_of(right, known, readings)
             if op == "-" and first == "timestamp" and not _is_seconds(right):
                 return None  # a moment, or the seconds between two

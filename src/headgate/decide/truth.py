@@ -1,51 +1,113 @@
-"""Is a condition true? Three-valued (Kleene) logic, rule D1.
+"""Is an expression true, and what is its value? Three-valued (Kleene) logic, rule D1: the reference for every language.
 
-Guarantees: `truth` is total: it never raises, and returns `None` for unknown. A comparison with null is unknown.
-An exception in a registered predicate is unknown.
+Guarantees: `evaluate` is total: it never raises, and returns `None` for unknown. A comparison with null is unknown, and
+so are one of values that do not compare (D2), an atom about a variable without a value, and an exception in a
+registered predicate. What a language may look at answers its `Leaves`: an event and its world those of conditions
+(`truth`), a request and the values of variables those of constraints (`constraints`).
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, assert_never
+from typing import Final, Protocol, TypeAlias, TypeGuard, assert_never, cast
 from zoneinfo import ZoneInfo
 
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Argument,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
-    Condition,
-    Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    Starred,
-    Subject,
-    TextMatch,
-    TextOp,
-    Variable,
-    foreign,
-    plain,
-)
+from headgate.model.conditions import Argument, Condition, Operand
 from headgate.model.events import Event, size_of
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, compare, same
+from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, same
+
+_WEEK: Final = timedelta(days=7)
+_SECOND: Final = timedelta(seconds=1)
+_BLANKS: Final = re.compile("[\t\n\x0b\x0c\r ]+")
+_OF_SETS: Final[Mapping[str, Callable[[frozenset[str], frozenset[str]], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "subset": operator.lt, "subseteq": operator.le, "superset": operator.gt,
+    "superseteq": operator.ge,
+}  # fmt: skip
+_SET_OPERATIONS: Final[Mapping[str, Callable[[frozenset[str], frozenset[str]], frozenset[str]]]] = {
+    "union": operator.or_, "intersect": operator.and_, "minus": operator.sub,
+}  # fmt: skip
+
+
+class Unbound(Exception):
+    """A variable has no value: whatever its atom says is unknown."""
+
+
+class Leaves(Protocol):
+    """What a language may look at: it answers the leaves of an expression."""
+
+    def leaf(self, operand: Operand) -> Argument:
+        """The value of an attribute, a variable, a call or a count; null, or `Unbound`, where there is none."""
+
+    def is_member(self, who: str, group: str) -> bool | None:
+        """Is this a member of a group?"""
+
+    def holds(self, atom: tree.Related | tree.Predicate) -> bool | None:
+        """Is a tuple in a relation, or what else a call says true?"""
+
+
+def evaluate(condition: Condition, leaves: Leaves) -> bool | None:
+    """The truth of a condition. Every part is looked at."""
+    match condition:
+        case tree.Starred(arg):
+            return evaluate(arg, leaves)
+        case tree.Not(arg):
+            return opposite(evaluate(arg, leaves))
+        case tree.AllOf(args):
+            return every(evaluate(arg, leaves) for arg in args)
+        case tree.AnyOf(args):
+            return some(evaluate(arg, leaves) for arg in args)
+        case tree.Related() | tree.Predicate():
+            return leaves.holds(condition)
+    try:
+        return _atom(condition, leaves)
+    except Unbound:
+        return None
+
+
+def _atom(
+    atom: tree.Compare | tree.InRange | tree.InSet | tree.TextMatch | tree.IsNull | tree.InGroup, leaves: Leaves
+) -> bool | None:
+    x, *others = (evaluate_operand(operand, leaves) for operand in tree.operands(atom))
+    match atom:
+        case tree.Compare(op):
+            return compared(op, x, others[0])
+        case tree.InRange():
+            return every((compared(">=", x, others[0]), compared("<=", x, others[1])))
+        case tree.InSet(_, values):
+            return some(compared("=", x, value) for value in values)
+        case tree.TextMatch(op):
+            return text_matches(op, x, others[0])
+        case tree.IsNull():
+            return x is None
+        case tree.InGroup(_, group):
+            return leaves.is_member(x, group) if isinstance(x, str) else None
+        case _:
+            assert_never(atom)
+
+
+def evaluate_operand(operand: Operand, leaves: Leaves) -> Argument:
+    """The value of an operand; null where it has none."""
+    match operand:
+        case tree.Constant(value):
+            return value
+        case tree.ClockPart(part, of, zone):
+            at = evaluate_operand(of, leaves)
+            return clock_part(part, at, zone) if isinstance(at, datetime) else None
+        case tree.Combine(op, left, right):
+            return combined(op, evaluate_operand(left, leaves), evaluate_operand(right, leaves))
+        case _:
+            return leaves.leaf(operand)
+
+
+# -- conditions, over an event --------------------------------------------------------------------------------
+
 
 PredicateFunction: TypeAlias = Callable[..., object]
 
@@ -58,10 +120,6 @@ class NotRun:
     def __call__(self, *args: object) -> object:
         """Unknown, as with any function that fails."""
         raise NotImplementedError("it was not run")
-
-
-_WEEK: Final = timedelta(days=7)
-_BLANKS: Final = re.compile("[\t\n\x0b\x0c\r ]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,78 +159,47 @@ class World:
         return replace(self, subject={**self.subject, **arguments}) if arguments else self
 
 
+@dataclass(frozen=True, slots=True)
+class _EventLeaves:
+    event: Event
+    world: World
+
+    def leaf(self, operand: Operand) -> Value:
+        event, world = self.event, self.world
+        match operand:
+            case tree.Attribute(name):
+                return event.values.get(name) if world.attributes is None or name in world.attributes else None
+            case tree.Subject(name):
+                return world.subject.get(name)
+            case tree.Meta("time"):
+                return event.time
+            case tree.Meta("rate"):
+                return event.rate
+            case tree.Meta("origin"):
+                return world.origin
+            case tree.Meta():
+                return event.publisher
+            case _:
+                raise tree.foreign(operand)
+
+    def is_member(self, who: str, group: str) -> bool:
+        return is_member(self.world.state, who, group)
+
+    def holds(self, atom: tree.Related | tree.Predicate) -> bool | None:
+        args = cast(Row, tuple(evaluate_operand(arg, self) for arg in atom.args))
+        if isinstance(atom, tree.Predicate):
+            return call(self.world.predicates.get(atom.name), self.event, args)
+        return related(self.world.state.relations.get(atom.name, frozenset()), args)
+
+
 def truth(condition: Condition, event: Event, world: World) -> bool | None:
     """The truth of a condition over the values of an event, nulls included."""
-    match condition:
-        case Compare(op, left, right):
-            return compare(op, value(left, event, world), value(right, event, world))
-        case InRange(operand, low, high):
-            x = value(operand, event, world)
-            return every((compare(">=", x, value(low, event, world)), compare("<=", x, value(high, event, world))))
-        case InSet(operand, values):
-            x = value(operand, event, world)
-            return some(compare("=", x, one) for one in values)
-        case TextMatch(op, left, right):
-            return text_matches(op, value(left, event, world), value(right, event, world))
-        case IsNull(operand):
-            return value(operand, event, world) is None
-        case InGroup(operand, group):
-            x = value(operand, event, world)
-            return x in world.state.members_of(group) if isinstance(x, str) else None
-        case Related(relation, args):
-            return related(world.state.relations.get(relation, frozenset()), _values(args, event, world))
-        case Predicate(name, args):
-            return call(world.predicates.get(name), event, _values(args, event, world))
-        case Starred(arg):
-            return truth(arg, event, world)
-        case Not(arg):
-            return opposite(truth(arg, event, world))
-        case AllOf(args):
-            return every(truth(arg, event, world) for arg in args)
-        case AnyOf(args):
-            return some(truth(arg, event, world) for arg in args)
-        case _:
-            assert_never(condition)
+    return evaluate(condition, _EventLeaves(event, world))
 
 
 def value(operand: Operand, event: Event, world: World) -> Value:
     """The value of an operand; null where the event's type or the subject lacks it."""
-    match operand:
-        case Attribute(name):
-            return event.values.get(name) if world.attributes is None or name in world.attributes else None
-        case Meta("time"):
-            return event.time
-        case Meta("rate"):
-            return event.rate
-        case Meta("origin"):
-            return world.origin
-        case Meta():
-            return event.publisher
-        case Subject(name):
-            return world.subject.get(name)
-        case Constant(constant):
-            return plain(constant)
-        case ClockPart(part, of, zone):
-            at = value(of, event, world)
-            return clock_part(part, at, zone) if isinstance(at, datetime) else None
-        case Variable() | Apply() | Count() | Combine():
-            raise foreign(operand)
-        case _:
-            assert_never(operand)
-
-
-def clock_part(part: str, at: datetime, zone: str) -> int:
-    """Whole seconds since local midnight, or the ISO day of the week, on the wall clock of a zone."""
-    try:
-        local = at.astimezone(ZoneInfo(zone))
-    except OverflowError:  # local time would leave the years 1 to 9999; a week further in, clocks show the same
-        local = (at + _WEEK if at.year == 1 else at - _WEEK).astimezone(ZoneInfo(zone))
-    return local.hour * 3600 + local.minute * 60 + local.second if part == "timeofday" else local.isoweekday()
-
-
-def has_token(text: str, token: str) -> bool:
-    """Is the token one of the words of the text? Words are split on U+0009-000D and space."""
-    return token != "" and token in _BLANKS.split(text)
+    return tree.plain(evaluate_operand(operand, _EventLeaves(event, world)))
 
 
 def related(rows: frozenset[Row], args: Row) -> bool | None:
@@ -194,11 +221,77 @@ def call(predicate: PredicateFunction | None, event: Event, args: Row) -> bool |
     return answer if isinstance(answer, bool) else None
 
 
-def _values(args: tuple[Operand, ...], event: Event, world: World) -> Row:
-    return tuple(value(arg, event, world) for arg in args)
+# -- operations on values --------------------------------------------------------------------------------------
 
 
-def text_matches(op: TextOp, text: Argument, part: Argument) -> bool | None:
+def is_member(state: State, who: str, group: str) -> bool:
+    """Is this in a group, directly or through other groups? A group inside is no member of its own."""
+    if who in state.groups:
+        return False
+    seen = {group}
+    frontier = [group]
+    for at in frontier:
+        inside = state.groups.get(at, frozenset())
+        if who in inside:
+            return True
+        nested = [inner for inner in inside if inner in state.groups and inner not in seen]
+        seen.update(nested)
+        frontier += nested
+    return False
+
+
+def compared(op: str, a: Argument, b: Argument) -> bool | None:
+    """A comparison of two values; unknown where they do not compare."""
+    if isinstance(a, frozenset) and isinstance(b, frozenset):
+        return _OF_SETS[op](a, b) if op in _OF_SETS else None
+    if isinstance(a, frozenset) or isinstance(b, frozenset) or op not in tree.MIRRORED:
+        return None
+    return compare(op, a, b)
+
+
+def combined(op: str, a: Argument, b: Argument) -> Argument:
+    """The sum or difference of two values; null where they have none."""
+    if isinstance(a, frozenset) and isinstance(b, frozenset):
+        return _SET_OPERATIONS[op](a, b) if op in _SET_OPERATIONS else None
+    match op, a, b:
+        case "+" | "-", int(), int() if _is_int(a) and _is_int(b):
+            made = a + b if op == "+" else a - b
+            return made if INT_MIN <= made <= INT_MAX else None
+        case "-", datetime(), datetime():
+            return (a - b) // _SECOND
+        case "+" | "-", datetime(), int() if _is_int(b):
+            return _later(a, b if op == "+" else -b)
+        case "+", int(), datetime() if _is_int(a):
+            return _later(b, a)
+    return None
+
+
+def _later(at: datetime, seconds: int) -> datetime | None:
+    try:
+        return at + timedelta(seconds=seconds)
+    except OverflowError:  # past the years 1 to 9999
+        return None
+
+
+def _is_int(argument: Argument) -> TypeGuard[int]:
+    return isinstance(argument, int) and not isinstance(argument, bool)
+
+
+def clock_part(part: str, at: datetime, zone: str) -> int:
+    """Whole seconds since local midnight, or the ISO day of the week, on the wall clock of a zone."""
+    try:
+        local = at.astimezone(ZoneInfo(zone))
+    except OverflowError:  # local time would leave the years 1 to 9999; a week further in, clocks show the same
+        local = (at + _WEEK if at.year == 1 else at - _WEEK).astimezone(ZoneInfo(zone))
+    return local.hour * 3600 + local.minute * 60 + local.second if part == "timeofday" else local.isoweekday()
+
+
+def has_token(text: str, token: str) -> bool:
+    """Is the token one of the words of the text? Words are split on U+0009-000D and space."""
+    return token != "" and token in _BLANKS.split(text)
+
+
+def text_matches(op: tree.TextOp, text: Argument, part: Argument) -> bool | None:
     """A test of two texts; unknown unless both are."""
     if not isinstance(text, str) or not isinstance(part, str):
         return None

@@ -3,12 +3,12 @@
 Guarantees: the only importer of SQLAlchemy. `Ledger` is all of it; the other modules are its parts.
 """
 
+from headgate.ledger.collection import Difference
 from headgate.ledger.history import HistoryEntry
 from headgate.ledger.ledger import Ledger
 from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
 from headgate.ledger.rebase import Rebased
 from headgate.ledger.schema import FORMAT
-from headgate.ledger.words import Difference
 
 __all__ = [
     "FORMAT",

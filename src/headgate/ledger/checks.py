@@ -15,8 +15,10 @@ from sqlalchemy import Connection, Table, and_, func, inspect, or_, select, text
 from sqlalchemy.schema import CreateColumn
 
 from headgate import __version__
-from headgate.ledger import codec, queries, schema
+from headgate.ledger import queries, schema
+from headgate.ledger.collection import KEYS, METADATA
 from headgate.ledger.load import load
+from headgate.ledger.policy_rows import RULES
 from headgate.ledger.storage import RESTORE, damage
 from headgate.model.errors import Damaged, HeadgateError, TooNew, TooOld
 from headgate.model.state import State
@@ -66,7 +68,7 @@ def upgrade(connection: Connection, place: str) -> None:
     for table, name in (one for since, new in schema.NEW_COLUMNS.items() if since > written for one in new):
         column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
         connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
-    schema.METADATA.create_all(connection)
+    METADATA.create_all(connection)
     facts = schema.meta.c
     for fact, value in (("format", str(schema.FORMAT)), ("headgate", __version__)):
         connection.execute(update(schema.meta).where(facts.name == fact).values(value=value))
@@ -79,7 +81,7 @@ def glance(connection: Connection, place: str) -> None:
 
 
 def _versions(connection: Connection, place: str) -> None:
-    missing = schema.METADATA.tables.keys() - set(inspect(connection).get_table_names())
+    missing = METADATA.tables.keys() - set(inspect(connection).get_table_names())
     if missing:
         raise Damaged(f"the ledger `{place}` lacks the table `{min(missing)}`", remedy=RESTORE)
     table = schema.versions
@@ -98,11 +100,11 @@ def verify(connection: Connection, place: str, administrator: str) -> None:
     _pages(connection, place, thorough=True)
     _versions(connection, place)
     latest = connection.scalar(select(func.max(schema.versions.c.version))) or 0
-    for table in schema.KEYS:
+    for table in KEYS:
         _intervals(connection, place, table, latest)
     _ranks(connection, place)
-    for row in connection.execute(select(schema.rules)).mappings():
-        codec.rule_of(row)
+    for row in connection.execute(select(RULES.table)).mappings():
+        RULES.fact_of(row)
     queries.all_subscriptions(connection, latest)
     queries.versions(connection, 0, latest)
     _graph(load(connection, latest, administrator), place)
@@ -130,7 +132,7 @@ def _intervals(connection: Connection, place: str, table: Table, latest: int) ->
     wrong = or_(starts < 1, starts > latest, ends <= starts, ends > latest)
     if connection.execute(select(table.c.row).where(wrong).limit(1)).first() is not None:
         raise Damaged(f"the ledger `{place}` has {table.name} in force at versions that do not exist")
-    key = [table.c[name] for name in schema.KEYS[table]]
+    key = [table.c[name] for name in KEYS[table]]
     following = func.lead(starts).over(partition_by=key, order_by=starts).label("following")
     runs = select(starts, ends, following).subquery()
     late = or_(runs.c.to_version.is_(None), runs.c.to_version > runs.c.following)
@@ -140,7 +142,7 @@ def _intervals(connection: Connection, place: str, table: Table, latest: int) ->
 
 
 def _ranks(connection: Connection, place: str) -> None:
-    table = schema.rules
+    table = RULES.table
     shared = select(table.c.rank).where(table.c.to_version.is_(None)).group_by(table.c.rank).having(func.count() > 1)
     if connection.execute(shared.limit(1)).first() is not None:
         raise Damaged(f"the ledger `{place}` has two rules in one place of the order")

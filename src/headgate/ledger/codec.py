@@ -2,8 +2,8 @@
 
 Guarantees: what is decoded is what was encoded, kinds included: `1`, `1.0`, `True` and `'1'` stay apart,
 floats keep every bit, timestamps every microsecond. A condition or role that would not read back the same is
-refused when it is written. What cannot be decoded is `damaged`. A `RowForm` says both ways at once.
-Leaves out: statements (`statements`) and the role book (`role_rows`).
+refused when it is written. What cannot be decoded is `damaged`. A `RowForm` says both ways at once, and its columns.
+Leaves out: the facts themselves (`policy_rows`, `statement_rows`, `role_rows`).
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from sqlalchemy import BigInteger, Boolean, Integer, String, Text
 
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.render import render_role
 from headgate.lang.rolefile import parse_role
-from headgate.model.changes import RegisterPredicate, Row
+from headgate.model.changes import Row
 from headgate.model.conditions import Condition, RoleRef
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
-from headgate.model.rights import Action, Effect, Rule, Source, Subscription
-from headgate.model.types import EventType
-from headgate.model.values import Kind, Value, brief, micros, moment
+from headgate.model.rights import Action
+from headgate.model.values import Value, brief, micros, moment
 
 T = TypeVar("T")
 Columns: TypeAlias = dict[str, Any]
@@ -150,48 +151,69 @@ def dump_role(role: RoleRef) -> str:
 # Forms
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class RowForm(Generic[T]):
-    """How something is written, and read back."""
+    """How something is written, and read back; in a table, as which kind of column, or as which columns."""
 
     dump: Callable[[T], Any]
     load: Callable[[Any], T]
+    column: Any = Text
+    null: bool = False
     inline: bool = False
     """Do its fields stand among those of what it is a part of?"""
+    columns: Mapping[str, RowForm[Any]] = field(default_factory=dict)
+
+    @property
+    def is_plain(self) -> bool:
+        """Is it written as it is?"""
+        return self.load is _same
 
 
-PLAIN: Final[RowForm[Any]] = RowForm(lambda one: one, lambda data: data)
+PLAIN: Final[RowForm[Any]] = RowForm(_same, _same)
 """As it is."""
+NAME: Final = replace(PLAIN, column=String)
+NUMBER: Final = replace(PLAIN, column=BigInteger)
+SMALL: Final = replace(PLAIN, column=Integer)
+FLAG: Final = replace(PLAIN, column=Boolean)
 
 
 def maybe(form: RowForm[T]) -> RowForm[T | None]:
     """It, or null."""
+    if form.is_plain:
+        return replace(PLAIN, column=form.column, null=True)
     return RowForm(
-        lambda one: None if one is None else form.dump(one), lambda data: None if data is None else form.load(data)
+        lambda value: None if value is None else form.dump(value),
+        lambda data: None if data is None else form.load(data),
+        form.column,
+        null=True,
     )
 
 
 def each(form: RowForm[T]) -> RowForm[tuple[T, ...]]:
     """Several, in order."""
-    return RowForm(lambda many: [form.dump(one) for one in many], lambda data: tuple(map(form.load, data)))
+    return RowForm(lambda many: list(map(form.dump, many)), lambda data: tuple(map(form.load, data)))
 
 
 def text(form: RowForm[T]) -> RowForm[T]:
     """As JSON, in a column of its own."""
-    return RowForm(lambda one: dump(form.dump(one)), lambda data: form.load(json.loads(data)))
+    return RowForm(lambda value: dump(form.dump(value)), lambda data: form.load(json.loads(data)))
 
 
-def record(make: Callable[..., T], *, inline: bool = False, **fields: RowForm[Any]) -> RowForm[T]:
+def record(make: Callable[..., T], /, **fields: RowForm[Any]) -> RowForm[T]:
     """A class by its fields, under their names."""
 
-    def written(one: T) -> Columns:
+    def written(value: T) -> Columns:
         content: Columns = {}
         for name, form in fields.items():
-            value = getattr(one, name)
+            of_field = getattr(value, name)
             if form.inline:
-                content.update(form.dump(value))
+                content.update(form.dump(of_field))
             else:
-                content[name] = value if form is PLAIN else form.dump(value)
+                content[name] = of_field if form.is_plain else form.dump(of_field)
         return content
 
     def read(data: Stored) -> T:
@@ -200,12 +222,30 @@ def record(make: Callable[..., T], *, inline: bool = False, **fields: RowForm[An
             values[name] = form.load(data if form.inline else data[name])
         return make(**values)
 
-    plain = [name for name, form in fields.items() if form is PLAIN]
-    others = [(name, form) for name, form in fields.items() if form is not PLAIN]
-    return RowForm(written, read, inline)
+    plain = [name for name, form in fields.items() if form.is_plain]
+    others = [(name, form) for name, form in fields.items() if not form.is_plain]
+    columns = {name: form for name, form in fields.items() if not form.inline}
+    return RowForm(written, read, columns=columns)
 
 
-TIME: Final = RowForm(micros, moment)
+def packed(
+    make: Callable[..., T], column: str, own: Mapping[str, RowForm[Any]], /, **fields: RowForm[Any]
+) -> RowForm[T]:
+    """A class of which some fields are columns of their `own`, and the others together JSON in one column."""
+    outer, inner = record(dict[str, Any], **own), record(dict[str, Any], **fields)
+    return RowForm(
+        lambda value: {**outer.dump(value), column: dump(inner.dump(value))},  # type: ignore[arg-type]
+        lambda row: make(**outer.load(row), **inner.load(json.loads(row[column]))),
+        columns={**own, column: PLAIN},
+    )
+
+
+def value_in(column: str, form: RowForm[T] = NAME) -> RowForm[T]:
+    """What is all of a fact but its name: one column."""
+    return RowForm(lambda value: {column: form.dump(value)}, lambda row: form.load(row[column]), columns={column: form})
+
+
+TIME: Final = RowForm(micros, moment, BigInteger)
 CONDITION: Final = RowForm(dump_condition, load_condition)
 NAMES: Final[RowForm[frozenset[str]]] = RowForm(sorted, frozenset)
 ACTIONS: Final[RowForm[frozenset[Action]]] = RowForm(
@@ -216,107 +256,3 @@ VALUES: Final[RowForm[Mapping[str, Value]]] = RowForm(
     lambda data: {name: from_json(value) for name, value in data},
 )
 """Named values, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding(Generic[T]):
-    """A fact as columns, and back: what it is, the column that names it, and its form."""
-
-    what: str
-    key: str
-    form: RowForm[T]
-
-    def columns(self, one: T) -> Columns:
-        """What is stored."""
-        columns: Columns = self.form.dump(one)
-        return columns
-
-    def of(self, row: Stored) -> T:
-        """The inverse of `columns`."""
-        with decoding(self.what, row[self.key]):
-            return self.form.load(row)
-
-
-# Facts
-
-_DEFINITION: Final[RowForm[Any]] = record(
-    dict,
-    owner=PLAIN,
-    parent=PLAIN,
-    key=each(PLAIN),
-    attributes=RowForm(
-        lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
-        lambda data: {name: Kind(kind) for name, kind in data},
-    ),
-    bits=RowForm(dict, PLAIN.load),
-    since=RowForm(dict, PLAIN.load),
-    retired=PLAIN,
-)
-
-
-def type_columns(new: EventType) -> Columns:
-    """An event type without its position."""
-    return {"name": new.name, "definition": dump(_DEFINITION.dump(new))}
-
-
-def type_of(row: Stored) -> EventType:
-    """The inverse of `type_columns`."""
-    with decoding("type", row["name"]):
-        return EventType(name=row["name"], **_DEFINITION.load(json.loads(row["definition"])))
-
-
-def _rule_form(source: Source) -> RowForm[Rule]:
-    """A rule of a source, which its table says: what a rule may be depends on that."""
-    return record(
-        partial(Rule, source=source),
-        id=PLAIN,
-        who=PLAIN,
-        actions=text(ACTIONS),
-        type=PLAIN,
-        where=CONDITION,
-        attributes=maybe(text(each(PLAIN))),
-        forced=text(VALUES),
-        effect=RowForm(lambda effect: effect.value, Effect),
-        disclose=PLAIN,
-        author=PLAIN,
-        role=maybe(RowForm(dump_role, load_role)),
-        attested=RowForm(bool, bool),
-    )
-
-
-_RULES: Final = {source: Encoding("rule", "id", _rule_form(source)) for source in Source}
-
-
-def rule_columns(rule: Rule) -> Columns:
-    """A rule without its rank."""
-    return _RULES[rule.source].columns(rule)
-
-
-def rule_of(row: Stored, source: Source = Source.RULE) -> Rule:
-    """The inverse of `rule_columns`."""
-    return _RULES[source].of(row)
-
-
-SUBSCRIPTION: Final = Encoding(
-    "subscription",
-    "id",
-    record(
-        Subscription,
-        id=PLAIN,
-        principal=PLAIN,
-        type=PLAIN,
-        where=CONDITION,
-        history=PLAIN,
-        first=RowForm(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
-        since_version=PLAIN,
-        since_time=maybe(TIME),
-        requires=maybe(CONDITION),
-        origin=PLAIN,
-        counted=maybe(text(each(PLAIN))),
-    ),
-)
-
-
-"""A subscription; its `first` is the version that its row begins at."""
-
-PREDICATE: Final = Encoding("predicate", "name", record(RegisterPredicate, name=PLAIN, target=PLAIN, digest=PLAIN))

@@ -1,4 +1,4 @@
-"""From two neighbouring states to the rows that end and the rows that begin.
+"""From two neighbouring states to the rows that end and the rows that begin, and to what that is in words.
 
 Guarantees: pure. Facts are compared as they are stored, so a change of kind alone (`1` to `True`) is a change. A fact
 that a batch sets to what it was makes no row. The cost is that of what differs, not of the whole state: what a batch
@@ -7,16 +7,17 @@ leaves alone is the same object in both states, and maps know where they differ 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, TypeVar
 
 from sqlalchemy import Table
 
-from headgate.ledger import codec, schema
+from headgate.ledger import schema
 from headgate.ledger.codec import Columns, dump
-from headgate.ledger.collections import COLLECTIONS, RANKED, Collection, key_of, rank, written
+from headgate.ledger.collection import Collection, Difference, key_of, rank
+from headgate.ledger.policy_rows import RULES, written
 from headgate.model.changes import Batch, Settle
 from headgate.model.layered import changed
 from headgate.model.rights import Source
@@ -49,18 +50,15 @@ class Delta:
         self.begins.setdefault(table, []).append(row)
 
 
-def delta(before: State, after: State, batch: Batch, ranks: Ranks) -> Delta:
-    """The rows that end and begin when `batch` makes `after` out of `before`."""
+def delta(before: State, after: State, batch: Batch, ranks: Callable[[], Ranks]) -> Delta:
+    """The rows that end and begin when `batch` makes `after` out of `before`; `ranks` are those of the rules before."""
     made = Delta()
-    for collection in COLLECTIONS:
-        if collection.family != "rules":
+    for collection in schema.COLLECTIONS:
+        if collection is RULES:
+            _rules(made, before, after, ranks)
+        elif collection.family != "rules" or before.rules is not after.rules:
             _compare(made, collection, before, after)
-        elif before.rules is not after.rules:
-            if collection.table is schema.rules:
-                _rules(made, before, after, ranks)
-            else:
-                _compare(made, collection, before, after)
-    for table in RANKED:
+    for table in schema.RANKED:
         for position, row in enumerate(made.begins.get(table, ())):
             row["rank"] = rank(after.version, position)
     for change in batch.changes:
@@ -76,8 +74,8 @@ def _compare(made: Delta, collection: Collection, before: State, after: State) -
     names = dict.fromkeys([*changed(old, new), *_differing(collection.beside(before), collection.beside(after))])
     for name in names:
         gone, come = _exchanged(collection, old.get(name), new.get(name))
-        was = _by_key(collection, [collection.row(before, name, value) for value in gone])
-        now = _by_key(collection, [collection.row(after, name, value) for value in come])
+        was = _by_key(collection, [collection.row_of(before, name, value) for value in gone])
+        now = _by_key(collection, [collection.row_of(after, name, value) for value in come])
         if isinstance(old.get(name, new.get(name)), frozenset):  # whose order is nobody's
             was, now = dict(sorted(was.items())), dict(sorted(now.items()))
         for key, row in was.items():
@@ -141,8 +139,10 @@ def _in_place(old: Sequence[T], new: Sequence[T]) -> set[T]:
     return kept
 
 
-def _rules(made: Delta, before: State, after: State, ranks: Ranks) -> None:
+def _rules(made: Delta, before: State, after: State, ranks_before: Callable[[], Ranks]) -> None:
     """Rules have ranks, by which they come before or after all that stay (D5)."""
+    if before.rules is after.rules:
+        return
     was, now = written(before, Source.RULE), written(after, Source.RULE)
     if len(was) == len(now) and all(map(is_, was, now)):
         return
@@ -154,11 +154,32 @@ def _rules(made: Delta, before: State, after: State, ranks: Ranks) -> None:
     stay = set(kept)
     if ids[start : start + len(kept)] != kept or [rule for rule in old if rule in stay] != kept:
         kept, start, stay = [], 0, set()
+    ranks = ranks_before()
     for position, rule in enumerate(was):
         if rule.id not in stay:
-            made.end(schema.rules, {**codec.rule_columns(rule), "rank": ranks.low + position})
+            made.end(RULES.table, {**RULES.form.dump(rule), "rank": ranks.low + position})
     for position, rule in enumerate(now):
         if rule.id not in stay:
             above, below = ranks.low - start, ranks.high + 1 - start - len(kept)
             place = (above if position < start else below) + position
-            made.begin(schema.rules, {**codec.rule_columns(rule), "rank": place})
+            made.begin(RULES.table, {**RULES.form.dump(rule), "rank": place})
+
+
+def preview(before: State, after: State, batch: Batch) -> list[Difference]:
+    """What is in force after the batch and not before, and the other way round, by kind and in order of name."""
+    made = delta(before, after, batch, lambda: Ranks(0, len(written(before, Source.RULE)) - 1))
+    reasons = {row["id"]: row["reason"] for row in made.begins.get(schema.endings, ())}
+    differences: list[Difference] = []
+    for table in schema.WORDS:
+        # Within a batch, what began again has kept its place.
+        same_rank = {"rank": 0} if table in schema.RANKED else {}
+        pairs: dict[tuple[str, ...], list[Columns | None]] = {}
+        for row in made.ends.get(table, ()):
+            name = key_of(table, row)
+            pairs[name] = [{**row, **same_rank, "reason": reasons.get(name[0])}, None]
+        for row in made.begins.get(table, ()):
+            begun = {**row, **same_rank, "from_version": after.version}
+            pairs.setdefault(key_of(table, row), [None, None])[1] = begun
+        compared = (schema.compare(table, was, now) for was, now in pairs.values())
+        differences += sorted((one for one in compared if one is not None), key=lambda one: one.name)
+    return differences

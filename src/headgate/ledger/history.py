@@ -17,11 +17,12 @@ from typing import Final, TypeAlias
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 
 from headgate.decide.rolebook import fit
-from headgate.ledger import codec, role_rows, schema
-from headgate.ledger.codec import Stored
-from headgate.ledger.collections import RANKED
+from headgate.ledger import schema
+from headgate.ledger.codec import Stored, load_role
+from headgate.ledger.collection import KEYS, Difference
+from headgate.ledger.policy_rows import ADMITTED, ATTRIBUTES, MEMBERS, POLICY_RULES, PRINCIPALS, RULES, SUBSCRIPTIONS
 from headgate.ledger.queries import versions
-from headgate.ledger.words import WORDS, Difference, compare
+from headgate.ledger.role_rows import ELECTIONS, MEMBERSHIPS
 from headgate.model.errors import NotFound
 from headgate.model.values import brief
 
@@ -43,7 +44,7 @@ class HistoryEntry:
 def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     """What is in force at `b` and not at `a`, and the other way round, by kind and in order of name."""
     differences: list[Difference] = []
-    for table in WORDS:
+    for table in schema.WORDS:
         old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b), through=b)
         new = _rows(connection, table, schema.in_force(table, b) & schema.not_in_force(table, a))
         differences += sorted(_differences(table, old, new), key=lambda one: one.name)
@@ -55,20 +56,20 @@ def history(connection: Connection, principal: str, through: int) -> list[Histor
     membership = _Membership(connection, principal)
     held = _Held(connection, principal)
     mine: dict[Table, ColumnElement[bool]] = {
-        schema.principals: schema.principals.c.name == principal,
-        schema.subject_attributes: schema.subject_attributes.c.principal == principal,
-        schema.members: schema.members.c.member.in_(membership.names),
-        schema.memberships: schema.memberships.c.holder == principal,
-        schema.elections: schema.elections.c.elector == principal,
-        schema.rules: schema.rules.c.who.in_(membership.names) | schema.rules.c.role.is_not(None),
-        schema.admitted: schema.admitted.c.who == principal,
-        schema.policy_rules: schema.policy_rules.c.principal == principal,
-        schema.subscriptions: schema.subscriptions.c.principal == principal,
+        PRINCIPALS.table: PRINCIPALS.table.c.name == principal,
+        ATTRIBUTES.table: ATTRIBUTES.table.c.principal == principal,
+        MEMBERS.table: MEMBERS.table.c.member.in_(membership.names),
+        MEMBERSHIPS.table: MEMBERSHIPS.table.c.holder == principal,
+        ELECTIONS.table: ELECTIONS.table.c.elector == principal,
+        RULES.table: RULES.table.c.who.in_(membership.names) | RULES.table.c.role.is_not(None),
+        ADMITTED.table: ADMITTED.table.c.who == principal,
+        POLICY_RULES.table: POLICY_RULES.table.c.principal == principal,
+        SUBSCRIPTIONS.table: SUBSCRIPTIONS.table.c.principal == principal,
     }
     # Rows of these tables touch the principal only while it is, or is in, whom they name.
     touches: dict[Table, Callable[[RowMapping, int], bool]] = {
-        schema.members: lambda row, version: membership.holds(str(row["member"]), version),
-        schema.rules: lambda row, version: (
+        MEMBERS.table: lambda row, version: membership.holds(str(row["member"]), version),
+        RULES.table: lambda row, version: (
             membership.holds(str(row["who"]), version) if row["role"] is None else held.fits(row, version)
         ),
     }
@@ -99,7 +100,7 @@ def _rows(
 ) -> list[RowMapping]:
     """Rows in order; of memberships and elections, with why they ended: with the row, or afterwards by `through`."""
     wanted = select(table)
-    if table in RANKED:
+    if table in schema.RANKED:
         ending = schema.endings
         # Whatever only changed has no ending, so the first one from there on is that of the row.
         latest = table.c.to_version if through is None else through
@@ -110,13 +111,13 @@ def _rows(
 
 
 def _differences(table: Table, old: Iterable[Stored], new: Iterable[Stored]) -> Iterator[Difference]:
-    key = schema.KEYS[table]
+    key = KEYS[table]
     pairs: dict[tuple[str, ...], list[Stored | None]] = {}
     for side, rows in enumerate((old, new)):
         for row in rows:
             pairs.setdefault(tuple(row[name] for name in key), [None, None])[side] = row
     for before, after in pairs.values():
-        if (found := compare(table, before, after)) is not None:
+        if (found := schema.compare(table, before, after)) is not None:
             yield found
 
 
@@ -129,12 +130,12 @@ class _Held:
     """Which roles a principal held when."""
 
     def __init__(self, connection: Connection, principal: str) -> None:
-        rows = _rows(connection, schema.memberships, schema.memberships.c.holder == principal)
-        self._every = [(role_rows.MEMBERSHIP.of(row), row["from_version"], row["to_version"]) for row in rows]
+        rows = _rows(connection, MEMBERSHIPS.table, MEMBERSHIPS.table.c.holder == principal)
+        self._every = [(MEMBERSHIPS.fact_of(row), row["from_version"], row["to_version"]) for row in rows]
 
     def fits(self, rule: Stored, version: int) -> bool:
         """Did the principal hold the role of a rule at a version?"""
-        role = codec.load_role(rule["role"])
+        role = load_role(rule["role"])
         return any(
             starts <= version
             and (ends is None or version < ends)
@@ -154,7 +155,7 @@ class _Membership:
         seen: set[str] = set()
         while frontier:
             seen |= frontier
-            rows = _rows(connection, schema.members, schema.members.c.member.in_(sorted(frontier)))
+            rows = _rows(connection, MEMBERS.table, MEMBERS.table.c.member.in_(sorted(frontier)))
             for row in rows:
                 ends = EVER[1] if row["to_version"] is None else row["to_version"]
                 edges.append((row["group"], row["member"], (row["from_version"], ends)))

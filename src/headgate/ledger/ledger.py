@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -24,14 +25,14 @@ from headgate import __version__
 from headgate.decide.constraints import RoleFunction
 from headgate.ledger import checks, history, queries, schema
 from headgate.ledger.codec import Columns, dump
-from headgate.ledger.collections import RANKED
+from headgate.ledger.collection import KEYS, METADATA, Difference
 from headgate.ledger.delta import Delta, Ranks, delta
 from headgate.ledger.history import HistoryEntry
 from headgate.ledger.load import advance, load, policy_versions
+from headgate.ledger.policy_rows import RULES
 from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
 from headgate.ledger.rebase import Rebased, check_same_policy, passed_over
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
-from headgate.ledger.words import Difference
 from headgate.model.changes import Batch, Settle
 from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
 from headgate.model.rights import Subscription
@@ -91,7 +92,7 @@ class Ledger:
                     raise BadDefinition(f"the ledger `{storage.place}` already exists", remedy="open it instead")
                 if present and storage.is_sqlite:
                     raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
-                schema.METADATA.create_all(connection)
+                METADATA.create_all(connection)
                 facts = {
                     "format": str(schema.FORMAT),
                     "administrator": administrator,
@@ -170,8 +171,8 @@ class Ledger:
                 now = self._clock()
                 outcome = self._passed(before, batch, now)
                 after = outcome.after
-                ranks = _ranks(connection)
-                _write(connection, after.version, delta(before, after, outcome.batch, ranks))
+                made = delta(before, after, outcome.batch, partial(_ranks, connection))
+                _write(connection, after.version, made)
                 connection.execute(
                     insert(schema.versions).values(
                         version=after.version,
@@ -364,9 +365,9 @@ def _lock(connection: Connection) -> None:
 
 
 def _ranks(connection: Connection) -> Ranks:
-    rank = schema.rules.c.rank
+    rank = RULES.table.c.rank
     low, high = connection.execute(
-        select(func.min(rank), func.max(rank)).where(schema.rules.c.to_version.is_(None))
+        select(func.min(rank), func.max(rank)).where(RULES.table.c.to_version.is_(None))
     ).one()
     return Ranks() if low is None else Ranks(low, high)
 
@@ -376,7 +377,7 @@ def _write(connection: Connection, version: int, made: Delta) -> None:
         if _closed(connection, table, version, rows) != len(rows):
             raise Damaged(f"the ledger lacks {table.name} that were in force", remedy=RESTORE)
     for table, rows in made.begins.items():
-        places = _places(connection, table, version) if table in RANKED and table in made.ends else {}
+        places = _places(connection, table, version) if table in schema.RANKED and table in made.ends else {}
         new = [{**row, "from_version": version} for row in rows]
         for row in new if places else ():
             row["rank"] = places.get(row["id"], row["rank"])
@@ -385,7 +386,7 @@ def _write(connection: Connection, version: int, made: Delta) -> None:
 
 def _closed(connection: Connection, table: Table, version: int, rows: list[Columns]) -> int:
     """End facts by their keys; how many there were, as far as the database tells."""
-    named = schema.KEYS[table]
+    named = KEYS[table]
     closing = update(table).where(table.c.to_version.is_(None)).values(to_version=version)
     if len(named) == 1:
         # Many by one statement: a cascade may end a hundred thousand.

@@ -17,19 +17,19 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, bindparam, literal, or_, select, union, union_all
 
 from headgate.ledger import schema
-from headgate.ledger.collections import COLLECTIONS, RANKED, tables
+from headgate.ledger.policy_rows import SUBSCRIPTIONS
 from headgate.model.state import State
 
 _FAMILIES: Final = [
-    list(family) for _, family in groupby(COLLECTIONS, lambda one: one.family or (one.table.name, one.kind))
+    list(family) for _, family in groupby(schema.COLLECTIONS, lambda one: one.family or (one.table.name, one.kind))
 ]
 
 
 def load(connection: Connection, version: int, administrator: str, *, subscriptions: bool = True) -> State:
     """The whole state at a version; without subscriptions, all the rest of it."""
     state = State(version=version, administrator=administrator)
-    for table, collections in groupby(COLLECTIONS, lambda one: one.table):
-        if subscriptions or table is not schema.subscriptions:
+    for table, collections in groupby(schema.COLLECTIONS, lambda one: one.table):
+        if subscriptions or table is not SUBSCRIPTIONS.table:
             rows = _rows(connection, table, schema.in_force(table, version))
             for collection in collections:
                 state = collection.read(state, collection.own(rows))
@@ -59,7 +59,7 @@ def advance(connection: Connection, state: State, version: int) -> State:
 
 def policy_versions(connection: Connection, after: int, through: int) -> list[int]:
     """The versions in `(after, through]` at which anything changed that decisions look at but subscriptions."""
-    return touched(connection, tables(lambda one: one.decides), after, through)
+    return touched(connection, schema.tables(lambda one: one.decides), after, through)
 
 
 def touched(connection: Connection, tables: Iterable[Table], after: int, through: int) -> list[int]:
@@ -73,7 +73,7 @@ def touched(connection: Connection, tables: Iterable[Table], after: int, through
 
 
 def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> list[RowMapping]:
-    order = (table.c.rank, table.c.row) if table in RANKED else (table.c.row,)
+    order = (table.c.rank, table.c.row) if table in schema.RANKED else (table.c.row,)
     return list(connection.execute(select(table).where(which).order_by(*order)).mappings())
 
 
@@ -86,7 +86,7 @@ _TOUCHED: Final = union_all(
         select(literal(table.name).label("name")).where(
             select(table.c.row).where(or_(_within(table.c.from_version), _within(table.c.to_version))).exists()
         )
-        for table in tables()
+        for table in schema.tables()
     )
 )
 """The names of the tables that changed between two versions, both included."""

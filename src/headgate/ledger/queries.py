@@ -12,9 +12,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select
 
-from headgate.ledger import codec, role_rows, schema
+from headgate.ledger import schema
 from headgate.ledger.codec import decoding
-from headgate.ledger.collections import BEGUN
+from headgate.ledger.collection import BEGUN
+from headgate.ledger.policy_rows import SUBSCRIPTIONS, TYPES
+from headgate.ledger.role_rows import MEMBERSHIPS, RECORDS, ROLEFILES
 from headgate.model.errors import BadDefinition, StaleVersion, VersionConflict
 from headgate.model.rights import Subscription
 from headgate.model.rolefiles import Rolefile
@@ -53,7 +55,7 @@ class VersionInfo:
 
 def subscription_changes(connection: Connection, after: int, through: int) -> SubscriptionChanges:
     """What began and ended in `(after, through]`; what did both is in both lists."""
-    table = schema.subscriptions
+    table = SUBSCRIPTIONS.table
     begun = table.c.from_version.between(after + 1, through)
     ended = table.c.to_version.between(after + 1, through)
     opened = connection.execute(select(table).where(begun).order_by(table.c.from_version, table.c.row))
@@ -63,20 +65,20 @@ def subscription_changes(connection: Connection, after: int, through: int) -> Su
         .order_by(table.c.to_version, table.c.row)
     )
     return SubscriptionChanges(
-        [codec.SUBSCRIPTION.of(row) for row in opened.mappings()],
+        [SUBSCRIPTIONS.fact_of(row) for row in opened.mappings()],
         [(name, first, closed_at) for name, first, closed_at in closed],
     )
 
 
 def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscription, int | None]]:
     """Every subscription that began by `through`, with the version that closed it if it had ended by then."""
-    table = schema.subscriptions
+    table = SUBSCRIPTIONS.table
     rows = connection.execute(
         select(table).where(table.c.from_version <= through).order_by(table.c.from_version, table.c.row)
     )
     return [
         (
-            codec.SUBSCRIPTION.of(row),
+            SUBSCRIPTIONS.fact_of(row),
             None if (row["to_version"] or through + 1) > through else row["to_version"],
         )
         for row in rows.mappings()
@@ -99,7 +101,7 @@ def versions(connection: Connection, after: int, through: int) -> list[VersionIn
 
 def type_since(connection: Connection, name: str) -> datetime | None:
     """When a type became what it is, or was retired; None if there never was one of that name."""
-    types, made = schema.types, schema.versions
+    types, made = TYPES.table, schema.versions
     recorded = connection.execute(
         select(made.c.recorded_at)
         .join(types, types.c.from_version == made.c.version)
@@ -110,7 +112,7 @@ def type_since(connection: Connection, name: str) -> datetime | None:
 
 def record_state(connection: Connection, ref: Reference) -> bool | None:
     """What is believed of a credential record at the latest version; one that is no more is false."""
-    table = schema.records
+    table = RECORDS.table
     which = (table.c.ref == ref) & table.c.to_version.is_(None)
     found = connection.execute(select(table.c.state).where(which)).one_or_none()
     return False if found is None else found.state
@@ -128,7 +130,7 @@ def endings(connection: Connection, id: str) -> list[tuple[int, str]]:
 
 def role_turns(connection: Connection, since: int, version: int) -> list[RoleTurn]:
     """What versions after `since`, up to one, made of memberships of roles that were audited then, in order."""
-    table, over = schema.memberships, schema.endings
+    table, over = MEMBERSHIPS.table, schema.endings
     began = select(table).where(
         table.c.from_version.between(since + 1, version), table.c.rank >= table.c.from_version * BEGUN
     )
@@ -143,7 +145,7 @@ def role_turns(connection: Connection, since: int, version: int) -> list[RoleTur
             changes.append((row["to_version"], 0, row["row"], row, json.loads(row["why"])))
     turns: list[RoleTurn] = []
     for at, is_begun, _, row, reason in sorted(changes, key=lambda one: one[:3]):
-        membership = role_rows.MEMBERSHIP.of(row)
+        membership = MEMBERSHIPS.fact_of(row)
         if is_audited(_rolefile_at(connection, membership.service, at if is_begun else at - 1), membership.role):
             note = connection.scalar(select(schema.versions.c.note).where(schema.versions.c.version == at))
             with decoding("version", at):
@@ -153,10 +155,10 @@ def role_turns(connection: Connection, since: int, version: int) -> list[RoleTur
 
 
 def _rolefile_at(connection: Connection, service: str, version: int) -> Rolefile | None:
-    table = schema.rolefiles
+    table = ROLEFILES.table
     wanted = select(table).where(table.c.service == service, schema.in_force(table, version))
     row = connection.execute(wanted).mappings().first()
-    return None if row is None else role_rows.rolefile_of(row)
+    return None if row is None else ROLEFILES.fact_of(row)
 
 
 def starting_points(connection: Connection, version: int | None, stream: str | None) -> list[StartingPoint]:

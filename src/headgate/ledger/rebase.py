@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from headgate.analysis.plan import same_rules
-from headgate.ledger import queries
-from headgate.ledger.collections import COLLECTIONS, tables
+from headgate.ledger import queries, schema
 from headgate.ledger.load import touched
 from headgate.model.errors import VersionConflict
 from headgate.model.state import State
@@ -31,7 +30,7 @@ class Rebased:
 
 def passed_over(connection: Connection, after: int, through: int) -> Rebased:
     """What the versions in `(after, through]` changed, in words."""
-    kinds = {one.table: one.comes_by for one in COLLECTIONS}
+    kinds = {one.table: one.comes_by for one in schema.COLLECTIONS}
     changed = (kind for table, kind in kinds.items() if touched(connection, [table], after, through))
     return Rebased(max(0, through - after), tuple(dict.fromkeys(changed)))
 
@@ -40,7 +39,7 @@ def check_same_policy(connection: Connection, expect: int, now: State, at: Calla
     """Refuse if policy is another than at the expected version; `at` tells the state at a version."""
     if expect > now.version:
         raise _conflict(f"the ledger is at version {now.version}, not {expect} as expected")
-    if not touched(connection, tables(lambda one: one.authored), expect, now.version):
+    if not touched(connection, schema.tables(lambda one: one.authored), expect, now.version):
         return
     before = at(expect)
     if same_rules(before, now):

@@ -1,49 +1,58 @@
-"""Facts of the role book as columns, and back.
+"""The role book, as the ledger keeps it and tells it.
 
 Guarantees: what is decoded is what was encoded, kinds of arguments included. A rolefile or event policy that would
-not read back the same is refused when it is written. What cannot be decoded is `damaged`.
-Leaves out: which facts begin and end (`delta`), and in what order they stand (`collections`).
+not read back the same is refused when it is written. Roles are told as rolefiles write them. Whole rolefiles and event
+policies are counted in words, and compared in full.
+Leaves out: words for credential records and who follows them, of which there may be many for each membership: what they
+mean for people, memberships and the reasons of their endings say.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.lang.render import render_event_policy, render_expression, render_rolefile
+from headgate.decide.rolebook import holders, merged
+from headgate.lang.render import (
+    render_event_policy,
+    render_expression,
+    render_membership,
+    render_role,
+    render_rolefile,
+)  # fmt: skip
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
 from headgate.ledger.codec import (
+    FLAG,
+    NAME,
+    NUMBER,
     PLAIN,
+    SMALL,
     TIME,
     Columns,
-    Encoding,
     RowForm,
     Stored,
-    decoding,
     digest_of,
     dump,
     each,
     maybe,
+    packed,
     record,
     text,
-)
+)  # fmt: skip
+from headgate.ledger.collection import Collection, Rows, Words, elements, facts, line, mapped, put, rank
 from headgate.model.arguments import dump_argument, load_argument
-from headgate.model.conditions import Constant, Meta, RoleRef, Term, Variable
+from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition
-from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
-from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RecordWatch
+from headgate.model.rolefiles import EventPolicy, Representative
+from headgate.model.roles import Ban, Election, Ending, Link, Membership, Op, Peer, Record, RecordWatch, RoleFacts
+from headgate.model.state import State
 from headgate.model.values import brief
-
-EVENTS: Final = "events"
-"""The name of the one row of event policy."""
 
 READ: Final = 1_024
 """Distinct rolefiles and event policies whose parsed form is kept."""
-
-PERMANENT, DIRECT, AUTO_REVOKE, LATCHED = 1, 2, 4, 8
-"""The flags of a record."""
-
 
 ARGUMENTS: Final = each(RowForm(dump_argument, load_argument))
 """Arguments of a role."""
@@ -51,37 +60,23 @@ ARGUMENTS: Final = each(RowForm(dump_argument, load_argument))
 
 # -- memberships and elections ----------------------------------------------------------------------------------
 
-MEMBERSHIP: Final = Encoding(
-    "membership",
-    "id",
-    record(
-        Membership,
-        id=PLAIN,
-        holder=PLAIN,
-        service=PLAIN,
-        instance=text(PLAIN),
-        role=text(PLAIN),
-        args=text(ARGUMENTS),
-        record=PLAIN,
-        state=PLAIN,
-        statement=text(PLAIN),
-        supports=text(each(PLAIN)),
-        appointment=PLAIN,
-        until=maybe(TIME),
-        foreign=PLAIN,
-    ),
+MEMBERSHIP: Final = record(
+    Membership,
+    id=NAME,
+    holder=NAME,
+    service=NAME,
+    instance=text(PLAIN),
+    role=text(PLAIN),
+    args=text(ARGUMENTS),
+    record=NUMBER,
+    state=maybe(FLAG),
+    statement=text(PLAIN),
+    supports=text(each(PLAIN)),
+    appointment=FLAG,
+    until=maybe(TIME),
+    foreign=FLAG,
 )
 """A membership without its rank."""
-
-
-def _role_json(ref: RoleRef) -> dict[str, object]:
-    instance = None if ref.instance is None else _term_json(ref.instance)
-    return {"role": ref.role, "args": list(map(_term_json, ref.args)), "service": ref.service, "instance": instance}
-
-
-def _json_role(found: dict[str, Any]) -> RoleRef:
-    instance = None if found["instance"] is None else _json_term(found["instance"])
-    return RoleRef(found["role"], tuple(map(_json_term, found["args"])), found["service"], instance)
 
 
 def _term_json(term: Term) -> list[object]:
@@ -106,9 +101,12 @@ def _json_term(raw: object) -> Term:
             raise ValueError(f"`{brief(raw)}` is no term")
 
 
-_ROLE: Final = RowForm(_role_json, _json_role)
-_ELECTION: Final[RowForm[Any]] = record(
-    dict,
+_TERM: Final = RowForm(_term_json, _json_term)
+_ROLE: Final = record(RoleRef, role=PLAIN, args=each(_TERM), service=PLAIN, instance=maybe(_TERM))
+ELECTION: Final = packed(
+    Election,
+    "content",
+    {"id": NAME, "elector": NAME},
     service=PLAIN,
     instance=PLAIN,
     role=PLAIN,
@@ -122,14 +120,6 @@ _ELECTION: Final[RowForm[Any]] = record(
     revoke_on_exit=PLAIN,
     revokers=each(PLAIN),
 )
-ELECTION: Final = Encoding(
-    "election",
-    "id",
-    RowForm(
-        lambda one: {"id": one.id, "elector": one.elector, "content": dump(_ELECTION.dump(one))},
-        lambda row: Election(id=row["id"], elector=row["elector"], **_ELECTION.load(json.loads(row["content"]))),
-    ),
-)
 """An election without its rank."""
 
 
@@ -138,118 +128,310 @@ ELECTION: Final = Encoding(
 _LINK: Final = RowForm(
     lambda link: -link.parent if link.negated else link.parent, lambda parent: Link(abs(parent), parent < 0)
 )
-_FLAGS: Final = {"permanent": PERMANENT, "direct": DIRECT, "auto_revoke": AUTO_REVOKE, "latched": LATCHED}
+_FLAGS: Final = {"permanent": 1, "direct": 2, "auto_revoke": 4, "latched": 8}
 _RECORD: Final[RowForm[Any]] = record(
-    dict, ref=PLAIN, op=RowForm(lambda op: op.value, Op), parents=text(each(_LINK)), state=PLAIN, fact=PLAIN
+    dict,
+    ref=NUMBER,
+    op=RowForm(lambda op: op.value, Op, NAME.column),
+    parents=text(each(_LINK)),
+    state=maybe(FLAG),
+    fact=PLAIN,
 )
-
-
-def _flags(flags: int) -> dict[str, Any]:
-    return {name: bool(flags & flag) for name, flag in _FLAGS.items()}
-
-
-RECORD: Final = Encoding(
-    "record",
-    "ref",
-    RowForm(
-        lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
-        lambda row: Record(**_RECORD.load(row), **_flags(row["flags"])),
-    ),
+RECORD: Final[RowForm[Record]] = RowForm(
+    lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
+    lambda row: Record(**_RECORD.load(row) | {name: bool(row["flags"] & flag) for name, flag in _FLAGS.items()}),
+    columns={**_RECORD.columns, "flags": SMALL},
 )
-"""A credential record."""
+"""A credential record: parents are references, negative where the link is negated."""
 
 
 # -- bans, peers, watches ---------------------------------------------------------------------------------------
 
 
-def ban_columns(ban: Ban) -> Columns:
-    """A role instance that was revoked by role."""
-    fields: list[object] = [ban.service, ban.instance, ban.role, [dump_argument(arg) for arg in ban.args], ban.revoker]
+def _ban_columns(ban: Ban) -> Columns:
+    fields: list[object] = [ban.service, ban.instance, ban.role, ARGUMENTS.dump(ban.args), ban.revoker]
     if ban.by or ban.office is not None:  # ledgers of formats before 5 do not say
-        fields += [ban.by, None if ban.office is None else _role_json(ban.office)]
+        fields += [ban.by, maybe(_ROLE).dump(ban.office)]
     text = dump(fields)
     return {"digest": digest_of(text), "content": text}
 
 
-def ban_of(row: Stored) -> Ban:
-    """The inverse of `ban_columns`."""
-    with decoding("ban", row["digest"]):
-        service, instance, role, args, revoker, *given = json.loads(row["content"])
-        by, office = given or ("", None)
-        known = None if office is None else _json_role(office)
-        return Ban(service, instance, role, tuple(map(load_argument, args)), revoker, by, known)
+def _ban(row: Stored) -> Ban:
+    service, instance, role, args, revoker, *given = json.loads(row["content"])
+    by, office = given or ("", None)
+    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, maybe(_ROLE).load(office))
 
 
-_PEER: Final[RowForm[Any]] = record(
-    dict, key=PLAIN, service=PLAIN, bound=PLAIN, url=PLAIN, heard=maybe(TIME), number=PLAIN
+BAN: Final = RowForm(_ban_columns, _ban)
+PEER: Final = packed(
+    Peer,
+    "content",
+    {"name": NAME},
+    key=PLAIN,
+    service=PLAIN,
+    bound=PLAIN,
+    url=PLAIN,
+    heard=maybe(TIME),
+    number=PLAIN,
 )
-PEER: Final = Encoding(
-    "peer",
-    "name",
-    RowForm(
-        lambda one: {"name": one.name, "content": dump(_PEER.dump(one))},
-        lambda row: Peer(name=row["name"], **_PEER.load(json.loads(row["content"]))),
-    ),
-)
-"""A service of another domain."""
-WATCH: Final = Encoding("watch", "watcher", record(RecordWatch, watcher=PLAIN, record=PLAIN))
-"""A record that another domain follows."""
+_WATCH: Final = record(RecordWatch, watcher=NAME, record=NUMBER)
 
 
 # -- rolefiles and event policy ---------------------------------------------------------------------------------
 
-
-def rolefile_columns(service: str, rolefile: Rolefile) -> Columns:
-    """The rolefile of a service, as text."""
-    text = render_rolefile(rolefile)
-    if parse_rolefile(text) != rolefile:
-        raise BadDefinition(f"the rolefile of `{service}` does not read back as it was given")
-    return {"service": service, "text": dump(text)}
+_TEXTS: Final[Mapping[str, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
+    "rolefile": (render_rolefile, lru_cache(maxsize=READ)(parse_rolefile)),
+    "event policy": (render_event_policy, lru_cache(maxsize=READ)(parse_event_policy)),
+}
 
 
-def rolefile_of(row: Stored) -> Rolefile:
-    """The inverse of `rolefile_columns`."""
-    with decoding("rolefile", row["service"]):
-        return _rolefile(row["text"])
+def _text_columns(kind: str, whole: str, parsed: Any) -> Columns:
+    """A rolefile, or the event policy, as text that reads back as the same."""
+    render, parse = _TEXTS[kind]
+    text = render(parsed)
+    if parse(text) != parsed:
+        raise BadDefinition(f"the {whole} does not read back as it was given")
+    return {"text": dump(text)}
 
 
-def policy_columns(policy: EventPolicy) -> Columns:
-    """The event policy, as text."""
-    text = render_event_policy(policy)
-    if parse_event_policy(text) != policy:
-        raise BadDefinition("the event policy does not read back as it was given")
-    return {"name": EVENTS, "text": dump(text)}
+def _text_form(kind: str) -> RowForm[Any]:
+    parse = _TEXTS[kind][1]
+    return RowForm(lambda parsed: _text_columns(kind, kind, parsed), lambda row: parse(json.loads(row["text"])))
 
 
-def policy_of(row: Stored) -> EventPolicy:
-    """The inverse of `policy_columns`."""
-    with decoding("event policy", row["name"]):
-        return _policy(row["text"])
+def _parameters(representative: Representative) -> list[tuple[str, str]]:
+    return [(name, render_expression(made_of)) for name, made_of in representative.parameters]
 
 
-def representative_columns(representative: Representative) -> Columns:
-    """How event policy sees a type."""
-    parameters = [[name, render_expression(made_of)] for name, made_of in representative.parameters]
-    if any(
-        parse_expression(text) != made_of
-        for (_, text), (_, made_of) in zip(parameters, representative.parameters, strict=True)
-    ):
-        raise BadDefinition(f"the representative of `{representative.type}` does not read back as it was given")
-    return {"type": representative.type, "parameters": dump(parameters)}
+def _representative(type: str, parameters: str) -> Representative:
+    return Representative(type, tuple((name, parse_expression(text)) for name, text in json.loads(parameters)))
 
 
-def representative_of(row: Stored) -> Representative:
-    """The inverse of `representative_columns`."""
-    with decoding("representative", row["type"]):
-        said = json.loads(row["parameters"])
-        return Representative(row["type"], tuple((name, parse_expression(text)) for name, text in said))
+def _representative_columns(one: Representative) -> Columns:
+    parameters = dump(_parameters(one))
+    if _representative(one.type, parameters) != one:
+        raise BadDefinition(f"the representative of `{one.type}` does not read back as it was given")
+    return {"type": one.type, "parameters": parameters}
 
 
-@lru_cache(maxsize=READ)
-def _rolefile(text: str) -> Rolefile:
-    return parse_rolefile(json.loads(text))
+REPRESENTATIVE: Final = RowForm(_representative_columns, lambda row: _representative(row["type"], row["parameters"]))
 
 
-@lru_cache(maxsize=READ)
-def _policy(text: str) -> EventPolicy:
-    return parse_event_policy(json.loads(text))
+# -- words ------------------------------------------------------------------------------------------------------
+
+
+def _held(service: str, instance: str, role: str, args: tuple[Argument | None, ...]) -> str:
+    try:
+        return line(render_membership(service, instance, role, args))
+    except BadDefinition:  # a name that no rolefile can write
+        return brief((service, instance, role, args))
+
+
+def _role_text(ref: RoleRef) -> str:
+    try:
+        return line(render_role(ref))
+    except BadDefinition:
+        return brief(ref)
+
+
+def _membership_text(one: Membership) -> str:
+    description = f"`{_held(one.service, one.instance, one.role, one.args)}` ({one.id})"
+    description += ", by appointment" if one.appointment else ""
+    description += "" if one.until is None else f", until {one.until.isoformat()}"
+    return description if one.state is True else f"{description}, which is not known for now"
+
+
+def _membership_changed(before: Stored, after: Stored, old: str, new: str) -> str | None:
+    if before["rank"] != after["rank"]:
+        return f"`{before['holder']}` no longer holds {old}; `{after['holder']}` holds {new}"
+    if before["state"] is not None and after["state"] is None:
+        return f"it is not known now whether `{after['holder']}` holds {old}"
+    if before["state"] is None and after["state"] is not None:
+        return f"`{after['holder']}` holds {new} again"
+    return None
+
+
+def _membership_again(before: Stored, after: Stored, text: str) -> str | None:
+    if before["holder"] != after["holder"] or before["rank"] != after["rank"]:
+        return f"`{before['holder']}` no longer holds {text}; `{after['holder']}` holds it anew"
+    if before["statement"] != after["statement"]:
+        return f"`{after['holder']}` holds {text} by another statement, `{line(json.loads(after['statement']))}`"
+    return None
+
+
+def _election_text(one: Election) -> str:
+    open_args = tuple(Variable("_") if arg is None else Constant(arg) for arg in one.args)
+    office = RoleRef(one.role, open_args, one.service, Constant(one.instance) if one.instance else None)
+    description = f"`{_role_text(office)}` ({one.id})"
+    if one.required:
+        description += f", of those who hold {', '.join(f'`{_role_text(ref)}`' for ref in one.required)}"
+    if one.until is not None:
+        description += f", until {one.until.isoformat()}"
+    if one.revoke_on_exit:
+        description += ", for as long as it is in office"
+    if one.revokers:
+        description += f", and lets {', '.join(f'`{who}`' for who in one.revokers)} revoke that"
+    return description
+
+
+def _election_again(before: Stored, after: Stored, text: str) -> str | None:
+    if before["elector"] == after["elector"] and before["rank"] == after["rank"]:
+        return None
+    return f"`{after['elector']}` elects anew to {text}"
+
+
+def _ended(row: Stored) -> str:
+    why = row.get("reason")
+    return "ended" if why is None else f"ended: {line(json.loads(why))}"
+
+
+def _ban_name(one: Ban) -> str:
+    by = f"{one.revoker} ({one.by})" if one.by else one.revoker
+    return f"{_held(one.service, one.instance, one.role, one.args)} by {by}"
+
+
+def _ban_text(one: Ban) -> str:
+    by = f"by `{one.by}` as `{one.revoker}`" if one.by else f"by role `{one.revoker}`"
+    return f"`{_held(one.service, one.instance, one.role, one.args)}`, {by}"
+
+
+def _peer_text(one: Peer) -> str:
+    where = f" at {line(one.url)}" if one.url else ""
+    return f"`{line(one.service)}` of {line(one.key)}{where}, whose silence is borne for {one.bound} s"
+
+
+def _whole(kind: str, called: str, name: str, of: str, several: str) -> Words:
+    """A whole text, which is counted in words and compared in full; `of` is what it has `several` of."""
+
+    def lines(row: Stored) -> list[str]:
+        return [one for one in str(json.loads(row["text"])).split("\n") if one]
+
+    def counted(done: str, row: Stored) -> str:
+        count = len(lines(row))
+        return f"{called.format_map(row)} {done}, {count} {of if count == 1 else several}"
+
+    return Words(
+        kind=kind,
+        name=name,
+        text=lambda parsed: "; ".join(one for one in _TEXTS[kind][0](parsed).split("\n") if one),
+        added=lambda row, _: counted("set", row),
+        removed=lambda row, _: counted("removed", row),
+        changed=lambda _, row, __, ___: counted("changed", row),
+    )
+
+
+# -- collections ------------------------------------------------------------------------------------------------
+
+_ROLES: Final[dict[str, Any]] = {"decides": False, "authored": False, "comes_by": "roles"}
+
+
+def _read_memberships(state: State, rows: Rows) -> State:
+    memberships = {row["id"]: MEMBERSHIPS.fact_of(row) for row in rows}
+    return replace(state, roles=replace(state.roles, memberships=memberships, held=holders(memberships)))
+
+
+def _follow_memberships(state: State, ended: Rows, begun: Rows) -> State:
+    kept = {row["id"] for row in begun if row["rank"] < rank(state.version + 1, 0)}
+    news = RoleFacts(
+        memberships=tuple(map(MEMBERSHIPS.fact_of, begun)),
+        ended=tuple(Ending(row["id"], "") for row in ended if row["id"] not in kept),
+    )
+    return replace(state, roles=merged(state.roles, news))
+
+
+# `rank` is the order of beginning: whatever changes of a membership or election, it keeps its place.
+MEMBERSHIPS: Final = mapped(
+    facts("memberships", ("id",), {"id": NAME, "rank": NUMBER, **MEMBERSHIP.columns}, by="holder"),
+    MEMBERSHIP,
+    "roles.memberships",
+    read=_read_memberships,
+    follow=_follow_memberships,
+    ranked=True,
+    words=Words(
+        kind="membership",
+        text=_membership_text,
+        added="`{holder}` holds {said}",
+        removed=lambda row, said: f"`{row['holder']}` no longer holds {said}, {_ended(row)}",
+        changed=_membership_changed,
+        again=_membership_again,
+    ),
+    authored=False,
+    comes_by="roles",
+)
+ELECTIONS: Final = mapped(
+    facts("elections", ("id",), {"id": NAME, "rank": NUMBER, **ELECTION.columns}, by="elector"),
+    ELECTION,
+    "roles.elections",
+    ranked=True,
+    words=Words(
+        kind="election",
+        text=_election_text,
+        added="`{elector}` elects to {said}",
+        removed=lambda row, said: f"`{row['elector']}` no longer elects to {said}, {_ended(row)}",
+        again=_election_again,
+    ),
+    **_ROLES,
+)
+RECORDS: Final = mapped(facts("records", ("ref",), RECORD.columns), RECORD, "roles.records", what="record", **_ROLES)
+BANS: Final = elements(
+    facts("bans", ("digest",), {"content": PLAIN}),
+    BAN,
+    "roles.bans",
+    words=Words(kind="ban", name=_ban_name, text=_ban_text, added="revoked: {said}", removed="reinstated: {said}"),
+    **_ROLES,
+)
+# When a peer was last heard is no change of the peer.
+PEERS: Final = mapped(
+    facts("peers", ("name",), PEER.columns),
+    PEER,
+    "roles.peers",
+    words=Words(
+        kind="peer",
+        text=_peer_text,
+        added="roles of `{name}` count here: {said}",
+        removed="roles of `{name}` count here no more: {said}",
+    ),
+    decides=False,
+    comes_by="services of other domains",
+)
+WATCHES: Final = elements(
+    facts("watches", ("watcher", "record"), _WATCH.columns), _WATCH, "roles.watches", what="watch", **_ROLES
+)
+ROLEFILES: Final = mapped(
+    facts("rolefiles", ("service",), {"text": PLAIN}),
+    _text_form("rolefile"),
+    "roles.rolefiles",
+    row=lambda _, service, one: {"service": service, **_text_columns("rolefile", f"rolefile of `{service}`", one)},
+    words=_whole("rolefile", "rolefile of `{service}`", "{service}", "line", "lines"),
+    decides=False,
+)
+
+
+def _read_event_policy(state: State, rows: Rows) -> State:
+    return put(state, "roles.policy", EVENT_POLICY.fact_of(rows[-1]) if rows else EventPolicy())
+
+
+# One row at most, under the name `events`.
+EVENT_POLICY: Final = Collection(
+    table=facts("event_policy", ("name",), {"text": PLAIN}),
+    form=_text_form("event policy"),
+    part=lambda state: {"events": state.roles.policy} if state.roles.policy.entries else {},
+    read=_read_event_policy,
+    words=_whole("event policy", "event policy", "{name}", "entry", "entries"),
+)
+REPRESENTATIVES: Final = mapped(
+    facts("representatives", ("type",), {"parameters": PLAIN}),
+    REPRESENTATIVE,
+    "roles.representatives",
+    words=Words(
+        kind="representative",
+        text=lambda one: ", ".join(f"`{line(n)}` is `{line(m)}`" for n, m in _parameters(one)) or "nothing",
+        added="event policy sees `{type}` by its representative: {said}",
+        removed="event policy sees `{type}` as it is; before, {said}",
+    ),
+)
+
+ROLES: Final = (
+    MEMBERSHIPS, ELECTIONS, RECORDS, BANS, PEERS, WATCHES, ROLEFILES, EVENT_POLICY, REPRESENTATIVES,
+)  # fmt: skip
+"""The role book, which came with format 4."""

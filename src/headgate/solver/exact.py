@@ -17,31 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from headgate.decide.truth import World, clock_part, truth
-from headgate.model.conditions import (
-    MIRRORED,
-    AllOf,
-    AnyOf,
-    Atom,
-    ClockPart,
-    Compare,
-    Condition,
-    Constant,
-    InGroup,
-    InRange,
-    InSet,
-    Meta,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    Starred,
-    TextMatch,
-    all_of,
-    any_of,
-    operands,
-    plain,
-    with_operands,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import Atom, Condition, Constant, Operand, all_of, any_of, operands, plain, with_operands
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Value, same
@@ -147,7 +124,7 @@ class _Encoded:
         self.known: dict[str, _Truths] = {}  # by what an atom looks like: 1, 1.0 and true are three constants
         for term in self.tables:
             self.add(self._in_domain(term))
-            if isinstance(term, ClockPart):
+            if isinstance(term, tree.ClockPart):
                 self.add(self._clock(term))
 
     # -- formulas -----------------------------------------------------------------------------------------------
@@ -187,15 +164,15 @@ class _Encoded:
     def truths(self, condition: Condition) -> _Truths:
         """When a condition is true and when it is false, by Kleene's tables (D1)."""
         match condition:
-            case Starred(arg):
+            case tree.Starred(arg):
                 return self.truths(arg)
-            case Not(arg):
+            case tree.Not(arg):
                 yes, no = self.truths(arg)
                 return no, yes
-            case AllOf(args):
+            case tree.AllOf(args):
                 parts = [self.truths(arg) for arg in args]
                 return self.all(yes for yes, _ in parts), self.any(no for _, no in parts)
-            case AnyOf(args):
+            case tree.AnyOf(args):
                 parts = [self.truths(arg) for arg in args]
                 return self.any(yes for yes, _ in parts), self.all(no for _, no in parts)
             case atom:
@@ -209,20 +186,20 @@ class _Encoded:
     def _atom(self, atom: Atom) -> _Truths:
         terms = terms_of(atom)
         match atom:
-            case Predicate():
+            case tree.Predicate():
                 return self._free(atom, True)
-            case Related(relation, args):
+            case tree.Related(relation, args):
                 return self._related(atom, args, self.frame.rows(relation, len(args)))
-            case InGroup(_, group) if self.frame.members(group) is None:
+            case tree.InGroup(_, group) if self.frame.members(group) is None:
                 return self._free(atom, self.all(map(self._is_text, terms)))
             case _ if not terms:
                 answer = truth(atom, _NOTHING, self._world)
                 return answer is True, answer is False
             case _ if len(terms) == 1:
                 return self._of_one(atom, terms[0])
-            case Compare(op, left, right):
+            case tree.Compare(op, left, right):
                 return self._of_two(op, left, right)
-            case TextMatch(op, left, right):
+            case tree.TextMatch(op, left, right):
                 return self._texts(op, left, right)
             case _:
                 return self.truths(all_of(*single(atom)))
@@ -242,13 +219,13 @@ class _Encoded:
 
     def _places(self, atom: Atom, term: Term, table: TermTable) -> tuple[list[range], list[range]]:
         match atom:
-            case Compare(op, left, Constant(value)) if left == term:
+            case tree.Compare(op, left, Constant(value)) if left == term:
                 return table.compared(op, plain(value))
-            case Compare(op, Constant(value), _):
-                return table.compared(MIRRORED[op], plain(value))
-            case InSet(_, values):
+            case tree.Compare(op, Constant(value), _):
+                return table.compared(tree.MIRRORED[op], plain(value))
+            case tree.InSet(_, values):
                 return table.among(values)
-            case InGroup(_, group) if members := self.frame.members(group):
+            case tree.InGroup(_, group) if members := self.frame.members(group):
                 return table.among(members)
             case _:
                 answers = [truth(_put(atom, term, value), _NOTHING, self._world) for value in table.values]
@@ -279,14 +256,14 @@ class _Encoded:
     def _same(self, arg: Operand, value: Value) -> _Formula:
         if isinstance(arg, Constant):
             return same(plain(arg.value), value)
-        return False if value is None else self.truths(Compare("=", arg, Constant(value)))[0]
+        return False if value is None else self.truths(tree.Compare("=", arg, Constant(value)))[0]
 
     def _free(self, atom: Atom, known: _Formula) -> _Truths:
         """An atom of which nothing is known but when it is unknown; a predicate may be that at any time."""
         yes, no = (self.z3.Bool(f"free{2 * len(self.opaque) + n}", self.ctx) for n in range(2))
         self.opaque.append((yes, no))
         self.add(self.z3.Not(self.z3.And(yes, no)))
-        if not isinstance(atom, Predicate):
+        if not isinstance(atom, tree.Predicate):
             self.add(self.z3.Or(yes, no))
         return self.all((known, yes)), self.all((known, no))
 
@@ -313,11 +290,13 @@ class _Encoded:
             return possible
         z3 = self.z3
         letters = z3.Star(z3.Range(z3.StringVal(chr(0), self.ctx), z3.StringVal(self.letters.last, self.ctx)))
-        named = self.frame.publishers() if term == Meta("publisher") else None
-        one_of = True if named is None else self.any(self.truths(Compare("=", term, Constant(n)))[0] for n in named)
+        named = self.frame.publishers() if term == tree.Meta("publisher") else None
+        one_of = (
+            True if named is None else self.any(self.truths(tree.Compare("=", term, Constant(n)))[0] for n in named)
+        )
         return self.any((possible, self.all((self._is_text(term), z3.InRe(self.text[term], letters), one_of))))
 
-    def _clock(self, clock: ClockPart) -> _Formula:
+    def _clock(self, clock: tree.ClockPart) -> _Formula:
         """A part of the clock is null with its time, and at times that are named it shows what it does."""
         table, of = self.tables[clock.of], clock.of
         formulas = [self.no(self._is_there(of)) == self.no(self._is_there(clock))]
@@ -334,14 +313,14 @@ class _Encoded:
         """An atom about one loose text: when it is one, and the atom is true, or false, of it."""
         is_text = self._is_text(term)
         match atom:
-            case Compare(op, left, right) | TextMatch(op, left, right):
+            case tree.Compare(op, left, right) | tree.TextMatch(op, left, right):
                 return self._texts(op, left, right)
-            case InRange(operand, low, high):
-                return self.truths(AllOf((Compare(">=", operand, low), Compare("<=", operand, high))))
-            case InSet(_, values):
-                return self.truths(any_of(*(Compare("=", term, Constant(value)) for value in values)))
-            case InGroup(_, group) if members := self.frame.members(group):
-                return self.truths(any_of(*(Compare("=", term, Constant(one)) for one in sorted(members))))
+            case tree.InRange(operand, low, high):
+                return self.truths(tree.AllOf((tree.Compare(">=", operand, low), tree.Compare("<=", operand, high))))
+            case tree.InSet(_, values):
+                return self.truths(any_of(*(tree.Compare("=", term, Constant(value)) for value in values)))
+            case tree.InGroup(_, group) if members := self.frame.members(group):
+                return self.truths(any_of(*(tree.Compare("=", term, Constant(one)) for one in sorted(members))))
             case _:  # null it is not, and nobody is in an empty group
                 return False, is_text
 
@@ -408,7 +387,7 @@ class _Encoded:
 
     def _settle(self, values: dict[Term, Value], places: Mapping[Term, int]) -> bool:
         """Move times to where clocks show what they should; a part of the clock is no value of its own."""
-        clocks = {term: values.pop(term) for term in list(values) if isinstance(term, ClockPart)}
+        clocks = {term: values.pop(term) for term in list(values) if isinstance(term, tree.ClockPart)}
         for of in dict.fromkeys(clock.of for clock in clocks):
             if values[of] is None:
                 continue
@@ -438,7 +417,7 @@ def _letters(every: Sequence[Atom], term_tables: Mapping[Term, TermTable]) -> Le
     constants += [
         o.value for one in every for o in operands(one) if isinstance(o, Constant) and isinstance(o.value, str)
     ]
-    words = any(isinstance(one, TextMatch) and one.op == "has token" for one in every)
+    words = any(isinstance(one, tree.TextMatch) and one.op == "has token" for one in every)
     return Letters(constants, len(term_tables), words=words)
 
 

@@ -19,24 +19,14 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from headgate.decide.truth import PredicateFunction, World, clock_part, truth
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
 from headgate.model.conditions import (
-    NEGATED,
     Atom,
-    Attribute,
-    ClockPart,
-    Compare,
     CompareOp,
     Condition,
     Constant,
-    InGroup,
-    InRange,
-    InSet,
-    Meta,
     Operand,
-    Related,
-    Subject,
-    TextMatch,
     atoms,
     declared_kind,
     operands,
@@ -132,7 +122,7 @@ class TermTable:
             "<": ([below], [here, above]),
             "<=": ([below, here], [above]),
         }
-        yes, no = truths[op if op in truths else NEGATED[op]]
+        yes, no = truths[op if op in truths else tree.NEGATED[op]]
         return (yes, no) if op in truths else (no, yes)
 
     def among(self, values: Iterable[Value]) -> tuple[list[range], list[range]]:
@@ -156,21 +146,21 @@ def terms_of(atom: Atom) -> tuple[Term, ...]:
 
 def single(atom: Atom) -> tuple[Atom, ...]:
     """An atom as atoms of at most two terms: a range between terms is two comparisons."""
-    if isinstance(atom, InRange) and len(terms_of(atom)) > 1:
-        return Compare(">=", atom.operand, atom.low), Compare("<=", atom.operand, atom.high)
+    if isinstance(atom, tree.InRange) and len(terms_of(atom)) > 1:
+        return tree.Compare(">=", atom.operand, atom.low), tree.Compare("<=", atom.operand, atom.high)
     return (atom,)
 
 
 def can_be_null(term: Term) -> bool:
     """May the term be null? Only what is stamped on every event may not."""
-    bare = term.of if isinstance(term, ClockPart) else term
-    return not (isinstance(bare, Meta) and bare.name in _ALWAYS)
+    bare = term.of if isinstance(term, tree.ClockPart) else term
+    return not (isinstance(bare, tree.Meta) and bare.name in _ALWAYS)
 
 
 def tables(atoms: Sequence[Atom], frame: ConditionFrame) -> dict[Term, TermTable] | None:
     """A table for each term of some atoms, one for all that are compared with each other; None if one is too large."""
     parts = [part for atom in atoms for part in single(atom)]
-    clocks = {t: None for part in parts for t in terms_of(part) if isinstance(t, ClockPart)}
+    clocks = {t: None for part in parts for t in terms_of(part) if isinstance(t, tree.ClockPart)}
     terms = [*dict.fromkeys(t for part in parts for t in terms_of(part)), *(clock.of for clock in clocks)]
     groups = _together(list(dict.fromkeys(terms)), parts)
     asked = {term: _Asked() for term in terms}
@@ -178,11 +168,11 @@ def tables(atoms: Sequence[Atom], frame: ConditionFrame) -> dict[Term, TermTable
         _ask(part, asked, frame)
     for clock in clocks:
         asked[clock].values += _CLOCKS[clock.part]
-    ordered = sorted(groups, key=lambda group: any(isinstance(term, ClockPart) for term in group))
+    ordered = sorted(groups, key=lambda group: any(isinstance(term, tree.ClockPart) for term in group))
     term_tables: dict[Term, TermTable] = {}
     for group in ordered:  # times first: at those that are named, clocks show something
         for term in group:
-            if isinstance(term, ClockPart):
+            if isinstance(term, tree.ClockPart):
                 named = (v for of, v in term_tables[term.of].constants if of is Family.TIME)
                 asked[term].values += [clock_part(term.part, v, term.zone) for v in named]  # type: ignore[arg-type]
         if (1 + sum(len(asked[term].values) for term in group)) * len(group) > MOST_VALUES:
@@ -208,7 +198,7 @@ def _together(terms: list[Term], parts: Iterable[Atom]) -> list[list[Term]]:
     """Terms that are compared with each other, directly or by way of others."""
     group = {term: [term] for term in terms}
     for part in parts:
-        if not isinstance(part, (Compare, TextMatch)):
+        if not isinstance(part, (tree.Compare, tree.TextMatch)):
             continue
         for mine, other in pairwise(terms_of(part)):
             if group[mine] is not group[other]:
@@ -220,36 +210,36 @@ def _together(terms: list[Term], parts: Iterable[Atom]) -> list[list[Term]]:
 def _ask(part: Atom, asked: Mapping[Term, _Asked], frame: ConditionFrame) -> None:
     """Note what an atom asks of its terms."""
     match part:
-        case Compare(op, left, right):
+        case tree.Compare(op, left, right):
             for term, other in ((left, right), (right, left)):
                 if not isinstance(term, Constant) and isinstance(other, Constant):
                     _name(asked[term], plain(other.value), "equals" if op in ("=", "!=") else "order")
-        case InRange(operand, low, high) if not isinstance(operand, Constant):
+        case tree.InRange(operand, low, high) if not isinstance(operand, Constant):
             for end in (low, high):
                 if isinstance(end, Constant):
                     _name(asked[operand], plain(end.value), "order")
-        case InRange(_, low, high):
+        case tree.InRange(_, low, high):
             ends = [plain(end.value) for end in operands(part) if isinstance(end, Constant)]
             for term in terms_of(part):
                 for value in ends:
                     _name(asked[term], value, "order")
-        case InSet(operand, values) if not isinstance(operand, Constant):
+        case tree.InSet(operand, values) if not isinstance(operand, Constant):
             for value in values:
                 _name(asked[operand], value, "equals")
-        case InGroup(operand, group) if not isinstance(operand, Constant):
+        case tree.InGroup(operand, group) if not isinstance(operand, Constant):
             for member in sorted(frame.members(group) or ()):
                 _name(asked[operand], member, "equals")
-        case Related(relation, args):
+        case tree.Related(relation, args):
             for row in frame.rows(relation, len(args)) or ():
                 for arg, value in zip(args, row, strict=True):
                     if not isinstance(arg, Constant):
                         _name(asked[arg], value, "equals")
-        case TextMatch(op, left, right):
+        case tree.TextMatch(op, left, right):
             _ask_text(op, left, right, asked)
         case _:
             pass
     for term in terms_of(part):
-        if term == Meta("publisher"):
+        if term == tree.Meta("publisher"):
             for name in frame.publishers() or ():
                 _name(asked[term], name, "equals")
 
@@ -308,19 +298,19 @@ def _table(group: list[Term], asked: list[_Asked], frame: ConditionFrame) -> Ter
 
 def may_be(term: Term, kind: Kind | None, of: Family) -> bool:
     """May the term have a value of this family? An event attribute that its type lacks is always null."""
-    return family_of(kind) is of if kind is not None else isinstance(term, Subject)
+    return family_of(kind) is of if kind is not None else isinstance(term, tree.Subject)
 
 
 def domain(term: Term, table: TermTable, frame: ConditionFrame) -> list[range]:
     """The places of the values that a term can have, without those of loose texts."""
-    kind, publishers = frame.kind(term), frame.publishers() if term == Meta("publisher") else None
-    shown = _CLOCKS[term.part] if isinstance(term, ClockPart) else None
+    kind, publishers = frame.kind(term), frame.publishers() if term == tree.Meta("publisher") else None
+    shown = _CLOCKS[term.part] if isinstance(term, tree.ClockPart) else None
 
     def possible(value: Value) -> bool:
         if value is None:
             return can_be_null(term)
         if kind is None:
-            return isinstance(term, Subject)
+            return isinstance(term, tree.Subject)
         if publishers is not None and value not in publishers:
             return False
         if shown is not None and not (isinstance(value, (int, float)) and shown[0] <= value <= shown[1]):
@@ -371,12 +361,12 @@ def atoms_of(goal: Goal) -> Iterator[Atom]:
 
 def event_of(values: Mapping[Term, Value], type_name: str = "") -> Event:
     """The event that has these values."""
-    at, by, rate, origin = (values.get(Meta(name)) for name in ("time", "publisher", "rate", "origin"))
+    at, by, rate, origin = (values.get(tree.Meta(name)) for name in ("time", "publisher", "rate", "origin"))
     return Event(
         id="",
         publisher=by if isinstance(by, str) else "",
         type=type_name,
-        values={term.name: value for term, value in values.items() if isinstance(term, Attribute)},
+        values={term.name: value for term, value in values.items() if isinstance(term, tree.Attribute)},
         time=at if isinstance(at, datetime) else _SOME_TIME,
         rate=rate if isinstance(rate, int) else None,
         origin=origin if isinstance(origin, str) else None,
@@ -386,7 +376,7 @@ def event_of(values: Mapping[Term, Value], type_name: str = "") -> Event:
 def met(goal: Goal, values: Mapping[Term, Value], frame: ConditionFrame) -> bool:
     """Do these values reach the goal?"""
     event = event_of(values)
-    subject = {term.name: value for term, value in values.items() if isinstance(term, Subject)}
+    subject = {term.name: value for term, value in values.items() if isinstance(term, tree.Subject)}
     return _met(goal, event, World(frame.state or State(), subject, frame.predicates, origin=event.origin))
 
 

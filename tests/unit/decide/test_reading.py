@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headgate.decide.constraints import Scene, combined, solutions, truth, value
+from headgate.decide.constraints import Scene, solutions, truth, value
 from headgate.decide.reading import columns_read, rows_read, spellings
+from headgate.decide.truth import combined
 from headgate.lang.literals import Reading
 from headgate.lang.rolefile import parse_constraint, parse_expression
 from headgate.model.conditions import Argument

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.ledger import codec
+from headgate.ledger.policy_rows import ADMITTED, RULES, SUBSCRIPTIONS
 from headgate.model.conditions import AllOf, Attribute, Compare, Condition, Constant, IsNull
 from headgate.model.errors import BadDefinition, BadExpression, Damaged
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
@@ -90,17 +91,17 @@ def test_a_rule_and_a_subscription_read_back_whole() -> None:
         disclose=True,
         author="ann",
     )
-    again = codec.rule_of(codec.rule_columns(rule))
+    again = RULES.fact_of(RULES.form.dump(rule))
     assert again == rule
     assert list(again.forced.items()) == list(rule.forced.items())
     subscription = Subscription("s", "bob", "news.Story", rule.where, history=True, first=7)
-    assert codec.SUBSCRIPTION.of(codec.SUBSCRIPTION.columns(subscription)) == subscription
+    assert SUBSCRIPTIONS.fact_of(SUBSCRIPTIONS.form.dump(subscription)) == subscription
 
 
 def test_a_right_of_a_chain_may_force_what_another_link_does_not_let_out() -> None:
     rule = Rule(
         "chain:1", "ann", frozenset({Action.PUBLISH}), "t", attributes=("a",), forced={"b": 1}, source=Source.CHAIN
     )
-    assert codec.rule_of(codec.rule_columns(rule), Source.CHAIN) == rule
+    assert ADMITTED.fact_of(ADMITTED.form.dump(rule)) == rule
     with pytest.raises(Damaged):
-        codec.rule_of(codec.rule_columns(rule))
+        RULES.fact_of(RULES.form.dump(rule))

@@ -100,11 +100,11 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
     held = Membership(
         "m", "S", "R\x00", args, "ann", reference(3, 4), "in\x00", None, "R <- S*", ("a", "b"), True, START
     )
-    assert repr(role_rows.MEMBERSHIP.of(role_rows.MEMBERSHIP.columns(held))) == repr(held)
+    assert repr(role_rows.MEMBERSHIP.load(role_rows.MEMBERSHIP.dump(held))) == repr(held)
     office = RoleRef("Chair", (Constant(True), Constant(frozenset("w"))), "S", Constant(""))
     needs = (RoleRef("L", (Variable("_"), Meta("client")), "T"), RoleRef("M", (), "S", Variable("x")))
     elected = Election("e", "S", "R", (None, 1), "ann", "m", office, 5, 6, "i", needs, START, True, ("bob",))
-    assert repr(role_rows.ELECTION.of(role_rows.ELECTION.columns(elected))) == repr(elected)
+    assert repr(role_rows.ELECTION.load(role_rows.ELECTION.dump(elected))) == repr(elected)
     record = Record(
         reference(9, 2), Op.NOR, (Link(reference(0, 1), True), Link(reference(1, 1))), None, "", direct=True
     )
@@ -113,15 +113,15 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
         Record(7, state=False, permanent=True),
         Record(8, fact='["peer"]', latched=True, auto_revoke=True),
     ):
-        assert role_rows.RECORD.of(role_rows.RECORD.columns(one)) == one
+        assert role_rows.RECORD.load(role_rows.RECORD.dump(one)) == one
     ban = Ban("S", "i", "R", (True, "é"), "Hr.Chair")
-    assert repr(role_rows.ban_of(role_rows.ban_columns(ban))) == repr(ban)
-    assert role_rows.ban_columns(ban) != role_rows.ban_columns(replace(ban, args=(1, "é")))
-    assert role_rows.ban_columns(ban)["content"] == '["S","i","R",[true,"\\u00e9"],"Hr.Chair"]'  # as it always was
+    assert repr(role_rows.BAN.load(role_rows.BAN.dump(ban))) == repr(ban)
+    assert role_rows.BAN.dump(ban) != role_rows.BAN.dump(replace(ban, args=(1, "é")))
+    assert role_rows.BAN.dump(ban)["content"] == '["S","i","R",[true,"\\u00e9"],"Hr.Chair"]'  # as it always was
     given = replace(ban, args=(None, 2), by="jo", office=RoleRef("Chair", (Constant(1),), "Hr", Constant("")))
-    assert role_rows.ban_of(role_rows.ban_columns(given)) == given
+    assert role_rows.BAN.load(role_rows.BAN.dump(given)) == given
     peer = Peer("Ward", "did:key:z", "W", 5, "https://w", START, 7)
-    assert role_rows.PEER.of(role_rows.PEER.columns(peer)) == peer
+    assert role_rows.PEER.load(role_rows.PEER.dump(peer)) == peer
 
 
 def test_what_would_not_read_back_is_refused(ledger: Ledger, commit: Commit, meeting: int) -> None:
@@ -420,7 +420,7 @@ def test_a_damaged_ledger_of_the_format_before_stays_as_it_is(old: Path) -> None
         assert raw.execute("select value from meta where name = 'format'").fetchone() == ("3",)
         tables = {row[0] for row in raw.execute("select name from sqlite_master where type = 'table'")}
     raw.close()
-    assert not tables & {table.name for table in schema.ROLES}
+    assert not tables & {one.table.name for one in role_rows.ROLES}
 
 
 # -- processes --------------------------------------------------------------------------------------------------

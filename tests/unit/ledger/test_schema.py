@@ -5,12 +5,14 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from headgate.ledger import schema
+from headgate.ledger.collection import METADATA
+from headgate.ledger.policy_rows import RULES
 
 POSTGRESQL = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
 def test_every_table_and_index_has_a_form_for_postgresql() -> None:
-    for table in schema.METADATA.sorted_tables:
+    for table in METADATA.sorted_tables:
         assert str(CreateTable(table).compile(dialect=POSTGRESQL))
         for index in table.indexes:
             text = str(CreateIndex(index).compile(dialect=POSTGRESQL))
@@ -18,7 +20,7 @@ def test_every_table_and_index_has_a_form_for_postgresql() -> None:
 
 
 def test_rows_are_numbered_by_the_database() -> None:
-    text = str(CreateTable(schema.rules).compile(dialect=POSTGRESQL))
+    text = str(CreateTable(RULES.table).compile(dialect=POSTGRESQL))
     assert "BIGSERIAL" in text or "GENERATED" in text
 
 

@@ -18,12 +18,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.decide.constraints import Scene, compared
+from headgate.decide.constraints import Scene
 from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
 from headgate.decide.event_policy import parameters, policy_readings
 from headgate.decide.reading import rows_read
-from headgate.decide.truth import every, opposite, some
+from headgate.decide.truth import compared, every, opposite, some
 from headgate.lang.acl import FUNCTIONS
 from headgate.model.changes import Row
 from headgate.model.conditions import (

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from headgate.authority import statement_state as standing
-from headgate.decide.constraints import Scene, combined
-from headgate.decide.truth import clock_part
+from headgate.decide.constraints import Scene
+from headgate.decide.truth import clock_part, combined
 from headgate.model.conditions import (
     Apply,
     Argument,

@@ -14,34 +14,8 @@ from typing import Final, TypeAlias, assert_never
 
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Argument,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
-    Condition,
-    Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    RoleRef,
-    Starred,
-    Subject,
-    TextMatch,
-    Variable,
-    foreign,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import Argument, Condition, Constant, Operand, RoleRef, Variable, foreign
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.rolefiles import (
     ArgumentType,
@@ -182,7 +156,7 @@ class Inference:
         self._imported = imported
         self._service = service
         self._ordered: list[tuple[int, int, str]] = []
-        self._sums: list[tuple[Combine, int, int, int, int]] = []
+        self._sums: list[tuple[tree.Combine, int, int, int, int]] = []
         """Sums and differences that are not settled yet: the cells of both sides and of the whole, and the line."""
         self._columns: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
         """The cells that stand for columns of what may be a relation, each with its line and atom."""
@@ -352,29 +326,29 @@ class Inference:
 
     def _constraint(self, c: Condition) -> None:
         match c:
-            case Starred(arg) | Not(arg):
+            case tree.Starred(arg) | tree.Not(arg):
                 self._constraint(arg)
-            case AllOf(args) | AnyOf(args):
+            case tree.AllOf(args) | tree.AnyOf(args):
                 for arg in args:
                     self._constraint(arg)
-            case Compare(op, left, right):
+            case tree.Compare(op, left, right):
                 self._alike(c, (left, right), LetterSet() if op in SETS else None)
                 if op in ORDERS:
                     self._ordered.append((self._typed(left), self._line, said(c)))
-            case InGroup(of, _):
+            case tree.InGroup(of, _):
                 self._is(self._typed(of), Textual(), said(c))
-            case InRange(of, low, high):
+            case tree.InRange(of, low, high):
                 self._alike(c, (of, low, high), None)
                 self._ordered.append((self._typed(of), self._line, said(c)))
-            case InSet(of, values):
+            case tree.InSet(of, values):
                 self._alike(c, (of, *map(Constant, values)), None)
-            case TextMatch(_, left, right):
+            case tree.TextMatch(_, left, right):
                 self._alike(c, (left, right), StringType())
-            case Related(name, args) if name in self._own and args:
+            case tree.Related(name, args) if name in self._own and args:
                 cells = self._arguments(None, name, len(args))
                 for cell, term in zip(cells, args, strict=False):
                     self._join(cell, self._typed(term), f"{said(term)}` of `{said(c)}")
-            case Related(name, args):
+            case tree.Related(name, args):
                 self._calls(name, args, said(c))
 
     def _alike(self, c: Condition | Operand, sides: Iterable[Operand], known: Known | None) -> int:
@@ -397,29 +371,29 @@ class Inference:
                 return self._scope[name]
             case Constant(value):
                 return self._cell(known_of(value), self._place(said(e)))
-            case Meta(name):
+            case tree.Meta(name):
                 return self._cell(TimestampType() if name == "time" else Textual(), self._place(said(e)))
-            case Apply(function, args):
+            case tree.Apply(function, args):
                 self._calls(function, args, said(e))
                 made = self._cell(LetterSet() if function in SET_FUNCTIONS else None, self._place(said(e)))
                 self._columns.setdefault((function, len(args)), []).append((made, self._line, said(e)))
                 return made
-            case Count(of):
+            case tree.Count(of):
                 self._role(of)
                 return self._cell(IntegerType(), self._place(said(e)))
-            case Combine(op, left, right) if op in ("+", "-"):
+            case tree.Combine(op, left, right) if op in ("+", "-"):
                 for side in (left, right):
                     if isinstance(side, Constant) and isinstance(side.value, float):
                         self._clash("sums", f"`{said(e)}` adds `{said(side)}`, which is no whole number")
                 made = self._cell()
                 self._sums.append((e, self._typed(left), self._typed(right), made, self._line))
                 return made
-            case Combine(_, left, right):
+            case tree.Combine(_, left, right):
                 return self._alike(e, (left, right), LetterSet())
-            case ClockPart(part, of, _):
+            case tree.ClockPart(part, of, _):
                 self._is(self._typed(of), TimestampType(), said(e))
                 return self._cell(ClockType(part), self._place(said(e)))
-            case Attribute() | Subject():
+            case tree.Attribute() | tree.Subject():
                 raise foreign(e)
             case _:
                 assert_never(e)
@@ -534,9 +508,19 @@ def said(node: RoleRef | Operand | Condition) -> str:
         match node:
             case RoleRef():
                 return brief(render_role(node))
-            case AllOf() | AnyOf() | Not() | Starred() | Compare() | InRange() | InSet() | TextMatch() | InGroup():
+            case (
+                tree.AllOf()
+                | tree.AnyOf()
+                | tree.Not()
+                | tree.Starred()
+                | tree.Compare()
+                | tree.InRange()
+                | tree.InSet()
+                | tree.TextMatch()
+                | tree.InGroup()
+            ):
                 return brief(render_constraint(node))
-            case Related() | IsNull() | Predicate():
+            case tree.Related() | tree.IsNull() | tree.Predicate():
                 return brief(render_constraint(node))
             case _:
                 return brief(render_expression(node))

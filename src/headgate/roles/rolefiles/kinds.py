@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from headgate.decide.event_policy import parameters
 from headgate.decide.views import governs
 from headgate.lang.render import render_condition, render_operand
+from headgate.model import conditions as tree
 from headgate.model.changes import (
     AddRule,
     Batch,
@@ -26,24 +27,12 @@ from headgate.model.changes import (
     SetRolefile,
 )
 from headgate.model.conditions import (
-    Apply,
     Argument,
     Atom,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
     Condition,
     Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    Meta,
     Operand,
     RoleRef,
-    Subject,
-    TextMatch,
     Variable,
     atoms,
     declared_kind,
@@ -223,21 +212,21 @@ def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | N
             return bound.get(name)
         case Constant(value):
             return _of_constant(value)
-        case Meta(name):
+        case tree.Meta(name):
             return KnownKind(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
-        case Apply(function):
+        case tree.Apply(function):
             return KnownKind("set", shown) if function in SET_FUNCTIONS else None
-        case Combine(op, left, right) if op in ("+", "-"):
+        case tree.Combine(op, left, right) if op in ("+", "-"):
             sides = [_known(side, bound) for side in (left, right)]
             first, second = (side is not None and side.sort is Kind.TIMESTAMP for side in sides)
             if None in sides and not second and (op == "-" or not first):
                 return None  # seconds or a moment, by what is not known
             return KnownKind(Kind.TIMESTAMP if first != second and not (op == "-" and second) else Kind.INT, shown)
-        case Combine():
+        case tree.Combine():
             return KnownKind("set", shown)
-        case Count() | ClockPart():
+        case tree.Count() | tree.ClockPart():
             return KnownKind(Kind.INT, shown)
-        case Attribute() | Subject():
+        case tree.Attribute() | tree.Subject():
             raise foreign(expression)
         case _:
             assert_never(expression)
@@ -256,7 +245,7 @@ def entry_clashes(entry: EventEntry, given: tuple[KnownKind | None, ...], roles:
 
 
 def _joined(
-    terms: tuple[Variable | Constant | Meta, ...], kinds: tuple[KnownKind | None, ...], bound: dict[str, KnownKind]
+    terms: tuple[Variable | Constant | tree.Meta, ...], kinds: tuple[KnownKind | None, ...], bound: dict[str, KnownKind]
 ) -> Iterator[KindClash]:
     """Join terms with what stands in their places; a variable is what its first place says."""
     for term, kind in zip(terms, kinds, strict=False):
@@ -278,17 +267,17 @@ def _clashes_of_atom(atom: Atom, bound: Mapping[str, KnownKind]) -> Iterator[Kin
     for operand in operands(atom):
         yield from _expression_clashes(operand, bound)
     known = [_known(operand, bound) for operand in operands(atom)]
-    if isinstance(atom, InSet):
+    if isinstance(atom, tree.InSet):
         known += map(_of_constant, atom.values)
     shown = f"`{said(atom)}`"
     match atom:
-        case Compare(op) if op in SETS:
+        case tree.Compare(op) if op in SETS:
             yield from _needs(shown, "set", known)
-        case Compare() | InRange() | InSet():
+        case tree.Compare() | tree.InRange() | tree.InSet():
             yield from _alike(f"{shown} compares", known)
-            if isinstance(atom, InRange) or (isinstance(atom, Compare) and atom.op in ORDERS):
+            if isinstance(atom, tree.InRange) or (isinstance(atom, tree.Compare) and atom.op in ORDERS):
                 yield from _no_sets(shown, known)
-        case TextMatch() | InGroup():
+        case tree.TextMatch() | tree.InGroup():
             yield from _needs(shown, Kind.STRING, known)
 
 
@@ -298,15 +287,15 @@ def _expression_clashes(expression: Operand, bound: Mapping[str, KnownKind]) -> 
         yield from _expression_clashes(part, bound)
     known = [_known(part, bound) for part in operands(expression)]
     match expression:
-        case Combine("+" | "-"):
+        case tree.Combine("+" | "-"):
             yield from _sum_clashes(expression, known)
-        case Combine():
+        case tree.Combine():
             yield from _needs(f"`{said(expression)}`", "set", known)
-        case ClockPart():
+        case tree.ClockPart():
             yield from _needs(f"`{said(expression)}`", Kind.TIMESTAMP, known)
 
 
-def _sum_clashes(e: Combine, sides: list[KnownKind | None]) -> Iterator[KindClash]:
+def _sum_clashes(e: tree.Combine, sides: list[KnownKind | None]) -> Iterator[KindClash]:
     """A sum is of integers, or of a moment and seconds; a difference also of two moments."""
     moments = [one is not None and one.sort is Kind.TIMESTAMP for one in sides]
     if all(moments) and e.op == "+":
@@ -331,25 +320,25 @@ def rule_clashes(state: State, rule: Rule, type_name: str, roles: RoleKinds) -> 
     attributes = state.types.ever_attributes(type_name)
 
     def known(operand: Operand) -> KnownKind | None:
-        if isinstance(operand, Subject):
+        if isinstance(operand, tree.Subject):
             return seen.get(operand.name)
         kind = declared_kind(operand, attributes)
-        of = f" of `{type_name}`" if isinstance(operand, Attribute) else ""
+        of = f" of `{type_name}`" if isinstance(operand, tree.Attribute) else ""
         return None if kind is None else KnownKind(kind, f"`{brief(render_operand(operand))}`{of}")
 
     for atom in atoms(rule.where):
-        if any(isinstance(one, Subject) for one in operands(atom)):
+        if any(isinstance(one, tree.Subject) for one in operands(atom)):
             yield from _atom_clashes(atom, [known(one) for one in operands(atom)])
 
 
 def _atom_clashes(atom: Atom, known: list[KnownKind | None]) -> Iterator[KindClash]:
     shown = f"`{brief(render_condition(atom))}`"
     match atom:
-        case Compare() | InRange():
+        case tree.Compare() | tree.InRange():
             yield from _alike(f"{shown} compares", known)
-        case InSet(_, values):
+        case tree.InSet(_, values):
             yield from _alike(f"{shown} compares", [*known, *map(_of_constant, values)])
-        case TextMatch() | InGroup():
+        case tree.TextMatch() | tree.InGroup():
             yield from _needs(shown, Kind.STRING, known)
 
 

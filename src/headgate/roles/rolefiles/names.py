@@ -15,26 +15,9 @@ from typing import Final, Literal
 
 from headgate.decide.check import check_new_name
 from headgate.lang.acl import FUNCTIONS
+from headgate.model import conditions as tree
 from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Atom,
-    Compare,
-    Condition,
-    Count,
-    InGroup,
-    Not,
-    Related,
-    RoleRef,
-    Starred,
-    Variable,
-    atoms,
-    looked_at,
-    variables,
-    variables_of,
-)
+from headgate.model.conditions import Atom, Condition, RoleRef, Variable, atoms, looked_at, variables, variables_of
 from headgate.model.errors import BadDefinition
 from headgate.model.lookalikes import Lookalikes
 from headgate.model.rolefiles import Rolefile
@@ -63,11 +46,11 @@ class Names:
 def leaves(c: Condition, starred: bool = False) -> Iterator[tuple[Atom, bool]]:
     """Every atom, and whether a star takes it in."""
     match c:
-        case Starred(arg):
+        case tree.Starred(arg):
             yield from leaves(arg, True)
-        case Not(arg):
+        case tree.Not(arg):
             yield from leaves(arg, starred)
-        case AllOf(args) | AnyOf(args):
+        case tree.AllOf(args) | tree.AnyOf(args):
             for arg in args:
                 yield from leaves(arg, starred)
         case leaf:
@@ -76,14 +59,14 @@ def leaves(c: Condition, starred: bool = False) -> Iterator[tuple[Atom, bool]]:
 
 def counted(c: Condition) -> Iterator[RoleRef]:
     """The roles whose members a constraint counts."""
-    return (operand.of for operand in looked_at(c) if isinstance(operand, Count))
+    return (operand.of for operand in looked_at(c) if isinstance(operand, tree.Count))
 
 
 def called(leaf: Atom) -> Iterator[str]:
     """The functions, relations and roles that an atom names."""
-    if isinstance(leaf, Related):
+    if isinstance(leaf, tree.Related):
         yield leaf.name
-    yield from (operand.function for operand in looked_at(leaf) if isinstance(operand, Apply))
+    yield from (operand.function for operand in looked_at(leaf) if isinstance(operand, tree.Apply))
 
 
 # -- do they exist? -------------------------------------------------------------------------------------------
@@ -92,12 +75,12 @@ def called(leaf: Atom) -> Iterator[str]:
 def check_names(c: Condition, line: int, names: Names) -> Iterator[Finding]:
     """What a constraint names that is not there, or is not used as it is."""
     for leaf in atoms(c):
-        if isinstance(leaf, InGroup) and names.groups is not None and leaf.group not in names.groups:
+        if isinstance(leaf, tree.InGroup) and names.groups is not None and leaf.group not in names.groups:
             yield error("unknown-group", line, f"there is no group `{leaf.group}`", "declare it first")
-        if isinstance(leaf, Related):
+        if isinstance(leaf, tree.Related):
             yield from _check_called(leaf.name, len(leaf.args), line, names, as_value=False)
         for operand in looked_at(leaf):
-            if isinstance(operand, Apply):
+            if isinstance(operand, tree.Apply):
                 yield from _check_called(operand.function, len(operand.args), line, names, as_value=True)
 
 
@@ -149,21 +132,21 @@ class _Values:
     def unbound(self, c: Condition, bound: frozenset[str]) -> Iterator[tuple[Condition, str]]:
         """The variables without a value, each with the part that looks at it."""
         match c:
-            case Starred(arg):
+            case tree.Starred(arg):
                 yield from self.unbound(arg, bound)
-            case Not(arg):
+            case tree.Not(arg):
                 # Negation gives nothing a value, so what is inside must have all of its own.
                 yield from ((c, name) for name in sorted(variables(arg) - bound))
-            case AllOf(args):
+            case tree.AllOf(args):
                 after = self.after(c, bound)
                 for arg in args:
                     yield from self.unbound(arg, after)
-            case AnyOf(args):
+            case tree.AnyOf(args):
                 for arg in args:
                     yield from self.unbound(arg, self.after(arg, bound))
             case leaf:
                 yield from ((c, name) for name in sorted(variables(leaf) - self.after(leaf, bound)))
-                if not isinstance(leaf, Related) and Variable("_") in looked_at(leaf):
+                if not isinstance(leaf, tree.Related) and Variable("_") in looked_at(leaf):
                     yield c, "_"
 
     def after(self, c: Condition, bound: frozenset[str]) -> frozenset[str]:
@@ -172,18 +155,18 @@ class _Values:
         if self._left < 0:
             return bound | variables(c)
         match c:
-            case Starred(arg):
+            case tree.Starred(arg):
                 return self.after(arg, bound)
-            case AllOf(args):
+            case tree.AllOf(args):
                 return self._after_all(args, bound)
-            case AnyOf(args) if args:
+            case tree.AnyOf(args) if args:
                 return frozenset.intersection(*(self.after(arg, bound) for arg in args))
-            case Compare("=", left, right):
+            case tree.Compare("=", left, right):
                 for side, other in ((left, right), (right, left)):
                     if isinstance(side, Variable) and side.name != "_" and variables_of(other) <= bound:
                         return bound | {side.name}
                 return bound
-            case Related(name, args) if self._gives(name):
+            case tree.Related(name, args) if self._gives(name):
                 plain = {arg.name for arg in args if isinstance(arg, Variable)} - {"_"}
                 rest = [arg for arg in args if not isinstance(arg, Variable)]
                 return bound | plain if all(variables_of(arg) <= bound for arg in rest) else bound

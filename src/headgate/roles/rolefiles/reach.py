@@ -17,24 +17,17 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, TypeAlias
 
-from headgate.decide.constraints import compared
+from headgate.decide.truth import compared
 from headgate.lang.render import render_role
+from headgate.model import conditions as tree
 from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
     Argument,
     Atom,
-    Compare,
     CompareOp,
     Condition,
     Constant,
-    Count,
-    InRange,
-    InSet,
-    Not,
     Operand,
     RoleRef,
-    Starred,
     Term,
     Variable,
     rewrite_operand,
@@ -171,16 +164,16 @@ def contradiction(constraint: Condition) -> str | None:
 def _clauses(c: Condition, positive: bool) -> list[tuple[Literal, ...]] | None:
     """The alternatives of a constraint; None if they are too many."""
     match c:
-        case Starred(arg):
+        case tree.Starred(arg):
             return _clauses(arg, positive)
-        case Not(arg):
+        case tree.Not(arg):
             return _clauses(arg, not positive)
-        case AllOf(args) | AnyOf(args):
+        case tree.AllOf(args) | tree.AnyOf(args):
             parts = [_clauses(arg, positive) for arg in args]
             known = [part for part in parts if part is not None]
             if len(known) != len(parts):
                 return None
-            return _all_of(known) if isinstance(c, AllOf) is positive else _any_of(known)
+            return _all_of(known) if isinstance(c, tree.AllOf) is positive else _any_of(known)
         case leaf:
             return [((leaf, positive),)]
 
@@ -220,7 +213,7 @@ def _reason(clause: tuple[Literal, ...]) -> str | None:
             return f"`{text}` is never true"
         for of, op, value in _tests(leaf, positive):
             asked.setdefault(of, _Asked()).tests.append((op, value, text))
-        if isinstance(leaf, InSet) and positive:
+        if isinstance(leaf, tree.InSet) and positive:
             asked.setdefault(leaf.operand, _Asked()).choices.append((leaf.values, text))
     return next(filter(None, map(_unmet, asked.values())), None)
 
@@ -228,15 +221,15 @@ def _reason(clause: tuple[Literal, ...]) -> str | None:
 def _never(leaf: Atom, positive: bool) -> bool:
     """Is an atom never true on its own?"""
     match leaf:
-        case Compare(op, Constant(a), Constant(b)):
+        case tree.Compare(op, Constant(a), Constant(b)):
             return compared(op, a, b) is not positive
-        case Compare(op, left, right) if left == right:
+        case tree.Compare(op, left, right) if left == right:
             return (op in ("!=", "<", ">", "subset", "superset")) is positive
-        case Compare("subset", _, Constant(value)) | Compare("superset", Constant(value), _):
+        case tree.Compare("subset", _, Constant(value)) | tree.Compare("superset", Constant(value), _):
             return positive and value == frozenset()
-        case InRange(_, Constant(low), Constant(high)):
+        case tree.InRange(_, Constant(low), Constant(high)):
             return positive and compared("<=", low, high) is not True
-        case InSet(Constant(value), values):
+        case tree.InSet(Constant(value), values):
             return positive is not any(compared("=", value, one) is True for one in values)
         case _:
             return False
@@ -245,14 +238,14 @@ def _never(leaf: Atom, positive: bool) -> bool:
 def _tests(leaf: Atom, positive: bool) -> Iterator[tuple[Operand, str, Argument]]:
     """What an atom asks of an expression beside a literal."""
     match leaf:
-        case Compare(op, Constant(value), of) if not isinstance(of, Constant):
-            yield from _tests(Compare(_turned(op), of, Constant(value)), positive)
-        case Compare(op, of, Constant(value)):
+        case tree.Compare(op, Constant(value), of) if not isinstance(of, Constant):
+            yield from _tests(tree.Compare(_turned(op), of, Constant(value)), positive)
+        case tree.Compare(op, of, Constant(value)):
             if positive:
                 yield of, op, value
             elif op in _OPPOSITE:
                 yield of, _OPPOSITE[op], value
-        case InRange(of, low, high) if positive:
+        case tree.InRange(of, low, high) if positive:
             for op, end in ((">=", low), ("<=", high)):
                 if isinstance(end, Constant):
                     yield of, op, end.value
@@ -411,9 +404,9 @@ def _joined(way: _Way, inner: _Way, substitution: Mapping[str, Term]) -> _Way:
 def _parts(constraint: Condition) -> Iterator[Condition]:
     """What must all be true; stars say nothing of entry."""
     match constraint:
-        case Starred(arg):
+        case tree.Starred(arg):
             yield from _parts(arg)
-        case AllOf(args):
+        case tree.AllOf(args):
             for arg in args:
                 yield from _parts(arg)
         case other:
@@ -495,8 +488,8 @@ def in_constraint(c: Condition, to: Renamed) -> Condition:
         match operand:
             case Variable():
                 return to(operand)
-            case Count(of):
-                return Count(in_role(of, to))
+            case tree.Count(of):
+                return tree.Count(in_role(of, to))
             case _:
                 return operand
 

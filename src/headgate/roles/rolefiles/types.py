@@ -21,21 +21,10 @@ from headgate.decide.truth import NotRun
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
+from headgate.model import conditions as tree
 from headgate.model.arguments import letters_of
 from headgate.model.changes import ReinstateRole, RevokeRole
-from headgate.model.conditions import (
-    Argument,
-    Atom,
-    Compare,
-    Condition,
-    Constant,
-    InRange,
-    InSet,
-    Operand,
-    RoleRef,
-    Variable,
-    rewrite,
-)
+from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
 from headgate.model.errors import BadDefinition, BadExpression, HeadgateError, RoleDenied, TypeMismatch
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import (
@@ -375,14 +364,14 @@ class _Reading:
 
     def _atom(self, atom: Atom) -> Condition:
         match atom:
-            case Compare(op, left, right):
-                return Compare(op, self._beside(left, right), self._beside(right, left))
-            case InSet(Variable(name), values) if name in self._of:
+            case tree.Compare(op, left, right):
+                return tree.Compare(op, self._beside(left, right), self._beside(right, left))
+            case tree.InSet(Variable(name), values) if name in self._of:
                 made = (self._literal(self._of[name], one) for one in values)
                 return replace(atom, values=tuple(cast(Value, one) for one in made))
-            case InRange(of, low, high):
+            case tree.InRange(of, low, high):
                 whole = self._beside(self._beside(of, low), high)
-                return InRange(whole, self._beside(low, of), self._beside(high, of))
+                return tree.InRange(whole, self._beside(low, of), self._beside(high, of))
             case _:
                 return atom
 

@@ -1,0 +1,522 @@
+"""Following a service of another domain, as one of its clients: its records are kept true to what it says (OASIS 4.10).
+
+Guarantees: one thing after another. Before any message counts all states are read; after anything that was lost they
+are read again. What is said is in the ledger before the sign of life is noted that came with it, so that every gateway
+may go by that. What is no longer needed here is followed no longer. Certificates are confirmed by the issuer in the
+same order: none comes to count by an answer that a message has overtaken. Whatever fails is tried again, after a pause
+that grows to LONGEST_PAUSE; meanwhile the silence is noticed by every gateway.
+Leaves out: what messages mean (`roles.certificates.remote_records`), and running it (`process`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import threading
+from base64 import b32encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from headgate.client.aio import Client
+from headgate.client.errors import Gap, Unreachable, unexpected
+from headgate.client.subscription import Delivery, Subscription
+from headgate.commands.commit import commit
+from headgate.commands.peer_roles import NOTICE, wanted
+from headgate.commands.role_certificates import said_role
+from headgate.model.changes import Change, HearPeer, MirrorRole
+from headgate.model.conditions import Argument
+from headgate.model.errors import BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
+from headgate.model.limits import MAX_MESSAGES, MAX_READ_RECORDS
+from headgate.model.roles import Peer, Reference, reference_text
+from headgate.model.state import State
+from headgate.node.domain import Domain, Follower, utc_now
+from headgate.node.logs import Log, fault
+from headgate.node.peers import PeerQuestion, Peers
+from headgate.protocol import role_messages as rw
+from headgate.protocol.problems import problem
+from headgate.roles.certificates.remote_records import (
+    FollowState,
+    Snapshot,
+    hear,
+    identity,
+    is_fresh,
+    message_of,
+    mirrored,
+    news,
+    record_of,
+    state_of,
+    take,
+)
+from headgate.roles.certificates.validation import Validator
+from headgate.trust.role_keys import RoleKeys, verify_role_keys
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds before a connection is made again: twice as long every time, until something is heard."""
+
+LOOK_SECONDS: Final = 0.05
+"""How often it is looked whether somebody shows a certificate, or the ledger needs less."""
+
+READ_AGAIN_SECONDS: Final = 600.0
+"""How often everything is read again anyway: it shows the service that one is still there, and mends what is wrong."""
+
+_TRIES: Final = 5
+"""How often reading is begun anew while the service begins new epochs."""
+_ID_BYTES: Final = 10
+_ID_NAME: Final = 40
+log = Log("following")
+
+
+class Gone(Exception):
+    """The peer is one no longer, or is another."""
+
+
+class Following:
+    """Follows one peer of the ledger, until it is one no longer."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        home: Home,
+        connect: Callable[[Peer], Client],
+        *,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.peer = peer
+        self._home = home
+        self._connect = connect
+        self._random = random
+        self._one = asyncio.Lock()
+        """One thing after another."""
+        self._known = FollowState()
+        self._told: dict[Reference, bool | None] = {}
+        self._settled: object = None
+        self._keys: RoleKeys | None = None
+        self._validator = Validator(audience=home.name)
+        self._warned = False
+
+    async def run(self) -> None:
+        """Follow, whatever happens, until the peer is one no longer."""
+        pause = FIRST_PAUSE
+        while True:
+            heard = self._known.heard
+            try:
+                async with self._connect(self.peer) as client:
+                    await self.follow(client)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+                if isinstance(why := _first(error), Gone):
+                    return
+                await self._failed(why)
+            if self._known.heard != heard:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def _failed(self, error: BaseException) -> None:
+        told = fault(error)
+        told["issuer"] = self.peer.name
+        log.warning("not-followed", **told)
+        words = error.message if isinstance(error, HeadgateError) else type(error).__name__
+        with suppress(HeadgateError):
+            await self._home.run(self._home.peers.fail, self.peer.name, words)
+
+    async def follow(self, client: Client) -> None:
+        """Follow over one connection, until it fails; whoever is no peer any longer is told so."""
+        abroad = Abroad(client, self.peer.service)
+        subscription = await self._subscribed(client, abroad)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._hear(subscription, abroad))
+                tasks.create_task(self._look(abroad))
+        except* Gone:  # noticed by either of them
+            await abroad.unwatch(list(self._told))
+            raise
+
+    async def _subscribed(self, client: Client, abroad: Abroad) -> Subscription:
+        """A subscription to what concerns us; temporary, since what it missed is read anyway."""
+        where = wanted(client.principal, self.peer.service)
+        id = f"roles of {self.peer.service}"
+        try:
+            return await client.subscribe(id, NOTICE, where, temporary=True, window=MAX_MESSAGES)
+        except UnknownType:  # nobody has followed anything there yet
+            await abroad.read()
+            return await client.subscribe(id, NOTICE, where, temporary=True, window=MAX_MESSAGES)
+
+    # -- messages ---------------------------------------------------------------------------------------------
+
+    async def _hear(self, subscription: Subscription, abroad: Abroad) -> None:
+        async with self._one:
+            await self.read(abroad)
+        while True:
+            try:
+                deliveries = await subscription.take(MAX_MESSAGES, timeout=self.peer.bound)
+            except Gap:
+                async with self._one:
+                    await self.read(abroad)
+                continue
+            if not deliveries:
+                raise Unreachable(f"nothing was heard of `{self.peer.name}` for {self.peer.bound} seconds", [])
+            async with self._one:
+                await self.take(deliveries, abroad)
+
+    async def take(self, deliveries: Sequence[Delivery], abroad: Abroad) -> None:
+        """Take up what was delivered; one at a time."""
+        try:
+            messages = [message_of(one.data) for one in deliveries]
+        except BadDefinition as error:
+            log.warning("bad-notice", issuer=self.peer.name, detail=error.message)
+            await self.read(abroad)
+            return
+        step = hear(self._known, messages, self._home.clock())
+        self._known = step.known
+        for record, state in step.states.items():
+            if record in self._told:
+                self._told[record] = state
+                self._settled = None
+        if step.read:
+            await self.read(abroad)
+        else:
+            await self._settle()
+
+    async def read(self, abroad: Abroad) -> None:
+        """Read all states, and go on to follow what is needed here and nothing else; one at a time."""
+        for _ in range(_TRIES):
+            read = await abroad.read()
+            needed = await self._home.run(self._needed)
+            states = {ref: state for ref, state in read.states.items() if ref in needed}
+            missing = [ref for ref in needed if ref not in read.states]
+            if await self._rejoin(abroad, [needed[ref] for ref in missing], read, states):
+                break
+        else:
+            raise Unreachable(f"`{self.peer.name}` begins anew all the time", [])
+        if extra := [ref for ref in read.states if ref not in needed]:
+            await abroad.unwatch(extra)
+        self._known = take(self._known, read, self._home.clock())
+        self._told, self._settled = states, None
+        if abroad.heartbeat * 2 > self.peer.bound and not self._warned:
+            self._warned = True
+            log.warning("bound-too-short", issuer=self.peer.name, seconds=abroad.heartbeat)
+        await self._settle()
+
+    async def _rejoin(
+        self, abroad: Abroad, missing: Sequence[Remembered], read: Snapshot, states: dict[Reference, bool | None]
+    ) -> bool:
+        """Follow records again that the service no longer counts as followed; false if it began anew meanwhile."""
+        by_record = {one.record: one for one in missing}
+        for some in chunks(list(by_record)):
+            more = await abroad.rejoin(by_record[ref] for ref in some)
+            if more.epoch != read.epoch:
+                return False
+            states.update({ref: more.states.get(ref) for ref in some})
+        return True
+
+    def _needed(self) -> dict[Reference, Remembered]:
+        """The records that something here rests on, with what they were confirmed to be of."""
+        state = self._home.state()
+        remembered: dict[Reference, Remembered] = {}
+        for membership in state.roles.memberships.values():
+            if membership.service != self.peer.name:
+                continue
+            for ref in mirrored(state.roles, self.peer.name, membership):
+                remembered[ref] = Remembered(
+                    ref, membership.role, membership.args, membership.instance, state.key_of(membership.holder)
+                )
+        return remembered
+
+    # -- the ledger -------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Bring the ledger to what was told, and then note the sign of life."""
+        state = await self._home.run(self._settled_in_ledger)
+        if state is not None:
+            self._settled = state.roles
+        heard, counts = self._known.heard, self._known.counts
+        if heard is not None:
+            await self._home.run(self._home.peers.hear, self.peer, heard, counts)
+
+    def _settled_in_ledger(self) -> State | None:
+        """Commit what differs; the state from then on, or None if nothing has changed on either side."""
+        if self._home.state().roles is self._settled:
+            return None
+        return self._home.commit(self._differing, f"{self.peer.name} was heard")
+
+    def _differing(self, state: State, now: datetime) -> list[Change]:
+        """What was told and is not known; what is too old to be believed only takes away."""
+        peer = self._checked(state)
+        states: Mapping[Reference, bool | None] = self._told
+        if not is_fresh(peer, self._known.heard, now):
+            states = {ref: truth for ref, truth in states.items() if truth is False}
+        changed = news(state.roles, peer.name, states)
+        if not changed:
+            return []
+        heard = self._known.heard or now
+        return [HearPeer(peer.name, max(peer.number, self._known.number), changed, heard)]
+
+    def _checked(self, state: State) -> Peer:
+        peer = state.roles.peers.get(self.peer.name)
+        if peer is None or (identity(peer), peer.url) != (identity(self.peer), self.peer.url):
+            raise Gone
+        return peer
+
+    # -- what is needed here ----------------------------------------------------------------------------------
+
+    async def _look(self, abroad: Abroad) -> None:
+        """Confirm what clients show, follow no longer what nobody needs, and read everything again now and then."""
+        loop = asyncio.get_running_loop()
+        read, asked, seen = loop.time(), -1, None
+        while True:
+            if (stamp := self._home.peers.changed()) != asked:
+                asked = stamp
+                for question in await self._home.run(self._home.peers.asked, self.peer.name, self._home.clock()):
+                    async with self._one:
+                        told = await self._answered(question, abroad)
+                    await self._home.run(self._home.peers.answer, question.id, told)
+            state = await self._home.run(self._home.state)
+            if state.roles is not seen:
+                seen = state.roles
+                async with self._one:
+                    await self._let_go(state, abroad)
+            if loop.time() - read > READ_AGAIN_SECONDS:
+                read = loop.time()
+                async with self._one:
+                    await self.read(abroad)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _let_go(self, state: State, abroad: Abroad) -> None:
+        """Tell the service of records that nothing here rests on any longer."""
+        self.peer = self._checked(state)
+        if not self._told:
+            return
+        needed = mirrored(state.roles, self.peer.name)
+        if gone := [ref for ref in self._told if ref not in needed]:
+            await abroad.unwatch([ref for ref in gone if self._told[ref] is not False])
+            for ref in gone:
+                del self._told[ref]
+
+    # -- certificates -----------------------------------------------------------------------------------------
+
+    async def _answered(self, question: PeerQuestion, abroad: Abroad) -> str:
+        """What becomes of a certificate, for the gateway that asks."""
+        try:
+            await self._judge(question, abroad)
+            told = await abroad.validate(question.certificate, question.did)
+            version, ids = await self._mirror(question, told, abroad)
+        except HeadgateError as error:
+            return json.dumps({"problem": msgspec.to_builtins(problem(error))})
+        return json.dumps({"version": version, "memberships": ids})
+
+    async def _judge(self, question: PeerQuestion, abroad: Abroad) -> None:
+        """Refuse what is forged, stolen or over, by the keys of the service; fetched again if they may be old."""
+        now, shown = self._home.clock(), said_role(question.certificate)
+        if self._keys is not None:
+            try:
+                self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
+            except RoleDenied as denied:
+                if denied.details.get("reason") not in ("unknown-key", "key-ended"):
+                    raise
+            else:
+                return
+        with suppress(StaleList):
+            self._keys = await abroad.keys(self.peer.key, now, self._keys)
+            self._validator.trust(self._keys)
+        self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
+
+    async def _mirror(self, question: PeerQuestion, validated: Validated, abroad: Abroad) -> tuple[int, list[str]]:
+        """Let confirmed roles count here, in one batch."""
+        now, read, known = self._home.clock(), validated.read, self._known
+        if read.epoch == known.epoch and read.number <= known.number:
+            at = min(read.at, now)
+            self._known = known = replace(known, heard=at if known.heard is None else max(known.heard, at))
+        heard = known.heard
+
+        def make(state: State, at: datetime) -> list[Change]:
+            peer = self._checked(state)
+            changes: list[Change] = []
+            if heard is not None and (peer.heard is None or peer.heard < heard):
+                changes.append(HearPeer(peer.name, peer.number, {}, heard))
+            for role in validated.roles:
+                truth = read.states.get(role.record)
+                changes.append(
+                    MirrorRole(
+                        self._id(role.role),
+                        peer.name,
+                        role.role,
+                        role.args,
+                        question.principal,
+                        role.record,
+                        truth,
+                        at,
+                        validated.instance,
+                    )
+                )
+            return changes
+
+        note = f"{question.principal} shows roles of {self.peer.name}"
+        state = await self._home.run(self._home.commit, make, note)
+        for one in validated.roles:
+            self._told[one.record] = read.states.get(one.record)
+        self._settled = None
+        if read.epoch != known.epoch or read.number < known.number:
+            await self.read(abroad)  # messages have overtaken the answer
+        records = {one.record for one in validated.roles}
+        held = (state.roles.memberships[id] for id in state.roles.held.get(question.principal, ()))
+        ids = [one.id for one in held if records & mirrored(state.roles, self.peer.name, one).keys()]
+        return state.version, ids
+
+    def _id(self, role: str) -> str:
+        """A name that nobody guesses, with the role's for people to read."""
+        readable = re.sub(r"\W", "", role, flags=re.ASCII)[:_ID_NAME] or "role"
+        return f"{readable}-{b32encode(self._random(_ID_BYTES)).decode().lower()}"
+
+
+def _anything(_: Reference) -> bool | None:
+    """The issuer is asked what stands; here only the certificate itself is judged."""
+    return True
+
+
+def _first(error: BaseException) -> BaseException:
+    """What failed first, where several things were under way."""
+    cause = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return cause
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Home:
+    """The domain that follows. May be used from any thread."""
+
+    name: str
+    domain: Domain
+    ledger: Follower
+    peers: Peers
+    clock: Callable[[], datetime] = utc_now
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    async def run(self, work: Callable[..., T], *args: object) -> T:
+        """Do work on files in another thread."""
+        return await asyncio.to_thread(work, *args)
+
+    def state(self) -> State:
+        """The newest state."""
+        self.ledger.refresh()
+        return self.ledger.state
+
+    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
+        """Commit what follows from the newest state, in the domain's own name; nothing makes no version."""
+        with self._lock:
+            return commit(self.domain, self.ledger, lambda state: make(state, self.clock()), note).state
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.peers.close()
+        self.ledger.close()
+        self.domain.close()
+
+
+_RECORDS: Final = "/v1/roles/records"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A record, and what it was confirmed to be the record of."""
+
+    record: Reference
+    role: str
+    args: tuple[Argument, ...]
+    instance: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A role that its issuer says is in force."""
+
+    role: str
+    args: tuple[Argument, ...]
+    record: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """What an issuer says of a certificate."""
+
+    instance: str
+    roles: tuple[Confirmed, ...]
+    read: Snapshot
+
+
+class Abroad:
+    """One service of another domain."""
+
+    def __init__(self, client: Client, service: str) -> None:
+        self._session = client._session
+        self.service = service
+        self.heartbeat = 0.0
+
+    async def read(self) -> Snapshot:
+        """The states of all records that one follows there."""
+        told = await self._session.ask(rw.RecordsAnswer, "GET", _RECORDS, params={"service": self.service})
+        self.heartbeat = told.heartbeat
+        return self._snapshot(told)
+
+    async def rejoin(self, records: Iterable[Remembered]) -> Snapshot:
+        """Go on to follow so many records at most as one request may name."""
+        body = {
+            "service": self.service,
+            "records": [
+                {
+                    "record": reference_text(one.record),
+                    "role": one.role,
+                    "args": rw.arguments_told(one.args),
+                    "instance": one.instance,
+                    "subject": one.subject,
+                }
+                for one in records
+            ],
+        }
+        return self._snapshot(await self._session.ask(rw.RecordsAnswer, "POST", _RECORDS, body=body))
+
+    async def unwatch(self, records: Sequence[Reference]) -> None:
+        """Follow records no longer."""
+        for some in chunks(records):
+            body = {"service": self.service, "records": [reference_text(one) for one in some]}
+            await self._session.request("POST", "/v1/roles/unwatch", body=body)
+
+    async def validate(self, certificate: str, subject: str) -> Validated:
+        """Ask whether a certificate is good; its records are followed from then on."""
+        body = {"certificate": certificate, "subject": subject}
+        reply = await self._session.ask(rw.ValidatedAnswer, "POST", "/v1/roles/validate", body=body)
+        if reply.service != self.service:
+            raise unexpected(self.service, f"an answer for `{reply.service}`")
+        roles = tuple(Confirmed(one.role, rw.arguments_of(one.args), record_of(one.record)) for one in reply.roles)
+        return Validated(reply.instance, roles, self._snapshot(reply))
+
+    async def keys(self, domain: str, now: datetime, known: RoleKeys | None) -> RoleKeys:
+        """The keys that sign its certificates, as its domain vouches for them."""
+        told = await self._session.ask(rw.RoleKeysAnswer, "GET", "/v1/roles/keys")
+        return verify_role_keys(told.keys, domain=domain, now=now, known=known)
+
+    def _snapshot(self, told: rw.RecordsAnswer | rw.ValidatedAnswer) -> Snapshot:
+        if told.service != self.service or told.at.tzinfo is None or not told.epoch or told.number < 0:
+            raise unexpected(self.service, "states without epoch, number or time")
+        return Snapshot(told.epoch, told.number, told.at.astimezone(UTC), _states(told.states))
+
+
+def _states(told: Mapping[str, str]) -> dict[Reference, bool | None]:
+    return {record_of(record): state_of(state) for record, state in told.items()}
+
+
+def chunks(records: Sequence[Reference]) -> Iterable[Sequence[Reference]]:
+    """As many at a time as one request may name."""
+    return [records[at : at + MAX_READ_RECORDS] for at in range(0, len(records), MAX_READ_RECORDS)]
