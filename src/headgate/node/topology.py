@@ -63,16 +63,16 @@ class Node:
         python = (sys.executable, "-P", "-m")  # -P: what lies in the current directory is no module of ours
 
         def part(name: str, module: str, *options: str) -> ManagedProcess:
-            return ManagedProcess(name, (*python, f"headgate.{module}", directory, *options, *common))
+            return ManagedProcess(name, (*python, module, directory, *options, *common))
 
         gateways = [
-            part(name, "gateway.serve", "--name", name, "--port", str(port))
+            part(name, "headgate.gateway.serve", "--name", name, "--port", str(port))
             for name, port in ((f"gateway-{n}", port) for n, port in enumerate(self.settings.gateway.ports, 1))
         ]
         return [
-            part(PIPELINE, "node.pipeline_process"),
+            part(PIPELINE, "headgate.node.pipeline_process"),
             *gateways,
-            part(FOLLOWER, "gateway.federation.process"),
+            part(FOLLOWER, "headgate.gateway.roles.process"),
         ]
 
     def write(self) -> None:
