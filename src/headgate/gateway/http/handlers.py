@@ -13,9 +13,8 @@ from typing import Any, Final, TypeAlias
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from headgate.commands import explaining
+from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands import types as event_types
 from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
