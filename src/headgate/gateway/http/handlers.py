@@ -185,7 +185,7 @@ async def publish(call: Call) -> Published:
         made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
     else:
         made = await gateway.publisher.publish_arrow(call.caller, raw, call.request.query_params.get("type"), origin)
-    gateway.metrics.published(perf_counter() - begun)
+    gateway.metrics.published.observe(perf_counter() - begun)
     if nothing_kept(made):
         gateway.paces.count_refused(call.principal, len(raw))
     return made

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headgate.analysis.dynamic import holds_now
-from headgate.analysis.quench import wanted
+from headgate.analysis.restrictions import holds_now, wanted
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
