@@ -9,7 +9,7 @@ Leaves out: who may read what, which the pipeline decided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.model.state import State
 from headgate.model.values import Kind
+from headgate.node.domain import Follower
 from headgate.pipeline.deliveries import DeliveryBlob
 from headgate.pipeline.log.codec import AttributeSlot, from_blob
 from headgate.trust.positions import Positions
@@ -32,29 +32,8 @@ _OPEN, _SHUT = b',"hgposition":"', b'"}'
 _JSON = msgspec.json.Encoder()
 
 
-class KnownLedger(Protocol):
-    """What the gateway knows of the ledger (`follow.Follower`)."""
-
-    @property
-    def state(self) -> State:
-        """The newest state."""
-
-    @property
-    def places(self) -> Layouts:
-        """Where attributes sit."""
-
-    def refresh(self) -> bool:
-        """Look for a newer version."""
-
-    def starts(self, version: int) -> Mapping[str, int]:
-        """The first event of each stream that a version, or a later one, applies to."""
-
-    def stream_number(self, stream: str) -> int:
-        """The number of a stream in positions."""
-
-
 def portion_of(
-    blobs: Sequence[DeliveryBlob], known: KnownLedger, positions: Positions, only: int | None = None
+    blobs: Sequence[DeliveryBlob], known: Follower, positions: Positions, only: int | None = None
 ) -> Portion:
     """Blobs as a portion, with the newest of their types known; of one subscription if `only` says so."""
     if max((b.version for b in blobs), default=0) > known.state.version:

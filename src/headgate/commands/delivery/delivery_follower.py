@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from headgate.commands.delivery.delivery_batch import KnownLedger, Portion, portion_of
+from headgate.commands.delivery.delivery_batch import Portion, portion_of
 from headgate.model.errors import HeadgateError
+from headgate.node.domain import Follower
 from headgate.node.logs import Log, fault
 from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
 from headgate.trust.positions import Positions
@@ -68,7 +69,7 @@ class FollowedTo:
 class DeliveryFollower:
     """Follows the deliveries of a domain. It begins at the present."""
 
-    def __init__(self, path: Path, known: KnownLedger, positions: Positions, max_bytes: int = MAX_TAIL_BYTES) -> None:
+    def __init__(self, path: Path, known: Follower, positions: Positions, max_bytes: int = MAX_TAIL_BYTES) -> None:
         self._path = path
         self._known = known
         self._positions = positions
