@@ -19,8 +19,13 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final, TypeAlias
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery, portion_of
-from headgate.commands.delivery.delivery_follower import DeliveryFollower, FollowedTo, KeptBatch
+from headgate.commands.delivery.delivery_follower import (
+    DeliveryFollower,
+    FollowedTo,
+    KeptBatch,
+    OutgoingDelivery,
+    portion_of,
+)
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.node.domain import Follower

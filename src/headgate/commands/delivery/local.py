@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery
-from headgate.commands.delivery.delivery_follower import DeliveryFollower
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Archive, Closed, Feed
 from headgate.model.values import Kind, conform
 from headgate.node.domain import Domain, Follower
