@@ -8,7 +8,6 @@ Leaves out: what it serves (`app`), who may come in and for how long (`gateway.h
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
@@ -26,21 +25,11 @@ import uvloop
 
 from headgate.gateway.http.connection_limits import Door, Hardened, LimitedConnection, Visit
 from headgate.gateway.http.send_queue import ServerSocket
-from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.model.errors import HeadgateError
 from headgate.node.config import Config, Files
 from headgate.node.health import Metrics
-from headgate.node.logs import AccessLog, Application, Log, fault, loop_faults, start_logging
-from headgate.node.processes import (
-    EXIT_FAILED,
-    EXIT_FINAL,
-    EXIT_REFUSED,
-    announce,
-    die_with,
-    leave_within,
-    listen,
-    raise_file_limit,
-    settings_from,
-)
+from headgate.node.logs import AccessLog, Application, Log, loop_faults, start_logging
+from headgate.node.processes import EXIT_FAILED, announce, leave_within, listen, raise_file_limit, run_part
 from headgate.trust.tls import server_context
 
 STOP_SECONDS: Final = 5.0
@@ -163,7 +152,7 @@ def server(
     return Server(config, settings, metrics, closing)
 
 
-def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> None:
+def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> int:
     """Run one gateway until it is told to stop."""
     from headgate.gateway.http.app import create_app
     from headgate.gateway.runtime import Gateway
@@ -186,6 +175,7 @@ def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> No
                 raise app.failed from None
             raise
     log.info("stopped", gateway=name)
+    return 0
 
 
 def _check_files(settings: Config) -> None:
@@ -196,32 +186,13 @@ def _check_files(settings: Config) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process: its status says whether it is worth starting again."""
-    parser = argparse.ArgumentParser(prog="headgate.gateway.serve", description="Run one gateway of a domain.")
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--name", required=True, help="the gateway's name, and its stream's")
-    parser.add_argument("--port", required=True, type=int)
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
-    parser.add_argument("--parent", type=int, help="end when this process does")
-    given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with(given.parent)
-    try:
-        serve(given.directory, given.name, given.port, settings_from(given.settings))
-    except (Damaged, TooNew, TooOld) as error:
-        return _failed(error, EXIT_FINAL)
-    except (BadConfig, BadEnvironment) as error:
-        return _failed(error, EXIT_REFUSED)
-    except HeadgateError as error:
-        return _failed(error, EXIT_FAILED)
-    return 0
-
-
-def _failed(error: HeadgateError, status: int) -> int:
-    told = fault(error)
-    told["exit_code"] = status
-    log.error("failed", **told)
-    announce("failed", code=error.code, message=str(error))
-    return status
+    return run_part(
+        *("headgate.gateway.serve", "Run one gateway of a domain.", log),
+        lambda given, settings: serve(given.directory, given.name, given.port, settings),
+        arguments=arguments,
+        name={"help": "the gateway's name, and its stream's"},
+        port={"type": int},
+    )
 
 
 if __name__ == "__main__":

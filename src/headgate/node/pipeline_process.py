@@ -13,7 +13,6 @@ Leaves out: deciding (`pipeline`), and watching over this process (`processes`).
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
@@ -27,9 +26,7 @@ from typing import Any, Final
 
 from headgate.model.changes import Batch, Unsubscribe
 from headgate.model.errors import (
-    AlreadyRunning,
     BadConfig,
-    BadEnvironment,
     Damaged,
     HeadgateError,
     TooNew,
@@ -42,17 +39,7 @@ from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
-from headgate.node.processes import (
-    EXIT_FAILED,
-    EXIT_FINAL,
-    EXIT_REFUSED,
-    Lock,
-    announce,
-    die_with,
-    leave_within,
-    on_stop,
-    settings_from,
-)
+from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
 from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
 from headgate.pipeline.spark.session import spark
 
@@ -181,61 +168,7 @@ def warm_up(session: Any, cores: int) -> None:
     session.range(cores, numPartitions=cores).mapInArrow(_same, "id long").count()
 
 
-def work(directory: Path, override: dict[str, str], stop: threading.Event) -> int:
-    """Run the pipeline of a domain until told to stop."""
-    settings = Config.load(directory, os.environ, override)
-    start_logging(settings.log.level, settings.log.format)
-    data = Files(directory).data
-    if not data.is_dir():
-        raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
-    with Lock(data / LOCK, "the pipeline"):
-        log.info("starting", pid=os.getpid())
-        domain = Domain.open(data)
-        session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)
-        warm_up(session, settings.pipeline.cores)
-        tidy = Housekeeper(Domain.open(data), Cursors(data / Cursors.FILE), limits_of(settings), utc_now)
-        thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
-        thread.start()
-        try:
-            return Keeper(domain, session, stop).run()
-        finally:
-            stop.set()
-            thread.join(FINISH_SECONDS)
-            domain.close()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
-    parser = argparse.ArgumentParser(prog="headgate.node.pipeline_process", description="Run a domain's pipeline.")
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
-    parser.add_argument("--parent", type=int, help="end when this process does")
-    given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with(given.parent)
-    stop = threading.Event()
-    on_stop(stop)
-    try:
-        return work(given.directory, settings_from(given.settings), stop)
-    except (Damaged, TooNew, TooOld) as error:
-        return _refused(error, EXIT_FINAL)
-    except (AlreadyRunning, BadConfig, BadEnvironment) as error:
-        return _refused(error, EXIT_REFUSED)
-    except HeadgateError as error:
-        return _refused(error, EXIT_FAILED)
-
-
-def _refused(error: HeadgateError, status: int) -> int:
-    told = fault(error)
-    told["exit_code"] = status
-    log.error("failed", **told)
-    announce("failed", code=error.code, message=str(error))
-    return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
+# -- housekeeping ---------------------------------------------------------------------------------------------
 
 EVERY_SECONDS: Final = 15.0
 """Time between two rounds."""
@@ -359,3 +292,44 @@ class Housekeeper:
         if closed:
             self.chores = replace(self.chores, temporary_closed=self.chores.temporary_closed + closed)
             chores_log.info("temporary-closed", subscriptions=closed)
+
+
+# -- the process ----------------------------------------------------------------------------------------------
+
+
+def work(directory: Path, override: dict[str, str], stop: threading.Event) -> int:
+    """Run the pipeline of a domain until told to stop."""
+    settings = Config.load(directory, os.environ, override)
+    start_logging(settings.log.level, settings.log.format)
+    data = Files(directory).data
+    if not data.is_dir():
+        raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
+    with Lock(data / LOCK, "the pipeline"):
+        log.info("starting", pid=os.getpid())
+        domain = Domain.open(data)
+        session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)
+        warm_up(session, settings.pipeline.cores)
+        tidy = Housekeeper(Domain.open(data), Cursors(data / Cursors.FILE), limits_of(settings), utc_now)
+        thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
+        thread.start()
+        try:
+            return Keeper(domain, session, stop).run()
+        finally:
+            stop.set()
+            thread.join(FINISH_SECONDS)
+            domain.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process: its status says whether it is worth starting again."""
+    stop = threading.Event()
+    on_stop(stop)
+    return run_part(
+        *("headgate.node.pipeline_process", "Run a domain's pipeline.", log),
+        lambda given, settings: work(given.directory, settings, stop),
+        arguments=arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

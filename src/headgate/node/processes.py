@@ -12,6 +12,7 @@ parts are (`topology`), and how it is shown: `tell` is told of every change wort
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import fcntl
 import json
@@ -25,7 +26,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,8 +34,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final, Self
 
-from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment
-from headgate.node.logs import kept
+from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.node.logs import Log, fault, kept
 
 EXIT_FAILED: Final = 1
 """Something broke that may work the next time."""
@@ -44,6 +45,11 @@ EXIT_REFUSED: Final = 2
 
 EXIT_FINAL: Final = 3
 """Data is damaged, or of another format: trying again cannot help."""
+
+_STATUSES: Final = {
+    (Damaged, TooNew, TooOld): EXIT_FINAL,
+    (AlreadyRunning, BadConfig, BadEnvironment): EXIT_REFUSED,
+}
 
 KILL_SECONDS: Final = 5.0
 """How long the end of killed processes is waited for."""
@@ -211,6 +217,34 @@ def heard(line: bytes) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return message if isinstance(message.get("event"), str) else None
+
+
+def run_part(
+    prog: str,
+    words: str,
+    log: Log,
+    work: Callable[[argparse.Namespace, dict[str, str]], int],
+    *,
+    arguments: Sequence[str] | None = None,
+    **options: Mapping[str, Any],
+) -> int:
+    """A process of a node, given its directory, settings and other options; its status says whether to try again."""
+    parser = argparse.ArgumentParser(prog=prog, description=words)
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    for name, about in options.items():
+        parser.add_argument(f"--{name}", required=True, **about)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
+    parser.add_argument("--parent", type=int, help="end when this process does")
+    given = parser.parse_args(arguments)
+    if given.parent is not None:
+        die_with(given.parent)
+    try:
+        return work(given, settings_from(given.settings))
+    except HeadgateError as error:
+        status = next((status for kinds, status in _STATUSES.items() if isinstance(error, kinds)), EXIT_FAILED)
+        log.error("failed", **fault(error) | {"exit_code": status})  # noqa: TRY400 - its words may not be told
+        announce("failed", code=error.code, message=str(error))
+        return status
 
 
 def settings_from(pairs: list[str]) -> dict[str, str]:
