@@ -8,6 +8,7 @@ Leaves out: what it serves (`app`), who may come in and for how long (`gateway.h
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import signal
@@ -29,29 +30,26 @@ from headgate.model.errors import HeadgateError
 from headgate.node.config import Config, Files
 from headgate.node.health import Metrics
 from headgate.node.logs import AccessLog, Application, Log, loop_faults, start_logging
-from headgate.node.processes import EXIT_FAILED, announce, leave_within, listen, raise_file_limit, run_part
+from headgate.node.processes import (
+    EXIT_FAILED,
+    announce,
+    leave_within,
+    listen,
+    raise_file_limit,
+    run_part,
+)
 from headgate.trust.tls import server_context
 
-STOP_SECONDS: Final = 5.0
-"""How long stopping may take before the process is ended by force."""
-
-FINISH_SECONDS: Final = 3
-"""How long requests under way may take to finish when the gateway stops."""
-
-KEEP_ALIVE_SECONDS: Final = 75
-"""How long a connection may be idle between two requests."""
-
-MAX_SOCKET_QUEUE: Final = 16
-"""Frames of a WebSocket that are read before they are looked at."""
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
+FINISH_SECONDS: Final = 3  # how long requests under way may take to finish when the gateway stops
+KEEP_ALIVE_SECONDS: Final = 75  # how long a connection may be idle between two requests
+MAX_SOCKET_QUEUE: Final = 16  # frames of a WebSocket that are read before they are looked at
 
 PING_SECONDS: Final = 20.0
 """How often a WebSocket is asked whether its client is still there, and how long that may take."""
 
-SPARE_FILES: Final = 256
-"""Files that a gateway opens beside its connections."""
-
-_TICKS: Final = 10
-"""Ticks of the server in a second."""
+SPARE_FILES: Final = 256  # files that a gateway opens beside its connections
+_TICKS: Final = 10  # ticks of the server in a second
 
 log = Log("serve")
 
@@ -152,7 +150,7 @@ def server(
     return Server(config, settings, metrics, closing)
 
 
-def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> int:
+def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> None:
     """Run one gateway until it is told to stop."""
     from headgate.gateway.http.app import create_app
     from headgate.gateway.runtime import Gateway
@@ -175,7 +173,6 @@ def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> in
                 raise app.failed from None
             raise
     log.info("stopped", gateway=name)
-    return 0
 
 
 def _check_files(settings: Config) -> None:
@@ -184,15 +181,20 @@ def _check_files(settings: Config) -> None:
         log.warning("few-files", count=most, reason="fewer open files are allowed than `limits.connections` needs")
 
 
+OPTIONS: Final = {
+    "--name": {"required": True, "help": "the gateway's name, and its stream's"},
+    "--port": {"required": True, "type": int},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
-    return run_part(
-        *("headgate.gateway.serve", "Run one gateway of a domain.", log),
-        lambda given, settings: serve(given.directory, given.name, given.port, settings),
-        arguments=arguments,
-        name={"help": "the gateway's name, and its stream's"},
-        port={"type": int},
-    )
+    """The process."""
+
+    def work(given: argparse.Namespace) -> int:
+        serve(given.directory, given.name, given.port, given.settings)
+        return 0
+
+    return run_part(log, "headgate.gateway.serve", "Run one gateway of a domain.", work, arguments, OPTIONS)
 
 
 if __name__ == "__main__":

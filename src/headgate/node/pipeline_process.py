@@ -13,6 +13,7 @@ Leaves out: deciding (`pipeline`), and watching over this process (`processes`).
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
@@ -39,7 +40,15 @@ from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
-from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
+from headgate.node.processes import (
+    EXIT_FAILED,
+    EXIT_FINAL,
+    Lock,
+    announce,
+    leave_within,
+    on_stop,
+    run_part,
+)
 from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
 from headgate.pipeline.spark.session import spark
 
@@ -168,7 +177,28 @@ def warm_up(session: Any, cores: int) -> None:
     session.range(cores, numPartitions=cores).mapInArrow(_same, "id long").count()
 
 
-# -- housekeeping ---------------------------------------------------------------------------------------------
+def work(directory: Path, override: dict[str, str], stop: threading.Event) -> int:
+    """Run the pipeline of a domain until told to stop."""
+    settings = Config.load(directory, os.environ, override)
+    start_logging(settings.log.level, settings.log.format)
+    data = Files(directory).data
+    if not data.is_dir():
+        raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
+    with Lock(data / LOCK, "the pipeline"):
+        log.info("starting", pid=os.getpid())
+        domain = Domain.open(data)
+        session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)
+        warm_up(session, settings.pipeline.cores)
+        tidy = Housekeeper(Domain.open(data), Cursors(data / Cursors.FILE), limits_of(settings), utc_now)
+        thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
+        thread.start()
+        try:
+            return Keeper(domain, session, stop).run()
+        finally:
+            stop.set()
+            thread.join(FINISH_SECONDS)
+            domain.close()
+
 
 EVERY_SECONDS: Final = 15.0
 """Time between two rounds."""
@@ -294,41 +324,15 @@ class Housekeeper:
             chores_log.info("temporary-closed", subscriptions=closed)
 
 
-# -- the process ----------------------------------------------------------------------------------------------
-
-
-def work(directory: Path, override: dict[str, str], stop: threading.Event) -> int:
-    """Run the pipeline of a domain until told to stop."""
-    settings = Config.load(directory, os.environ, override)
-    start_logging(settings.log.level, settings.log.format)
-    data = Files(directory).data
-    if not data.is_dir():
-        raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
-    with Lock(data / LOCK, "the pipeline"):
-        log.info("starting", pid=os.getpid())
-        domain = Domain.open(data)
-        session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)
-        warm_up(session, settings.pipeline.cores)
-        tidy = Housekeeper(Domain.open(data), Cursors(data / Cursors.FILE), limits_of(settings), utc_now)
-        thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
-        thread.start()
-        try:
-            return Keeper(domain, session, stop).run()
-        finally:
-            stop.set()
-            thread.join(FINISH_SECONDS)
-            domain.close()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
+    """The process."""
     stop = threading.Event()
-    on_stop(stop)
-    return run_part(
-        *("headgate.node.pipeline_process", "Run a domain's pipeline.", log),
-        lambda given, settings: work(given.directory, settings, stop),
-        arguments=arguments,
-    )
+
+    def run(given: argparse.Namespace) -> int:
+        on_stop(stop)
+        return work(given.directory, given.settings, stop)
+
+    return run_part(log, "headgate.node.pipeline_process", "Run a domain's pipeline.", run, arguments)
 
 
 if __name__ == "__main__":

@@ -46,11 +46,6 @@ EXIT_REFUSED: Final = 2
 EXIT_FINAL: Final = 3
 """Data is damaged, or of another format: trying again cannot help."""
 
-_STATUSES: Final = {
-    (Damaged, TooNew, TooOld): EXIT_FINAL,
-    (AlreadyRunning, BadConfig, BadEnvironment): EXIT_REFUSED,
-}
-
 KILL_SECONDS: Final = 5.0
 """How long the end of killed processes is waited for."""
 
@@ -219,34 +214,6 @@ def heard(line: bytes) -> Mapping[str, Any] | None:
     return message if isinstance(message.get("event"), str) else None
 
 
-def run_part(
-    prog: str,
-    words: str,
-    log: Log,
-    work: Callable[[argparse.Namespace, dict[str, str]], int],
-    *,
-    arguments: Sequence[str] | None = None,
-    **options: Mapping[str, Any],
-) -> int:
-    """A process of a node, given its directory, settings and other options; its status says whether to try again."""
-    parser = argparse.ArgumentParser(prog=prog, description=words)
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    for name, about in options.items():
-        parser.add_argument(f"--{name}", required=True, **about)
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
-    parser.add_argument("--parent", type=int, help="end when this process does")
-    given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with(given.parent)
-    try:
-        return work(given, settings_from(given.settings))
-    except HeadgateError as error:
-        status = next((status for kinds, status in _STATUSES.items() if isinstance(error, kinds)), EXIT_FAILED)
-        log.error("failed", **fault(error) | {"exit_code": status})  # noqa: TRY400 - its words may not be told
-        announce("failed", code=error.code, message=str(error))
-        return status
-
-
 def settings_from(pairs: list[str]) -> dict[str, str]:
     """The settings of `--set section.key=value`, by name."""
     settings = {}
@@ -256,6 +223,44 @@ def settings_from(pairs: list[str]) -> dict[str, str]:
             raise BadConfig(f"`{pair}` is not a setting", place="the command line", remedy="write `section.key=value`")
         settings[name.strip()] = value.strip()
     return settings
+
+
+def run_part(
+    log: Log,
+    prog: str,
+    description: str,
+    work: Callable[[argparse.Namespace], int],
+    arguments: Sequence[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> int:
+    """Be a part of a node: `DIR --set SECTION.KEY=VALUE --parent PID`, and what `options` say.
+
+    The status says whether it is worth starting again; why it ended is logged, and told to the supervisor.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    for name, option in (options or {}).items():
+        parser.add_argument(name, **option)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
+    parser.add_argument("--parent", type=int, help="end when this process does")
+    given = parser.parse_args(arguments)
+    if given.parent is not None:
+        die_with(given.parent)
+    failed: HeadgateError
+    try:
+        given.settings = settings_from(given.settings)
+        return work(given)
+    except (Damaged, TooNew, TooOld) as error:
+        failed, status = error, EXIT_FINAL
+    except (AlreadyRunning, BadConfig, BadEnvironment) as error:
+        failed, status = error, EXIT_REFUSED
+    except HeadgateError as error:
+        failed, status = error, EXIT_FAILED
+    told = fault(failed)
+    told["exit_code"] = status
+    log.error("failed", **told)
+    announce("failed", code=failed.code, message=str(failed))
+    return status
 
 
 MAX_FAILURES: Final = 5

@@ -30,15 +30,17 @@ from headgate.node.domain import Domain
 from headgate.node.domain import Follower as Ledger
 from headgate.node.logs import Log, fault, start_logging
 from headgate.node.peers import Peers
-from headgate.node.processes import Lock, announce, leave_within, run_part
+from headgate.node.processes import (
+    Lock,
+    announce,
+    leave_within,
+    run_part,
+)
 from headgate.trust.keys import PrivateKey
 
 LOCK: Final = "follower.lock"
-LOOK_SECONDS: Final = 0.1
-"""How often it is looked whether there are other peers."""
-
-STOP_SECONDS: Final = 5.0
-"""How long stopping may take before the process is ended by force."""
+LOOK_SECONDS: Final = 0.1  # how often it is looked whether there are other peers
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
 
 HASTE: Final = Patience(seconds=5.0, first=0.05, most=1.0)
 """How long one connection is mended before another is made, by which everything is read again."""
@@ -134,12 +136,9 @@ def work(directory: Path, override: dict[str, str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
-    return run_part(
-        *("headgate.gateway.roles.process", "Follow other domains' services.", log),
-        lambda given, settings: work(given.directory, settings),
-        arguments=arguments,
-    )
+    """The process."""
+    follow = "headgate.gateway.roles.process", "Follow other domains' services."
+    return run_part(log, *follow, lambda given: work(given.directory, given.settings), arguments)
 
 
 if __name__ == "__main__":
