@@ -82,19 +82,9 @@ def columns_read(constraints: Iterable[tuple[Condition, Mapping[str, Reading]]])
 
 def _look(leaf: Atom, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     """What one atom tells of variables and columns."""
-    sides: tuple[Operand, ...]
-    match leaf:
-        case tree.Compare(_, left, right):
-            sides = (left, right)
-        case tree.InRange(of, low, high):
-            sides = (of, low, high)
-        case tree.InSet(of, values):
-            sides = (of, *map(Constant, values))
-        case tree.Related(name, args):
-            _columns(name, args, known, readings)
-            sides = ()
-        case _:
-            sides = ()
+    if isinstance(leaf, tree.Related):
+        _columns(leaf.name, leaf.args, known, readings)
+    sides = list(dict.fromkeys(side for one in tree.comparisons(leaf) for side in (one.left, one.right)))
     for side in sides:
         _within(side, known, readings)
     if any(_is_seconds(side) for side in sides):

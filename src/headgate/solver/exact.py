@@ -315,10 +315,10 @@ class _Encoded:
         match atom:
             case tree.Compare(op, left, right) | tree.TextMatch(op, left, right):
                 return self._texts(op, left, right)
-            case tree.InRange(operand, low, high):
-                return self.truths(tree.AllOf((tree.Compare(">=", operand, low), tree.Compare("<=", operand, high))))
-            case tree.InSet(_, values):
-                return self.truths(any_of(*(tree.Compare("=", term, Constant(value)) for value in values)))
+            case tree.InRange():
+                return self.truths(tree.AllOf(tree.comparisons(atom)))
+            case tree.InSet():
+                return self.truths(any_of(*tree.comparisons(atom)))
             case tree.InGroup(_, group) if members := self.frame.members(group):
                 return self.truths(any_of(*(tree.Compare("=", term, Constant(one)) for one in sorted(members))))
             case _:  # null it is not, and nobody is in an empty group

@@ -181,6 +181,4 @@ def _discard(index: dict[K, dict[str, None]], key: K, id: str) -> None:
 
 def role_names(rolefile: Rolefile | None) -> frozenset[str]:
     """The roles that a rolefile defines."""
-    if rolefile is None:
-        return frozenset()
-    return frozenset(one.head.role for one in rolefile.statements) | {one.role for one in rolefile.declarations}
+    return frozenset() if rolefile is None else rolefile.roles

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from headgate.model.conditions import Related
+from headgate.model.conditions import Related, counted
 from headgate.model.rolefiles import Rolefile, Statement
-from headgate.roles.rolefiles.names import counted, leaves
-from headgate.roles.rolefiles.reach import needed
+from headgate.roles.rolefiles.names import leaves
 
 Role: TypeAlias = tuple[str, str]
 """A service and a role of it, in whatever instance."""
@@ -29,7 +28,7 @@ def strata(rolefiles: Mapping[str, Rolefile]) -> dict[Role, int]:
 
 
 def _looked_at(statement: Statement, service: str) -> Iterator[Role]:
-    for ref in (*needed(statement), *counted(statement.constraint)):
+    for ref in (*statement.needed, *counted(statement.constraint)):
         yield ref.service or service, ref.role
     for leaf, _ in leaves(statement.constraint):
         if isinstance(leaf, Related):

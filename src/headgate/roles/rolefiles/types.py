@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Final, Literal, TypeAlias, cast
 
 from headgate.decide.constraints import RoleFunction
 from headgate.decide.reading import MAX_KEPT, Readings
 from headgate.decide.truth import NotRun
-from headgate.lang.literals import Reading, read_text
+from headgate.lang.literals import read_text
 from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model import conditions as tree
@@ -39,7 +40,16 @@ from headgate.model.rolefiles import (
     TimestampType,
 )
 from headgate.model.values import Kind, Value, brief, conform
-from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, Known, LetterSet, Textual, words
+from headgate.roles.rolefiles.inference import (
+    CredentialReadings,
+    Imported,
+    Inference,
+    Known,
+    LetterSet,
+    Textual,
+    time_type,
+    words,
+)
 
 Signature: TypeAlias = tuple[ArgumentType | None, ...]
 Signatures: TypeAlias = Mapping[str, Signature]
@@ -62,6 +72,17 @@ def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) ->
     for clash in inference.clashes:
         raise BadDefinition(clash.message, place=f"line {clash.line}", remedy=REMEDIES[clash.code])
     return signatures(rolefile, inference)
+
+
+def own_types(known: Callable[[str], Rolefile | None]) -> Imported:
+    """The types of other services' roles, as far as their own rolefiles tell."""
+
+    @cache
+    def types(service: str) -> Mapping[str, Signature]:
+        other = known(service)
+        return signatures(other, Inference(other, _unknown, service)) if other is not None else {}
+
+    return lambda service, role: types(service).get(role)
 
 
 _kept: dict[int, tuple[Rolefile, Readings, CredentialReadings]] = {}
@@ -295,13 +316,9 @@ def _of(rolefile: Rolefile | None, role: str) -> Signature | None:
     if rolefile is None:
         return None
     try:
-        return infer(rolefile, lambda _service, _role: None).get(role)
+        return infer(rolefile, _unknown).get(role)
     except HeadgateError:
         return None
-
-
-def _time(reading: Reading) -> TimestampType | ClockType:
-    return TimestampType() if reading == "timestamp" else ClockType(reading)
 
 
 _Read: TypeAlias = ObjectType | TimestampType | ClockType
@@ -329,14 +346,8 @@ class _Reading:
 
     def read(self, statement: Statement) -> Statement:
         try:
-            return replace(
-                statement,
-                head=self._role(statement.head),
-                credentials=tuple(replace(one, ref=self._role(one.ref)) for one in statement.credentials),
-                electors=tuple(replace(one, ref=self._role(one.ref)) for one in statement.electors),
-                revokers=tuple(replace(one, ref=self._role(one.ref)) for one in statement.revokers),
-                constraint=rewrite(statement.constraint, self._atom),
-            )
+            read = statement.with_refs(self._role, statement.constraint)  # which tells the types of variables
+            return replace(read, constraint=rewrite(statement.constraint, self._atom))
         except HeadgateError as error:
             raise BadDefinition(error.message, place=f"line {statement.line}", remedy=error.remedy) from None
 
@@ -355,7 +366,9 @@ class _Reading:
             return self._own.get(ref.role, ())
         told = _of(self._rolefiles.get(ref.service), ref.role) or (None,) * len(ref.args)
         times = self._times.get((ref.service, ref.role), {})
-        return tuple(_time(times[place]) if one is None and place in times else one for place, one in enumerate(told))
+        return tuple(
+            time_type(times[place]) if one is None and place in times else one for place, one in enumerate(told)
+        )
 
     def _literal(self, type: _Read, value: Argument) -> Argument:
         if isinstance(type, ObjectType) and not self._functions:
@@ -391,7 +404,7 @@ def conform_arguments(
     """Arguments of the types that the role has; None stays open. A role that is not in the rolefile takes any."""
     if len(args) > MAX_ROLE_ARGUMENTS:
         raise RoleDenied(f"a role has at most MAX_ROLE_ARGUMENTS ({MAX_ROLE_ARGUMENTS}) arguments", failure="misuse")
-    types = None if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role)
+    types = None if rolefile is None else infer(rolefile, _unknown).get(role)
     if types is None:
         return tuple(None if arg is None else conform_argument(None, arg) for arg in args)
     if len(types) != len(args):
@@ -404,7 +417,7 @@ def with_times(ref: RoleRef, rolefile: Rolefile | None) -> RoleRef:
     """A role that someone names, whose arguments in text are times where its rolefile says so."""
     if rolefile is None or not any(isinstance(term, Constant) for term in ref.args):
         return ref
-    types = infer(rolefile, lambda _service, _role: None).get(ref.role, ())
+    types = infer(rolefile, _unknown).get(ref.role, ())
     args = list(ref.args)
     for place, (term, type) in enumerate(zip(ref.args, types, strict=False)):
         if isinstance(term, Constant) and isinstance(type, TimestampType | ClockType):
