@@ -17,7 +17,7 @@ from functools import cache
 from typing import Final, Literal, TypeAlias, cast
 
 from headgate.decide.constraints import RoleFunction
-from headgate.decide.reading import MAX_KEPT, Readings
+from headgate.decide.reading import Readings, kept_by_identity
 from headgate.decide.truth import NotRun
 from headgate.lang.literals import read_text
 from headgate.lang.render import render_type
@@ -39,7 +39,7 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
-from headgate.model.values import Kind, Value, brief, conform
+from headgate.model.values import Kind, Value, brief, conform, kind_of
 from headgate.roles.rolefiles.inference import (
     CredentialReadings,
     Imported,
@@ -85,27 +85,20 @@ def own_types(known: Callable[[str], Rolefile | None]) -> Imported:
     return lambda service, role: types(service).get(role)
 
 
-_kept: dict[int, tuple[Rolefile, Readings, CredentialReadings]] = {}
-
-
 def readings(rolefile: Rolefile | None) -> Readings:
     """How the columns of relations are read that a rolefile compares with times; kept for those looked at last."""
-    return {} if rolefile is None else _read(rolefile)[1]
+    return {} if rolefile is None else _read(rolefile)[0]
 
 
 def credential_readings(rolefile: Rolefile) -> CredentialReadings:
     """How a rolefile reads the arguments of other services' roles that it compares with times."""
-    return _read(rolefile)[2]
+    return _read(rolefile)[1]
 
 
-def _read(rolefile: Rolefile) -> tuple[Rolefile, Readings, CredentialReadings]:
-    cached = _kept.get(id(rolefile))
-    if cached is None or cached[0] is not rolefile:
-        if len(_kept) >= MAX_KEPT:
-            _kept.clear()
-        inferred = Inference(rolefile, _unknown)
-        cached = _kept[id(rolefile)] = rolefile, inferred.readings(), inferred.credential_readings()
-    return cached
+@kept_by_identity
+def _read(rolefile: Rolefile) -> tuple[Readings, CredentialReadings]:
+    inferred = Inference(rolefile, _unknown)
+    return inferred.readings(), inferred.credential_readings()
 
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -240,24 +233,25 @@ def _text(raw: object, what: str) -> str:
 
 
 def _set(raw: object, alphabet: str) -> frozenset[str]:
-    match raw:
-        case str():
-            braced = raw.startswith("{") and raw.endswith("}")
-            letters = letters_of(raw[1:-1].strip() if braced else raw)
-        case list() | tuple() | set() | frozenset():
-            letters = letters_of(raw)
-        case dict() if _is_flow_set(raw):
-            letters = letters_of("".join(raw))
-        case _:
-            raise TypeMismatch(f"`{brief(raw)}` is not a set of `{alphabet}`", remedy="write it like `{rw}`")
+    if isinstance(raw, str):
+        raw = list(raw[1:-1].strip() if raw.startswith("{") and raw.endswith("}") else raw)
+    letters = _letters(raw)
+    if letters is None:
+        raise TypeMismatch(f"`{brief(raw)}` is not a set of `{alphabet}`", remedy="write it like `{rw}`")
     for letter in sorted(letters - set(alphabet)):
         raise TypeMismatch(f"`{letter}` is not one of `{{{alphabet}}}`")
     return letters
 
 
-def _is_flow_set(raw: Mapping[object, object]) -> bool:
-    """What YAML makes of `{rw}` and of `{}`."""
-    return len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items())
+def _letters(raw: object) -> frozenset[str] | None:
+    """The letters of a set: one by one, or what YAML makes of `{rw}` and of `{}`."""
+    match raw:
+        case list() | tuple() | set() | frozenset():
+            return letters_of(raw)
+        case dict() if len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items()):
+            return letters_of("".join(raw))
+        case _:
+            return None
 
 
 def _object(text: str, name: str, parsers: Parsers) -> str:
@@ -278,22 +272,12 @@ def _any(raw: object) -> Argument:
     match raw:
         case bool():
             return raw
-        case int():
-            return conform(Kind.INT, raw)
-        case float():
-            return conform(Kind.FLOAT, raw)
-        case str():
-            return conform(Kind.STRING, raw)
-        case datetime():
-            return conform(Kind.TIMESTAMP, raw)
-        case bytes():
-            return conform(Kind.BYTES, raw)
-        case list() | tuple() | set() | frozenset():
-            return letters_of(raw)
-        case dict() if _is_flow_set(raw):
-            return letters_of("".join(raw))
-        case _:
-            raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")
+        case int() | float() | str() | datetime() | bytes():
+            return conform(cast(Kind, kind_of(raw)), raw)
+    letters = _letters(raw)
+    if letters is None:
+        raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")
+    return letters
 
 
 def read_literals(
