@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.model.errors import Damaged
-from headgate.model.values import Value, moment
+from headgate.model.values import Value
 from headgate.pipeline.index.index import Types
-from headgate.pipeline.log.codec import AttributeSlot, EventBatch, LogBatch, Words, from_blob, to_blob, values_of
+from headgate.pipeline.log.codec import EventBatch, LogBatch, Words, to_blob
 from headgate.pipeline.log.event_log import Chunk, Size
 from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
 from headgate.pipeline.match import Matches
@@ -133,27 +133,6 @@ def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, ty
             # A null index leaves zeros behind it; a mask over the column would leave the hidden value.
             arrays[slot.column] = events.table.column(slot.column).take(pa.array(rows, mask=~shown))
     return pa.table(arrays)
-
-
-def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> Iterator[Delivered]:
-    """The deliveries of a blob, in order of sequence number."""
-    if blob.blob is None:
-        return
-    for row in from_blob(blob.blob).to_pylist():
-        view = values_of(row, layouts[row["type"]], blob.version)
-        for subscription in row["subscriptions"]:
-            yield Delivered(
-                blob.stream,
-                row["seq"],
-                blob.version,
-                subscription,
-                row["id"],
-                row["type"],
-                row["publisher"],
-                moment(row["time"]),
-                view,
-                row["source"],
-            )
 
 
 _LIST, _BITS = 1, 2

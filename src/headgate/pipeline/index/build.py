@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -285,6 +285,19 @@ def _closure(state: State) -> Callable[[str], frozenset[str]]:
     return groups
 
 
+_SUBSCRIPTION: Final[Mapping[str, type]] = {
+    "holder": np.int32,
+    "opened": np.int64,
+    "closed": np.int64,
+    "history": np.bool_,
+    "since_version": np.int64,
+    "since_time": np.int64,
+    "several": np.bool_,
+    "requires": np.int32,
+}
+"""What is kept of each subscription."""
+
+
 class LedgerView(Protocol):
     """What the index needs of a ledger."""
 
@@ -317,17 +330,9 @@ class IndexBuilder:
         self.sets = Sets()
         self.demand_numbers: dict[str, int] = {}
         self.demands: list[Condition] = []
-        self.requires: list[int] = []
         self.filters = ShapeTable()
         self.segments: list[list[Shape]] = []
-        self.owner_of: list[int] = []
-        self.opened: list[int] = []
-        self.closed: list[int] = []
-        self.history: list[bool] = []
-        self.since_version: list[int] = []
-        self.since_time: list[int] = []
-        self.several: list[bool] = []
-        self.names: list[tuple[str, int]] = []
+        self.columns: dict[str, list[int]] = {name: [] for name in _SUBSCRIPTION}
         self.numbers: dict[tuple[str, int], int] = {}
         self.rights = RightsBuilder(self.words)
         self.policies = EventPolicies(self.words)
@@ -376,7 +381,7 @@ class IndexBuilder:
         for new in changes.opened:
             self._open(new, places, numbers)
         for id, first, closed_at in changes.closed:
-            self.closed[self.numbers[id, first]] = closed_at
+            self.columns["closed"][self.numbers[id, first]] = closed_at
         fresh = self.filters.take()
         if fresh:
             self.segments.append([shape.index() for shape in fresh])
@@ -388,23 +393,25 @@ class IndexBuilder:
         self.version = through
 
     def _open(self, new: Subscription, places: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
-        number = len(self.names)
-        self.names.append((new.id, new.first))
-        self.numbers[new.id, new.first] = number
-        counted = None if new.counted is None else tuple(sorted(set(new.counted)))
-        self.owner_of.append(self.holders.setdefault((new.principal, new.origin, counted), len(self.holders)))
-        self.requires.append(NONE if new.requires is None else self._demand(new.requires))
-        self.opened.append(new.first)
-        self.closed.append(int(OPEN))
-        self.history.append(new.history)
-        self.since_version.append(new.since_version)
-        self.since_time.append(INT_MIN if new.since_time is None else micros(new.since_time))
+        number = self.numbers[new.id, new.first] = len(self.columns["opened"])
         layout = places[new.type]
         kinds = {name: place.kind for name, place in layout.items()}
         rows = [row for clause in clauses(new.where, kinds) for row in lower(clause, layout, self.words)]
         for row in rows:
             self.filters.add(row, number, numbers[new.type])
-        self.several.append(len(rows) > 1)
+        counted = None if new.counted is None else tuple(sorted(set(new.counted)))
+        values = {
+            "holder": self.holders.setdefault((new.principal, new.origin, counted), len(self.holders)),
+            "opened": new.first,
+            "closed": int(OPEN),
+            "history": new.history,
+            "since_version": new.since_version,
+            "since_time": INT_MIN if new.since_time is None else micros(new.since_time),
+            "several": len(rows) > 1,
+            "requires": NONE if new.requires is None else self._demand(new.requires),
+        }
+        for name, value in values.items():
+            self.columns[name].append(value)
 
     def _demand(self, requires: Condition) -> int:
         """The number of what a subscription requires of publishers."""
@@ -487,16 +494,7 @@ class IndexBuilder:
         return [r.where for r in state.rules if r.where != TRUE and Action.SUBSCRIBE in r.actions]
 
     def _subscriptions(self) -> Subscriptions:
-        return Subscriptions(
-            np.array(self.owner_of, np.int32),
-            np.array(self.opened, np.int64),
-            np.array(self.closed, np.int64),
-            np.array(self.history, np.bool_),
-            np.array(self.since_version, np.int64),
-            np.array(self.since_time, np.int64),
-            np.array(self.several, np.bool_),
-            np.array(self.requires, np.int32),
-        )
+        return Subscriptions(**{name: np.array(self.columns[name], kind) for name, kind in _SUBSCRIPTION.items()})
 
 
 def _size(segment: list[Shape]) -> int:

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias
 from headgate.decide.rates import Rates
 from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
 from headgate.model.values import moment
-from headgate.pipeline.log.appends import Append, Counted, Counts, Keys, Repeat, Repeats, Window
+from headgate.pipeline.log.appends import Append, Counts, Repeat, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
 from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
 
@@ -326,26 +326,6 @@ class EventLog:
         with transaction(self._db, self.path) as db:
             streams = [row[0] for row in db.execute("SELECT stream FROM streams")]
             return {stream: self._start(db, stream, version) for stream in streams}
-
-    def append(
-        self,
-        stream: str,
-        token: int,
-        version: int,
-        time: int,
-        count: int,
-        blob: bytes,
-        *,
-        keys: Keys | None = None,
-        window: int = 0,
-        accept: frozenset[Repeat] = frozenset(),
-        counts: tuple[Counted, ...] | None = None,
-    ) -> int:
-        """Store `count` events decided at `version`; returns the first sequence number."""
-        (answer,) = self.append_many(stream, token, [Append(version, time, count, blob, keys, window, accept, counts)])
-        if not isinstance(answer, int):
-            raise answer
-        return answer
 
     def append_many(self, stream: str, token: int, appends: Sequence[Append]) -> list[Answer]:
         """Store several appends in one durable write; each is answered on its own, by its first number or a refusal."""
