@@ -32,6 +32,7 @@ from headgate.pipeline.log.codec import (
     EventBatch,
     Flags,
     Ints,
+    Numbered,
     Slot,
     Words,
     mask_of,
@@ -397,22 +398,15 @@ class ShapeTable:
 
     def __init__(self) -> None:
         self.known = Interned()
-        self.rests: list[tuple[Rest, ...]] = []
-        self._rest_numbers: dict[tuple[Rest, ...], int] = {}
+        self.rests: Numbered[tuple[Rest, ...]] = Numbered()
         self._pending: dict[tuple[Any, Any], list[tuple[int, int, int, ClauseRow]]] = {}
 
     def add(self, row: ClauseRow, owner: int, type_number: int) -> None:
         """One more row for an owner: a subscription, or a condition."""
         shape = tuple(s for s, _ in row.equal), tuple(s for s, _, _ in row.ranges)
-        self._pending.setdefault(shape, []).append((owner, type_number, self._rest(row.rest), row))
-
-    def _rest(self, rest: tuple[Rest, ...]) -> int:
-        if not rest:
-            return -1
-        if rest not in self._rest_numbers:
-            self._rest_numbers[rest] = len(self.rests)
-            self.rests.append(rest)
-        return self._rest_numbers[rest]
+        self._pending.setdefault(shape, []).append(
+            (owner, type_number, self.rests.number(row.rest, row.rest) if row.rest else -1, row)
+        )
 
     def take(self) -> list[Shape]:
         """The rows added since the last time."""

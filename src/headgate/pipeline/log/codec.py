@@ -8,10 +8,10 @@ slots. An `EventBatch` is columns only, ready for vectorised work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from headgate.model.types import Catalog
 from headgate.model.values import Kind, Value, micros, moment
 from headgate.pipeline.index.requirements import NONE, requirement_of
 
+T = TypeVar("T")
 Store: TypeAlias = Literal["i", "f", "s", "y"]
 Words: TypeAlias = npt.NDArray[np.uint64]
 """Bitmasks over attributes: one row an item, 64 attributes a word."""
@@ -36,6 +37,21 @@ STORE: Final[Mapping[Kind, Store]] = {
     Kind.BYTES: "y",
 }
 ARROW: Final = {"i": pa.int64(), "f": pa.float64(), "s": pa.string(), "y": pa.binary()}
+
+
+class Numbered(list[T]):
+    """Things in the order they came, each once: those with the same key have the same number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, key: Hashable, thing: T) -> int:
+        """The number of a thing, which is new if its key is."""
+        number = self._numbers.setdefault(key, len(self))
+        if number == len(self):
+            self.append(thing)
+        return number
 
 
 @dataclass(frozen=True, slots=True, order=True)

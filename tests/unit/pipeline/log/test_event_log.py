@@ -22,8 +22,8 @@ from headgate.model.errors import (
     TooOld,
 )
 from headgate.pipeline.log import event_log as log_module
-from headgate.pipeline.log.appends import Keys
-from headgate.pipeline.log.event_log import MAX_GROUP, Append, EventLog, Repeat, Repeats, Size
+from headgate.pipeline.log.appends import Append, Keys, Repeat, Repeats
+from headgate.pipeline.log.event_log import MAX_GROUP, EventLog, Size
 from strategies.stored import append
 
 
