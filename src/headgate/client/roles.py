@@ -18,7 +18,6 @@ from headgate.client.wallet import Renewal, RoleHeld
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
-from headgate.protocol import peer_messages as pw
 from headgate.protocol import role_messages as rw
 from headgate.trust.handshake import new_nonce
 
@@ -149,9 +148,9 @@ class Roles:
         """A fresh certificate for what one still holds; by itself this is done for what was entered here."""
         return self._keep(service, await self._post(rw.CertificateAnswer, service, "renew", **_which(id, certificate)))
 
-    async def present(self, certificate: str) -> pw.PresentedAnswer:
+    async def present(self, certificate: str) -> rw.PresentedAnswer:
         """Let roles of another domain, whose certificate one has, count at this one."""
-        reply = await self._post(pw.PresentedAnswer, "present", certificate=certificate)
+        reply = await self._post(rw.PresentedAnswer, "present", certificate=certificate)
         _load(*reply.memberships)
         return reply
 
