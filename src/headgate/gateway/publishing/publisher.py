@@ -182,8 +182,7 @@ def _draft(caller: Caller, event: wire.CloudEvent, origin: str | None, *, read: 
     return Draft(event.id, caller.principal, event.type, event.data or {}, event.source, requires, origin)
 
 
-EVERY: Final = 1.0
-"""Seconds between two looks at a ledger that keeps changing."""
+EVERY: Final = 1.0  # seconds between two looks at a ledger that keeps changing
 
 
 class Quench:
