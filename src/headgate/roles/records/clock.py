@@ -58,15 +58,13 @@ class Look:
 
 def next_moment(state: State, after: datetime) -> datetime | None:
     """When the clock may next change something, if ever."""
-    found = [standing.next_moment(state, after), *_ends(state), *_silences(state, after)]
+    found = [
+        standing.next_moment(state, after),
+        *(one.until for one in state.roles.credentials()),
+        *_silences(state, after),
+    ]
     found += [_next(look, after) for look in dict.fromkeys(_looks(state))]
     return min((at for at in found if at is not None and at > after), default=None)
-
-
-def _ends(state: State) -> Iterator[datetime | None]:
-    """When memberships and elections are over."""
-    yield from (one.until for one in state.roles.memberships.values())
-    yield from (one.until for one in state.roles.elections.values())
 
 
 def _silences(state: State, after: datetime) -> Iterator[datetime]:
