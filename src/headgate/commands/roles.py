@@ -22,17 +22,7 @@ from typing import Final, TypeAlias
 from headgate.commands.commit import Paces, cost_of, submit
 from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
-from headgate.model.changes import (
-    Batch,
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    PassRevocation,
-    ReinstateRole,
-    RevokeRole,
-    RoleRequest,
-)
+from headgate.model import changes
 from headgate.model.conditions import Argument, RoleRef
 from headgate.model.errors import (
     AlreadyExists,
@@ -62,7 +52,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECOND: Final = timedelta(seconds=1)
 _LONGEST: Final = timedelta(seconds=MAX_APPOINTMENT_SECONDS)
 _IDS: Final = b"headgate ids of role requests"
-_DOES: Final = {RevokeRole: "revokes", ReinstateRole: "reinstates"}
+_DOES: Final = {changes.RevokeRole: "revokes", changes.ReinstateRole: "reinstates"}
 FOLLOWING: Final = 5
 """How many times as often another domain may ask about our records as a client for roles: it asks for many clients."""
 log = Log("roles")
@@ -128,7 +118,7 @@ class RoleService:
             self._check_news(ids, request)
             using = self._using(asker, service, {role for role, _ in wishes}, shown, state, now)
             asked = [
-                EnterRole(id, service[0], role, args, asker.principal, using, now, service[1], asker.origin)
+                changes.EnterRole(id, service[0], role, args, asker.principal, using, now, service[1], asker.origin)
                 for id, (role, args) in zip(ids, wishes, strict=True)
             ]
             found = self._search(asker, asked, state)
@@ -145,7 +135,7 @@ class RoleService:
         membership = state.roles.memberships.get(id)
         if membership is None or membership.holder != asker.principal:
             raise NotFound(f"you hold no membership `{brief(id)}`")
-        asked = EndCredential(id, asker.principal, exits=True)
+        asked = changes.EndCredential(id, asker.principal, exits=True)
         return self._commit(
             [asked], f"{asker.principal} leaves {membership.role} at {_named(membership.place)}"
         ).version
@@ -171,7 +161,7 @@ class RoleService:
         id = self._id(asker, role, request, 0)
         if id not in state.roles.memberships:
             self._check_news([id], request)
-            asked = GrantRole(id, service[0], role, args, to, service[1], appointment, until)
+            asked = changes.GrantRole(id, service[0], role, args, to, service[1], appointment, until)
             state = self._commit([asked], f"{asker.principal} grants {role} at {_named(service)} to {to}", [id])
         membership = _membership(state, id, to)
         if (membership.place, membership.role, membership.holder) != (service, role, to):
@@ -231,7 +221,7 @@ class RoleService:
         if id not in state.roles.elections:
             self._check_news([id], request)
             using = self._using(asker, service, (), shown, state, now)
-            asked = ElectRole(
+            asked = changes.ElectRole(
                 *(id, service[0], role, args, asker.principal, using, now),
                 *(tuple(required), until, revoke_on_exit, service[1]),
             )
@@ -262,12 +252,12 @@ class RoleService:
             election = self._own_election(state, asker, id)
             if governs and election is None and id in state.roles.memberships:
                 note = f"{asker.principal} revokes {brief(id)}"
-                return self._commit([EndCredential(id)], note).version
+                return self._commit([changes.EndCredential(id)], note).version
         if election is None:
             raise NotFound(f"no election `{brief(id)}` is in force", remedy="it may have been taken back already")
         by = None if governs and certificate is None else asker.principal
         note = f"{asker.principal} takes back the election to {election.role} at {_named(election.place)}"
-        return self._commit([EndCredential(id, by)], note).version
+        return self._commit([changes.EndCredential(id, by)], note).version
 
     def pass_on(self, asker: Asker, id: str, to: str) -> Passed:
         """Let another holder of the elector's role take an election back, too."""
@@ -276,7 +266,7 @@ class RoleService:
         if election is None:
             raise NotFound(f"no election `{brief(id)}` is in force")
         note = f"{asker.principal} lets {brief(to)} take back the election to {election.role}"
-        state = self._commit([PassRevocation(id, asker.principal, to)], note)
+        state = self._commit([changes.PassRevocation(id, asker.principal, to)], note)
         key, office, now = key_of(state, to), _office(state, to, election), self.clock()
         if key is None or office is None:
             return Passed(state.version)
@@ -295,7 +285,7 @@ class RoleService:
 
     def by_role(
         self,
-        kind: type[RevokeRole | ReinstateRole],
+        kind: type[changes.RevokeRole | changes.ReinstateRole],
         asker: Asker,
         service: Service,
         wish: tuple[str, tuple[Argument | None, ...]],
@@ -346,19 +336,19 @@ class RoleService:
                     remedy="ask again with another `request`",
                 )
 
-    def _commit(self, asked: Sequence[RoleRequest], note: str, made: Iterable[str] = ()) -> State:
+    def _commit(self, asked: Sequence[changes.RoleRequest], note: str, made: Iterable[str] = ()) -> State:
         """Commit requests in the domain's own name; the state from then on.
 
         Whoever sent the same request to another gateway may have been quicker: then it is done.
         """
         try:
-            submit(self.domain, self.follower, Batch(self.follower.state.administrator, tuple(asked), note))
+            submit(self.domain, self.follower, changes.Batch(self.follower.state.administrator, tuple(asked), note))
         except BadDefinition:
             self.follower.refresh()
             book = self.follower.state.roles
             if not (ids := list(made)) or not all(map(book.credential, ids)):
                 raise
-        kind = EnterRole if isinstance(asked[0], EnterRole) else type(asked[0])
+        kind = changes.EnterRole if isinstance(asked[0], changes.EnterRole) else type(asked[0])
         log.info("role-changed", kind=kind.__name__, count=len(asked), version=self.follower.state.version)
         return self.follower.state
 
