@@ -1,10 +1,12 @@
-"""`headgate explain` and `headgate restrictions`: why a principal sees what it sees of an event, and what a
-subscription or a publisher loses to its rights (Hermes 8).
+"""`headgate explain`, `restrictions` and `versions`: why a principal sees what it sees of an event, what a
+subscription or a publisher loses to its rights (Hermes 8), and the history of the policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -45,9 +47,10 @@ from headgate.cli.shared.rendering import (
     show_truth,
     show_value,
 )
-from headgate.commands import explaining
 from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
+from headgate.ledger import HistoryEntry, Ledger, StartingPoint, VersionInfo
 from headgate.model.conditions import TRUE, Atom, Condition, InGroup, Predicate, Related, atoms
+from headgate.model.errors import NotFound
 from headgate.model.rights import Effect
 from headgate.model.values import render_timestamp
 
@@ -79,6 +82,8 @@ def explain(
 
     `headgate explain billing e1 --as billing --domain DIR`
     """
+    from headgate.commands import explaining
+
     with open_domain(domain) as opened:
         question = Question(asker or opened.ledger.administrator, principal, event, version, subscription)
         answer, others = explaining.explain(opened, question, stream)
@@ -257,6 +262,9 @@ def _need(need: Needed, answer: Explanation) -> str:
     return text
 
 
+MOST_CHANGES = 20
+"""Differences shown for one version; `--json` has them all."""
+
 _REASONS = {
     Reason.NO_GRANT: "no grant reaches it",
     Reason.CREDENTIALS: "event policy asks for credentials that do not count",
@@ -298,6 +306,8 @@ def restrictions(
     """
     if (subscription is None) == (publish is None):
         raise typer.BadParameter("give either a subscription, or --publish with a principal and a type")
+    from headgate.commands import explaining
+
     with open_domain(domain) as opened:
         if publish is not None:
             lost = explaining.publish_restriction(opened, asker, *publish, version)
@@ -419,3 +429,98 @@ def _show_publish(answer: PublishRestriction) -> None:
 
 def _forced(one: PublishEntry) -> str:
     return ", ".join(f"{name} = {show_value(value)}" if one.told else name for name, value in one.forces.items())
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """One version: who made it, when, why, what it changed and where it starts."""
+
+    version: int
+    author: str
+    time: datetime
+    note: str
+    changes: tuple[str, ...]
+    starts: tuple[StartingPoint, ...]
+
+
+def versions(
+    domain: DomainOption,
+    since: Annotated[int, option("--since", "Only versions after this one.", min=0)] = 0,
+    diff: Annotated[
+        tuple[int, int] | None, option("--diff A B", "What is in force at B and was not at A, and so on.")
+    ] = None,
+    principal: Annotated[
+        str | None, option("--principal NAME", "Only what touched this principal, also through its groups.")
+    ] = None,
+    starting_points: Annotated[
+        bool, option("--starting-points", "Only where each version starts in each stream.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show every control version: its author, its time, what it changed, and where it starts in each stream.
+
+    For example:
+
+    `headgate versions --domain DIR`
+
+    `headgate versions --diff 2 5 --domain DIR`
+
+    `headgate versions --principal smith --since 1 --domain DIR`
+    """
+    if sum((diff is not None, principal is not None, starting_points)) > 1:
+        raise typer.BadParameter("--diff, --principal and --starting-points exclude each other")
+    with open_domain(domain) as opened:
+        ledger = opened.ledger
+        if since > ledger.version:
+            raise NotFound(f"no version {since} in `{ledger.place}`", remedy=f"there are 0 to {ledger.version}")
+        if diff is not None:
+            found = ledger.difference(*diff)
+            if json:
+                print_json(found)
+                return
+            say(("from version {} to version {}".format(*diff), "bold"))
+            for line in [one.words for one in found] or ["nothing differs"]:
+                say(f"  {line}")
+        elif starting_points:
+            points = [p for p in ledger.starting_points() if p.version > since]
+            rows = ((point.stream, str(point.version), str(point.seq)) for point in points)
+            print_json(points) if json else show_table(("stream", "version", "first event"), rows)
+        else:
+            entries = _history(ledger, since, principal)
+            print_json(entries) if json else _show_versions(entries, ledger, principal)
+
+
+def _history(ledger: Ledger, since: int, principal: str | None) -> list[VersionEntry]:
+    starts: dict[int, list[StartingPoint]] = {}
+    for point in ledger.starting_points():
+        starts.setdefault(point.version, []).append(point)
+    made: list[tuple[VersionInfo | HistoryEntry, tuple[str, ...]]]
+    if principal is not None:
+        made = [(one, one.words) for one in ledger.history(principal) if one.version > since]
+    else:
+        made = [(one, _changed(ledger, one.version)) for one in ledger.versions(since)]
+    return [
+        VersionEntry(one.version, one.author, one.time, one.note, words, tuple(starts.get(one.version, ())))
+        for one, words in made
+    ]
+
+
+def _changed(ledger: Ledger, version: int) -> tuple[str, ...]:
+    return tuple(one.words for one in ledger.difference(version - 1, version))
+
+
+def _show_versions(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None) -> None:
+    if not entries:
+        whom = f" that touched {principal}" if principal is not None else ""
+        say(f"no version{whom} here; the ledger is at version {ledger.version}")
+        return
+    rows = []
+    for entry in entries:
+        changes = [entry.note, ""] if entry.note else []
+        changes += list(entry.changes[:MOST_CHANGES]) or ["nothing"]
+        if len(entry.changes) > MOST_CHANGES:
+            changes.append(f"and {len(entry.changes) - MOST_CHANGES:,} more")
+        starts = "\n".join(f"{p.stream}:{p.seq}" for p in entry.starts)
+        time = f"{entry.time:%Y-%m-%d %H:%M:%S}"
+        rows.append((str(entry.version), entry.author, time, starts, "\n".join(changes)))
+    show_table(("version", "author", "time (UTC)", "starts at", "what changed"), rows)

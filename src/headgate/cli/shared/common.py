@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -268,6 +269,17 @@ def unless(stop: threading.Event, call: Callable[[], R]) -> R:
         with suppress(NotYet):
             return result.result(TICK)
     raise Stopped
+
+
+@contextmanager
+def on_signals(act: Callable[[], object], *numbers: signal.Signals) -> Iterator[None]:
+    """While this lasts, these signals do this and nothing else."""
+    before = {number: signal.signal(number, lambda _number, _frame: act()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _hush() -> None:

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,13 +25,14 @@ from typing import Annotated, Final
 import typer
 
 from headgate.authority.reduction import Reduced
-from headgate.cli.shared.common import fail, group, placed, printable, utc_now, writing
+from headgate.cli.shared.common import group, placed, printable, utc_now, writing
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.options import ForOption, Json, UntilOption, argument, moment_of, option, seconds_of
 from headgate.cli.shared.rendering import joined, print_json, remark, say
 from headgate.cli.statements.keys import KeysOption, PassphraseFile
 from headgate.cli.statements.offline_verify import (
     NOBODY,
+    NOBODY_NAMED,
     ListCheck,
     VerifyGround,
     certificates_of,
@@ -40,6 +41,7 @@ from headgate.cli.statements.offline_verify import (
     in_order,
     lists_beside,
     opened,
+    refuse,
     say_checked,
 )
 from headgate.cli.statements.statement_files import (
@@ -106,7 +108,6 @@ from headgate.trust.presented import said_kind
 
 _REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
 """What is an answer of `verify`, and no failure of it."""
-_NOBODY: Final = "nobody was named to believe"
 _NAME_ONE: Final = "name the owner of the types with `--owner`, or the coordinating domain with `--coordinator`"
 
 _RIGHT: Final = re.compile(
@@ -339,19 +340,6 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
     show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateVerdict:
-    """What verifying came to, as JSON has it."""
-
-    holder: str
-    holds: bool
-    chains: tuple[Reduced, ...] = ()
-    revocation: tuple[ListCheck, ...] = ()
-    code: str | None = None
-    why: str | None = None
-    remedy: str | None = None
-
-
 def verify(
     files: FilesArgument,
     owner: OwnerOption = None,
@@ -392,17 +380,14 @@ def verify(
         given = holder_of(ground.bag.certificates) if given is None else given
         chains = ground.chains(given, wanted)
     except _REFUSALS as error:
-        if not json:
-            fail(names.told(error), status=1)
-        print_json(CertificateVerdict(given or "", False, (), (), error.code, error.message, error.remedy))
-        raise typer.Exit(1) from None
+        verdict: dict[str, object] = {"holder": given or "", "holds": False, "chains": (), "revocation": ()}
+        refuse(error, names, verdict if json else None)
     checked = check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
-        print_json(
-            CertificateVerdict(given, holds=True, chains=chains, revocation=checked)
-            if ground.anchored
-            else CertificateVerdict(given, False, (), checked, ChainInvalid.code, _NOBODY, _NAME_ONE)
-        )
+        why: dict[str, str | None] = {"code": None, "why": None, "remedy": None}
+        if not ground.anchored:
+            chains, why = (), {"code": ChainInvalid.code, "why": NOBODY_NAMED, "remedy": _NAME_ONE}
+        print_json({"holder": given, "holds": ground.anchored, "chains": chains, "revocation": checked, **why})
     else:
         _say_chains(chains, ground, checked, names)
     if not ground.anchored:
@@ -435,17 +420,9 @@ def _say_chains(
             whom = "their owner (`--owner`)" if what == "types" else "the coordinating domain (`--coordinator`)"
             say(f"rights on {what} are left out: nobody was named as {whom}")
     else:
-        say((f"{_NOBODY}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
+        say((f"{NOBODY_NAMED}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
     say_checked(checked, names)
     say_legend(names)
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """A reduction step by step, as JSON has it."""
-
-    steps: tuple[dict[str, object], ...]
-    reduced: Reduced
 
 
 def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
@@ -465,10 +442,8 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
     if len(chain_steps) < len(chain):
         _stopped(chain_steps[-1].reduced, chain[len(chain_steps)].id, names)
     if json:
-        shown = tuple(
-            {"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps
-        )
-        print_json(Reduction(shown, chain_steps[-1].reduced))
+        shown = [{"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps]
+        print_json({"steps": shown, "reduced": chain_steps[-1].reduced})
         return
     draw_chain(chain, names)
     say()

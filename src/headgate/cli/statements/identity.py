@@ -9,7 +9,6 @@ checked is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from operator import eq
 from pathlib import Path
@@ -17,11 +16,18 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import fail, group, placed, utc_now
+from headgate.cli.shared.common import group, placed, utc_now
 from headgate.cli.shared.options import Json, argument, moment_of, option
 from headgate.cli.shared.rendering import print_json, say, show_truth
 from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.offline_verify import ListCheck, check_lists, lists_beside, say_checked
+from headgate.cli.statements.offline_verify import (
+    NOBODY_NAMED,
+    ListCheck,
+    check_lists,
+    lists_beside,
+    refuse,
+    say_checked,
+)
 from headgate.cli.statements.statement_files import (
     AtOption,
     AudienceOption,
@@ -58,7 +64,6 @@ from headgate.trust.presented import said_kind
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
 _REFUSALS: Final = (BadStatement, Expired, Revoked)
-_NOBODY: Final = "nobody was named to believe"
 _WORDS: Final = {
     "wrong-issuer": "whoever vouches for its provider is not the one that you believe",
     "guest-of-guest": "it is about a guest of the provider that is vouched for, and not a member",
@@ -239,19 +244,6 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
     show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityVerdict:
-    """What verifying came to, as JSON has it."""
-
-    holds: bool
-    identity: Identity | None = None
-    rule: bool | None = None
-    revocation: tuple[ListCheck, ...] = ()
-    code: str | None = None
-    why: str | None = None
-    remedy: str | None = None
-
-
 def verify(
     files: FilesArgument,
     provider: AnchorOption = None,
@@ -285,20 +277,18 @@ def verify(
         identity = _verified(statement.text, crossing, anchor, audience, now, names)
         checked = _not_revoked(identity, crossing, anchor, lists)
     except _REFUSALS as error:
-        if not json:
-            fail(names.told(error), status=1)
-        print_json(IdentityVerdict(holds=False, code=error.code, why=error.message, remedy=error.remedy))
-        raise typer.Exit(1) from None
+        refuse(error, names, {"holds": False, "identity": None, "rule": None, "revocation": ()} if json else None)
     truth = None if asked is None else match(asked, identity.attributes)
     holds = anchor is not None and (asked is None or truth is True)
     if json:
-        why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
-        print_json(IdentityVerdict(holds, identity, truth, checked, why=why, remedy=remedy))
+        why, remedy = (None, None) if anchor is not None else (NOBODY_NAMED, "name the provider with `--provider`")
+        verdict = {"holds": holds, "identity": identity, "rule": truth, "revocation": checked}
+        print_json(verdict | {"code": None, "why": why, "remedy": remedy})
     else:
         for line in _said(statement.text, names):
             say(line)
         if anchor is None:
-            say((f"{_NOBODY}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
+            say((f"{NOBODY_NAMED}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
         if asked is not None:
             say("the rule is ", (show_truth(truth), "bold green" if truth is True else "bold red"))
         say_checked(checked, names)

@@ -7,7 +7,6 @@ could read. What goes to standard output is public.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -32,17 +31,6 @@ PassphraseFile = Annotated[
         "--passphrase-file FILE", "A file with the passphrase that only you can read; the last line break is not part."
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownKey:
-    """A key as JSON has it."""
-
-    name: str
-    did: str
-    passphrase: bool
-    file: str
-    succession: str | None
 
 
 def new(
@@ -209,9 +197,11 @@ def _checked(passphrase: bytes) -> bytes:
     return passphrase
 
 
-def _shown(kept: KeptKey) -> ShownKey:
+def _shown(kept: KeptKey) -> dict[str, object]:
+    """A key as JSON has it."""
     succession = None if kept.succession is None else str(kept.succession)
-    return ShownKey(kept.name, kept.key.did, kept.locked, str(kept.file), succession)
+    shown = {"name": kept.name, "did": kept.key.did, "passphrase": kept.locked, "file": str(kept.file)}
+    return shown | {"succession": succession}
 
 
 app = group("Make and keep the keys that principals are named by.", new, list_, show, export, rotate, end)

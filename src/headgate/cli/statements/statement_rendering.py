@@ -262,18 +262,6 @@ class AboutRoles:
     verified: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStatement:
-    """A statement as JSON has it."""
-
-    kind: str
-    place: str
-    issued: datetime
-    audience: tuple[str, ...] | None
-    digest: str
-    says: object
-
-
 def show_all(written: Sequence[WrittenStatement], names: KeyNames, now: datetime, *, json: bool) -> None:
     """Show every statement: one table each, or one JSON list."""
     statements = [(one, *_read(one)) for one in written]
@@ -329,7 +317,7 @@ def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
     return Read(AboutRoles(payload), digest_of(text), issued, Validity(None, until), claims.audience(payload))
 
 
-def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
+def _as_shown(kind: str, place: str, read: Read[Any]) -> dict[str, object]:
     content = read.value
     if isinstance(content, Definition):
         content = {
@@ -340,7 +328,8 @@ def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
             "parent": None if content.parent is None else f"{content.parent.value.owner}/{content.parent.value.name}",
             "credentials": [one.value for one in content.credentials],
         }
-    return ShownStatement(kind, place, read.issued, read.audience, read.digest, content)
+    about = {"kind": kind, "place": place, "issued": read.issued, "audience": read.audience, "digest": read.digest}
+    return about | {"says": content}
 
 
 # -- rows -----------------------------------------------------------------------------------------------------

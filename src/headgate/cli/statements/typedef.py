@@ -13,12 +13,19 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import fail, group, utc_now
+from headgate.cli.shared.common import group, utc_now
 from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.cli.shared.options import argument, moment_of, option
 from headgate.cli.shared.rendering import count_of, remark, say
 from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.offline_verify import certificates_of, check_lists, in_order, lists_beside, say_checked
+from headgate.cli.statements.offline_verify import (
+    certificates_of,
+    check_lists,
+    in_order,
+    lists_beside,
+    refuse,
+    say_checked,
+)
 from headgate.cli.statements.statement_files import (
     AtOption,
     HeardOption,
@@ -153,7 +160,7 @@ def verify(
                     f"the certificate `{brief(one.id)}` was revoked, which allows `{brief(signed_type.name)}`"
                 )
     except _REFUSALS as error:
-        fail(names.told(error), status=1)
+        refuse(error, names)
     _say_type(signed_type, names)
     say_checked(check_lists((one.issuer for one in signed_type.certificates), lists, eq), names)
     say_legend(names)
