@@ -11,9 +11,7 @@ from headgate.cli.shared.options import option
 
 @connects
 def asyncapi(
-    json: Annotated[bool, option("--json", "Write JSON instead of YAML.")] = False,
-    *,
-    connection: PresentingConnection,
+    json: Annotated[bool, option("--json", "Write JSON instead of YAML.")] = False, *, connection: PresentingConnection
 ) -> None:
     """Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.
 

@@ -23,34 +23,14 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
+from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import err, judged, on_signals, out, placed, printable, utc_now
-from headgate.cli.shared.connection import (
-    BrokerOption,
-    CertificateOption,
-    DirectoryOption,
-    KeyOption,
-    NodeConnection,
-    PresentingConnection,
-    WhoOption,
-    connects,
-)
+from headgate.cli.shared.connection import NodeConnection, PresentingConnection, connects
 from headgate.cli.shared.options import argument, option, seconds_of
 from headgate.cli.shared.rendering import remark, say
 from headgate.client import Delivery, Gap, Subscription
+from headgate.client import echo as echoing
 from headgate.client.aio import Start
-from headgate.client.echo import (
-    WINDOW,
-    Doubt,
-    Echo,
-    Journal,
-    Manner,
-    Tally,
-    hold,
-    identity,
-    kinds,
-    show_role,
-    translation,
-)
 from headgate.lang.rolefile import parse_role
 from headgate.model.conditions import RoleRef
 from headgate.model.errors import HeadgateError
@@ -179,7 +159,7 @@ def _clock(time: datetime | None) -> str:
     return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-_WINDOW: Final = f"{int(WINDOW.total_seconds())}s"
+_WINDOW: Final = f"{int(echoing.WINDOW.total_seconds())}s"
 
 ThereType = Annotated[str, argument("TYPE", "The event type there; its subtypes come too.")]
 AsTypeOption = Annotated[str | None, option("--as-type TYPE", "The type here.", unset="the same name")]
@@ -218,17 +198,17 @@ def echo(
     journal: Annotated[Path | None, option("--journal FILE", "What is under way.", unset="NAME.echo, here")] = None,
     window: Annotated[str, option("--window TIME", "Home's `publish.window`.")] = _WINDOW,
     doubt: Annotated[
-        Doubt, option("--doubt", "What to do with an event that was under way for longer than the window.")
+        echoing.Doubt, option("--doubt", "What to do with an event that was under way for longer than the window.")
     ] = "stop",
     skip_refused: Annotated[
         bool, option("--skip-refused", "Go on if home refuses an event, and leave it out.")
     ] = False,
     count: Annotated[int | None, option("--count", "End after so many events.", min=1)] = None,
-    who: WhoOption = None,
-    key: KeyOption = None,
-    domain: DirectoryOption = None,
-    broker: BrokerOption = None,
-    certificate: CertificateOption = None,
+    who: opt.Who = None,
+    key: opt.Key = None,
+    domain: opt.Directory = None,
+    broker: opt.Broker = None,
+    certificate: opt.TlsCertificate = None,
     there_who: ThereWhoOption = None,
     there_key: ThereKeyOption = None,
     there_domain: Annotated[
@@ -256,7 +236,7 @@ def echo(
     if there is None and there_domain is None:
         raise typer.BadParameter("say where the events come from: --from URL, or --from-domain DIR")
     roles, shown = _roles(enter or (), "--enter"), _roles(show or (), "--show")
-    manner = Manner(timedelta(seconds=seconds_of(window, "--window")), doubt, skip_refused)
+    manner = echoing.Manner(timedelta(seconds=seconds_of(window, "--window")), doubt, skip_refused)
     path = Path(f"{name}.echo") if journal is None else journal
     if there_who is None and there_key is None:
         there_who, there_key = who, key
@@ -279,15 +259,19 @@ def echo(
         over_there.client() as theirs,
     ):
         for role in shown:
-            show_role(ours, theirs, role)
+            echoing.show_role(ours, theirs, role)
         for role in roles:
-            hold(theirs, role)
+            echoing.hold(theirs, role)
         own = as_type or type
-        translate = translation(kinds(theirs, type), own, kinds(ours, own), _renamed(map_ or ()), drop or ())
-        of = identity(theirs, name)
-        kept = Journal(path, of)
+        translate = echoing.translation(
+            echoing.kinds(theirs, type), own, echoing.kinds(ours, own), _renamed(map_ or ()), drop or ()
+        )
+        of = echoing.identity(theirs, name)
+        kept = echoing.Journal(path, of)
         with theirs.subscribe(name, type, where, place_of(begin, "--since"), ack="manual") as subscription:
-            made = Echo(subscription, ours, translate, kept, source=of, clock=utc_now, manner=manner, report=_tell)
+            made = echoing.Echo(
+                subscription, ours, translate, kept, source=of, clock=utc_now, manner=manner, report=_tell
+            )
             _end(made.run(stop, count))
 
 
@@ -308,12 +292,12 @@ def _renamed(given: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def _tell(tally: Tally) -> None:
+def _tell(tally: echoing.Tally) -> None:
     for one in tally.refusals[:3]:
         remark(f"{one.message} [{one.code}]")
 
 
-def _end(tally: Tally) -> None:
+def _end(tally: echoing.Tally) -> None:
     words = [f"{tally.echoed:,} echoed"]
     for number, what in (
         (tally.before, "had been published before"),

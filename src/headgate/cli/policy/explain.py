@@ -12,30 +12,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from headgate.analysis import explanation as ex
+from headgate.analysis import restrictions as rs
 from headgate.analysis.explain_roles import Judged
-from headgate.analysis.explanation import (
-    AttributeExplanation,
-    Demand,
-    Explanation,
-    Needed,
-    Question,
-    Standing,
-    SubscriptionExplanation,
-    Tried,
-    Unmet,
-    ViewAt,
-    Why,
-)
-from headgate.analysis.restrictions import (
-    PublishEntry,
-    PublishRestriction,
-    Reason,
-    Restriction,
-    RestrictionEntry,
-    TypeReach,
-)
 from headgate.cli.shared.common import open_domain, out
-from headgate.cli.shared.options import AskerOption, DomainOption, Json, argument, option
+from headgate.cli.shared.options import Asker, DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import (
     names,
     print_json,
@@ -66,7 +47,7 @@ def explain(
     subscription: Annotated[
         str | None, option("--subscription ID", "Also say what became of this subscription.")
     ] = None,
-    asker: AskerOption = None,
+    asker: Asker = None,
     json: Json = False,
 ) -> None:
     """Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.
@@ -85,7 +66,7 @@ def explain(
     from headgate.commands import explaining
 
     with open_domain(domain) as opened:
-        question = Question(asker or opened.ledger.administrator, principal, event, version, subscription)
+        question = ex.Question(asker or opened.ledger.administrator, principal, event, version, subscription)
         answer, others = explaining.explain(opened, question, stream)
     print_json(answer) if json else _show(answer)
     if others and answer.full and not json:
@@ -95,7 +76,7 @@ def explain(
 # -- words ------------------------------------------------------------------------------------------------------
 
 
-def _show(answer: Explanation) -> None:
+def _show(answer: ex.Explanation) -> None:
     place = f" at {answer.place[0]}:{answer.place[1]}" if answer.place else ""
     published = f"published by {answer.publisher} at {render_timestamp(answer.time)}"
     say("event ", (answer.event, "bold"), f" ({answer.type}){place}, {published}")
@@ -130,7 +111,7 @@ def _show(answer: Explanation) -> None:
             say(f"  {_need(need, answer)}")
 
 
-def _no_view(answer: Explanation) -> str:
+def _no_view(answer: ex.Explanation) -> str:
     view = next(v for v in answer.views if not v.exists)
     when = f" at version {view.version}" if len(answer.views) > 1 else ""
     if view.stopped_by is not None:
@@ -140,23 +121,23 @@ def _no_view(answer: Explanation) -> str:
     return f"no grant of {answer.principal} holds for this event{when}"
 
 
-def _why(attribute: AttributeExplanation, answer: Explanation) -> str:
+def _why(attribute: ex.AttributeExplanation, answer: ex.Explanation) -> str:
     when = f" at version {attribute.version}" if len(answer.views) > 1 else ""
     match attribute.why:
-        case Why.GRANTED:
+        case ex.Why.GRANTED:
             null = "; it is null in the event" if attribute.visible and attribute.value is None else ""
             return f"granted by `{attribute.rule}`{when}{null}"
-        case Why.FORBIDDEN:
+        case ex.Why.FORBIDDEN:
             return f"forbidden by `{attribute.rule}`{when}"
-        case Why.UNCOVERED if attribute.failed:
+        case ex.Why.UNCOVERED if attribute.failed:
             many = len(attribute.failed) > 1
             covers = "cover it, but their conditions are" if many else "covers it, but its condition is"
             return f"{names(attribute.failed)} {covers} not true{when}"
-        case Why.UNCOVERED:
+        case ex.Why.UNCOVERED:
             return f"no {'entry' if answer.full else 'right of yours'} shows it{when}"
 
 
-def _show_tried(view: ViewAt, answer: Explanation) -> None:
+def _show_tried(view: ex.ViewAt, answer: ex.Explanation) -> None:
     out.print()
     title = "entries tried, in order" if answer.full else "entries that may be told, in order"
     title += f", at version {view.version}" if len(answer.views) > 1 else ""
@@ -167,19 +148,19 @@ def _show_tried(view: ViewAt, answer: Explanation) -> None:
     show_table(("entry", "effect", "condition", "outcome"), rows)
 
 
-def _to(one: Tried) -> str:
+def _to(one: ex.Tried) -> str:
     """What an entry does, and to whom."""
     if one.role is not None:
         return f"{one.effect.value} to {render_role(one.role)}"
     return one.effect.value if one.who in (None, "") else f"{one.effect.value} to {one.who}"
 
 
-def _asks(one: Tried) -> str:
+def _asks(one: ex.Tried) -> str:
     """What an entry asks of the event, and of whoever it speaks to."""
     return show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
 
 
-def _outcome(attempt: Tried) -> str:
+def _outcome(attempt: ex.Tried) -> str:
     if attempt.matched is None:
         return "not told"
     if attempt.matched:
@@ -209,18 +190,18 @@ def _credentials(judged: Judged) -> list[str]:
     return lines
 
 
-def _show_unmet(unmet: Unmet, who: str) -> None:
+def _show_unmet(unmet: ex.Unmet, who: str) -> None:
     whose = {
-        Demand.EVENT: "the requirement of the event",
-        Demand.POLICY_RULE: "the policy rule of its publisher",
-        Demand.SUBSCRIPTION: "the requirement of the subscription",
+        ex.Demand.EVENT: "the requirement of the event",
+        ex.Demand.POLICY_RULE: "the policy rule of its publisher",
+        ex.Demand.SUBSCRIPTION: "the requirement of the subscription",
     }[unmet.demand]
     say(("stopped: ", "bold red"), f"{who} does not meet {whose}: {show_condition(unmet.condition)}")
     for part in unmet.parts:
         say(f"  {show_part(part)}")
 
 
-def _show_subscription(asked: SubscriptionExplanation, answer: Explanation) -> None:
+def _show_subscription(asked: ex.SubscriptionExplanation, answer: ex.Explanation) -> None:
     verdict = Text("delivered", "bold green") if asked.delivered else Text("not delivered", "bold red")
     say("subscription ", (asked.id, "bold"), ": ", verdict, f", {_standing(asked, answer)}")
     if asked.where is not None:
@@ -232,13 +213,13 @@ def _show_subscription(asked: SubscriptionExplanation, answer: Explanation) -> N
             say(f"  {show_part(part, asked.hidden)}")
 
 
-def _standing(asked: SubscriptionExplanation, answer: Explanation) -> str:
+def _standing(asked: ex.SubscriptionExplanation, answer: ex.Explanation) -> str:
     match asked.standing:
-        case Standing.NOT_YET:
+        case ex.Standing.NOT_YET:
             return f"because it began at version {asked.first}, after the event, and asks for no history so far back"
-        case Standing.ENDED:
+        case ex.Standing.ENDED:
             return f"because it was not in force at version {answer.version}"
-        case Standing.OTHER_TYPE:
+        case ex.Standing.OTHER_TYPE:
             return f"because it wants `{asked.type}`, and the event is no such type"
         case _ if asked.delivered:
             return "the filter is true over the view"
@@ -250,7 +231,7 @@ def _standing(asked: SubscriptionExplanation, answer: Explanation) -> str:
             return f"because the filter is {show_truth(asked.truth) if asked.parts else 'not true'} over the view"
 
 
-def _need(need: Needed, answer: Explanation) -> str:
+def _need(need: ex.Needed, answer: ex.Explanation) -> str:
     covering = f" covering {names(need.attributes)}" if need.attributes else ""
     text = f"a subscribe grant to {answer.principal} on `{need.type}`{covering}"
     if need.before is not None:
@@ -266,14 +247,14 @@ MOST_CHANGES = 20
 """Differences shown for one version; `--json` has them all."""
 
 _REASONS = {
-    Reason.NO_GRANT: "no grant reaches it",
-    Reason.CREDENTIALS: "event policy asks for credentials that do not count",
-    Reason.FORBIDDEN: "a forbid always comes first",
-    Reason.NEVER_TRUE: "no grant's condition can ever be true",
-    Reason.FILTER: "the filter contradicts itself",
-    Reason.HIDDEN: "the filter needs an attribute that is never visible",
-    Reason.CONTRADICTS: "the filter contradicts every grant",
-    Reason.NO_IDENTITY: "no identity statement is in force",
+    rs.Reason.NO_GRANT: "no grant reaches it",
+    rs.Reason.CREDENTIALS: "event policy asks for credentials that do not count",
+    rs.Reason.FORBIDDEN: "a forbid always comes first",
+    rs.Reason.NEVER_TRUE: "no grant's condition can ever be true",
+    rs.Reason.FILTER: "the filter contradicts itself",
+    rs.Reason.HIDDEN: "the filter needs an attribute that is never visible",
+    rs.Reason.CONTRADICTS: "the filter contradicts every grant",
+    rs.Reason.NO_IDENTITY: "no identity statement is in force",
 }
 
 
@@ -288,7 +269,7 @@ def restrictions(
     version: Annotated[
         int | None, option("--version", "Under the rights of this version; default the newest.", min=0)
     ] = None,
-    asker: AskerOption = None,
+    asker: Asker = None,
     json: Json = False,
 ) -> None:
     """Show what a subscription comes to under its principal's rights, beside what was asked.
@@ -321,7 +302,7 @@ def restrictions(
 # -- subscriptions ----------------------------------------------------------------------------------------------
 
 
-def _show_restriction(answer: Restriction) -> None:
+def _show_restriction(answer: rs.Restriction) -> None:
     past = ", with history" if answer.history else ""
     whose = f" of {answer.principal} at control version {answer.version}{past}"
     say("subscription ", (answer.subscription, "bold"), whose)
@@ -341,7 +322,7 @@ def _show_restriction(answer: Restriction) -> None:
             show_table(("entry", "effect", "attributes", "condition"), rows)
 
 
-def _asks_of(entry: RestrictionEntry) -> str:
+def _asks_of(entry: rs.RestrictionEntry) -> str:
     """What an entry asks of the event, and through which membership it counts."""
     if entry.policy is not None:
         return render_entry(entry.policy)
@@ -349,7 +330,7 @@ def _asks_of(entry: RestrictionEntry) -> str:
     return f"{show_condition(entry.condition)}{held}"
 
 
-def _verdict(answer: Restriction) -> Text:
+def _verdict(answer: rs.Restriction) -> Text:
     if answer.satisfiable is None:
         return Text("not by the types that may be told here", "yellow")
     if not answer.satisfiable:
@@ -359,7 +340,7 @@ def _verdict(answer: Restriction) -> Text:
     return Text(f"yes, unless {unless} decide otherwise" if unless else "yes", "green")
 
 
-def _unless(answer: Restriction) -> Iterator[str]:
+def _unless(answer: rs.Restriction) -> Iterator[str]:
     """What a proof does not look into."""
     able = [one for one in answer.types if one.told and one.reason is None]
     entries = [entry for one in able for entry in one.entries]
@@ -383,13 +364,13 @@ def _assumed(atom: Atom) -> str | None:
             return None
 
 
-def _attributes(one: TypeReach) -> Text:
+def _attributes(one: rs.TypeReach) -> Text:
     if not one.told:
         return Text("(not told)", "dim")
     return Text(", ".join(one.attributes) or ("nothing" if one.reason else "no attribute"))
 
 
-def _when(reach: TypeReach) -> str:
+def _when(reach: rs.TypeReach) -> str:
     if not reach.told:
         return "you do not govern or audit this type"
     if reach.reason is not None:
@@ -401,7 +382,7 @@ def _when(reach: TypeReach) -> str:
     return "always" if reach.condition == TRUE else show_condition(reach.condition)
 
 
-def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
+def _covers(entry: rs.RestrictionEntry, one: rs.TypeReach) -> str:
     every = len(entry.attributes) == len(one.attributes) + len(one.hidden)
     return "all" if every else ", ".join(entry.attributes) or "none"
 
@@ -409,7 +390,7 @@ def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
 # -- publishing -------------------------------------------------------------------------------------------------
 
 
-def _show_publish(answer: PublishRestriction) -> None:
+def _show_publish(answer: rs.PublishRestriction) -> None:
     say(f"what becomes of {answer.type} published by {answer.principal} at control version {answer.version}")
     if answer.reason is None:
         verdict = Text("yes, as the first of these grants that is true allows", "green")
@@ -427,7 +408,7 @@ def _show_publish(answer: PublishRestriction) -> None:
     show_table(("entry", "effect", "keeps", "forces", "nulls", "condition"), rows)
 
 
-def _forced(one: PublishEntry) -> str:
+def _forced(one: rs.PublishEntry) -> str:
     return ", ".join(f"{name} = {show_value(value)}" if one.told else name for name, value in one.forces.items())
 
 

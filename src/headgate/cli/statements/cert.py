@@ -25,36 +25,15 @@ from typing import Annotated, Final
 import typer
 
 from headgate.authority.reduction import Reduced
+from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import group, placed, printable, utc_now, writing
 from headgate.cli.shared.connection import NodeConnection, connects
-from headgate.cli.shared.options import ForOption, Json, UntilOption, argument, moment_of, option, seconds_of
+from headgate.cli.shared.options import argument, moment_of, option, seconds_of
 from headgate.cli.shared.rendering import joined, print_json, remark, say
-from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.offline_verify import (
-    NOBODY,
-    NOBODY_NAMED,
-    ListCheck,
-    VerifyGround,
-    certificates_of,
-    check_lists,
-    holder_of,
-    in_order,
-    lists_beside,
-    opened,
-    refuse,
-    say_checked,
-)
+from headgate.cli.statements import offline_verify as offline
 from headgate.cli.statements.statement_files import (
-    AtOption,
-    AudienceOption,
-    FilesArgument,
     FileSigner,
-    FromOption,
-    HeardOption,
     KeyNames,
-    OutOption,
-    SignerOption,
-    SubjectOption,
     WrittenStatement,
     condition_of,
     hand_out,
@@ -73,6 +52,7 @@ from headgate.cli.statements.statement_rendering import (
     steps,
     validity_words,
 )
+from headgate.model import errors
 from headgate.model.authority import (
     ANY,
     NETWORK_ACTIONS,
@@ -83,16 +63,6 @@ from headgate.model.authority import (
     TypeAuthority,
 )
 from headgate.model.conditions import TRUE
-from headgate.model.errors import (
-    BadStatement,
-    ChainInvalid,
-    Expired,
-    HeadgateError,
-    Revoked,
-    StaleList,
-    StorageFull,
-    TooLarge,
-)
 from headgate.model.limits import MAX_AUTHORITIES, MAX_LIST_BYTES
 from headgate.model.rights import Action
 from headgate.model.values import brief
@@ -106,7 +76,7 @@ from headgate.trust.certificates import (
 from headgate.trust.identities import IDENTITY
 from headgate.trust.presented import said_kind
 
-_REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
+_REFUSALS: Final = (errors.ChainInvalid, errors.Expired, errors.Revoked, errors.BadStatement)
 """What is an answer of `verify`, and no failure of it."""
 _NAME_ONE: Final = "name the owner of the types with `--owner`, or the coordinating domain with `--coordinator`"
 
@@ -165,23 +135,23 @@ ListOption = Annotated[Path | None, option("--list FILE", "Your revocation list;
 
 
 def issue(
-    who: SignerOption,
-    to: SubjectOption,
+    who: opt.Signer,
+    to: opt.Subject,
     may: MayOption = None,
     type: TypeOption = None,
     network: NetworkOption = None,
     attributes: AttributesOption = None,
     where: WhereOption = None,
     give: GiveOption = None,
-    for_: ForOption = None,
-    until: UntilOption = None,
-    from_: FromOption = None,
+    for_: opt.For = None,
+    until: opt.Until = None,
+    from_: opt.From = None,
     delegate: DelegateOption = False,
     freshness: FreshnessOption = None,
-    audience: AudienceOption = None,
-    out: OutOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    audience: opt.Audience = None,
+    out: opt.Out = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Issue a certificate: give someone rights on your event types, or pass on rights that you were given.
 
@@ -294,7 +264,7 @@ def given_right(text: str, names: KeyNames) -> Authority:
     try:
         network = parts["network"] or ANY
         return _right(names, parts["actions"], parts["type"], network, parts["attributes"], parts["where"], "--give")
-    except HeadgateError as error:
+    except errors.HeadgateError as error:
         raise error if error.place is not None else error.at("--give") from None
 
 
@@ -328,7 +298,7 @@ def attributes_of(given: str, option: str) -> tuple[tuple[str, ...], dict[str, o
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+def show(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> None:
     """Say in words what certificates and other signed statements say.
 
     Their signatures are verified; whether they give anything is another question, for `verify`.
@@ -341,16 +311,16 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
 
 
 def verify(
-    files: FilesArgument,
+    files: opt.Files,
     owner: OwnerOption = None,
     holder: HolderOption = None,
     coordinator: CoordinatorOption = None,
     type: WantedOption = None,
     network: NetworkOption = None,
-    audience: HeardOption = None,
-    at: AtOption = None,
-    keys: KeysOption = None,
-    json: Json = False,
+    audience: opt.Heard = None,
+    at: opt.At = None,
+    keys: opt.Keys = None,
+    json: opt.Json = False,
 ) -> None:
     """Find the chains in a bag of certificates, and say what the holder gets, or why not.
 
@@ -369,24 +339,24 @@ def verify(
     """
     names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
-    root = NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
+    root = offline.NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
     given = None if holder is None else names.did(holder, "--holder")
     anchor, wanted = _wanted(names, owner, type)
     written = read_all(files)
     try:
-        bag = opened(written, audience, now)
-        bag = replace(bag, lists=(*bag.lists, *lists_beside(files, now)))
-        ground = VerifyGround(bag, now, root, network or "*", anchor)
-        given = holder_of(ground.bag.certificates) if given is None else given
+        bag = offline.opened(written, audience, now)
+        bag = replace(bag, lists=(*bag.lists, *offline.lists_beside(files, now)))
+        ground = offline.VerifyGround(bag, now, root, network or "*", anchor)
+        given = offline.holder_of(ground.bag.certificates) if given is None else given
         chains = ground.chains(given, wanted)
     except _REFUSALS as error:
         verdict: dict[str, object] = {"holder": given or "", "holds": False, "chains": (), "revocation": ()}
-        refuse(error, names, verdict if json else None)
-    checked = check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
+        offline.refuse(error, names, verdict if json else None)
+    checked = offline.check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
         why: dict[str, str | None] = {"code": None, "why": None, "remedy": None}
         if not ground.anchored:
-            chains, why = (), {"code": ChainInvalid.code, "why": NOBODY_NAMED, "remedy": _NAME_ONE}
+            chains, why = (), {"code": errors.ChainInvalid.code, "why": offline.NOBODY_NAMED, "remedy": _NAME_ONE}
         print_json({"holder": given, "holds": ground.anchored, "chains": chains, "revocation": checked, **why})
     else:
         _say_chains(chains, ground, checked, names)
@@ -406,7 +376,7 @@ def _wanted(names: KeyNames, owner: str | None, type: str | None) -> tuple[str |
 
 
 def _say_chains(
-    chains: tuple[Reduced, ...], ground: VerifyGround, checked: tuple[ListCheck, ...], names: KeyNames
+    chains: tuple[Reduced, ...], ground: offline.VerifyGround, checked: tuple[offline.ListCheck, ...], names: KeyNames
 ) -> None:
     for number, chain in enumerate(chains):
         if number:
@@ -420,12 +390,12 @@ def _say_chains(
             whom = "their owner (`--owner`)" if what == "types" else "the coordinating domain (`--coordinator`)"
             say(f"rights on {what} are left out: nobody was named as {whom}")
     else:
-        say((f"{NOBODY_NAMED}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
-    say_checked(checked, names)
+        say((f"{offline.NOBODY_NAMED}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
+    offline.say_checked(checked, names)
     say_legend(names)
 
 
-def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+def reduce(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> None:
     """Reduce a chain to the one certificate that it comes to, step by step, with what each step cuts.
 
     The order of the files does not matter. Whether the result counts is another question: whether the first issuer
@@ -437,7 +407,7 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
     `headgate cert reduce pito-met.jwt met-smith.jwt`
     """
     names = KeyNames(keys)
-    chain = in_order(certificates_of(read_all(files)))
+    chain = offline.in_order(offline.certificates_of(read_all(files)))
     chain_steps = steps(chain, names)
     if len(chain_steps) < len(chain):
         _stopped(chain_steps[-1].reduced, chain[len(chain_steps)].id, names)
@@ -456,13 +426,12 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
 
 def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
     if not reduced.delegate:
-        raise ChainInvalid(
+        raise errors.ChainInvalid(
             f"`{reduced.chain[-1].id}` does not let {names(reduced.subject)} pass it on, who issued `{after}`",
             remedy="issue it anew with `--delegate`",
         )
-    raise ChainInvalid(
-        f"nothing of `{after}` is left after `{reduced.chain[-1].id}`",
-        remedy="look at both with `headgate cert show`",
+    raise errors.ChainInvalid(
+        f"nothing of `{after}` is left after `{reduced.chain[-1].id}`", remedy="look at both with `headgate cert show`"
     )
 
 
@@ -473,8 +442,8 @@ def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
 def revoke(
     ids: IdsArgument,
     list_: ListOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
     *,
     connection: NodeConnection,
 ) -> None:
@@ -517,7 +486,7 @@ def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None
         elif _ID.match(text):
             ids[text] = None
         else:
-            raise BadStatement(
+            raise errors.BadStatement(
                 f"`{brief(text)}` is neither a file nor the id of a statement",
                 reason="bad-claim",
                 remedy="give the file of the certificate, or its id as `headgate cert show` has it",
@@ -531,7 +500,7 @@ def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] 
         is_identity = said_kind(written.text) == IDENTITY.typ
         statement = IDENTITY.read(written.text).value if is_identity else CERTIFICATE.read(written.text).value
         if issuers is not None and statement.issuer not in issuers:
-            raise BadStatement(
+            raise errors.BadStatement(
                 f"`{statement.id}` was issued by {names(statement.issuer)}",
                 reason="wrong-issuer",
                 remedy="only whoever issued it can take it back",
@@ -564,8 +533,8 @@ def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime
 def _check_not_older(given: RevocationList, known: RevocationList, path: Path) -> None:
     try:
         check_newer(given, known)
-    except StaleList as error:
-        raise StaleList(
+    except errors.StaleList as error:
+        raise errors.StaleList(
             error.message, place=str(path), remedy=f"your last list is number {known.number}: bring that file"
         ) from None
 
@@ -591,9 +560,9 @@ def _list_in(path: Path, issuer: str) -> RevocationList | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageFull(f"`{path}` cannot be read ({error.strerror})", remedy="name another file") from None
+        raise errors.StorageFull(f"`{path}` cannot be read ({error.strerror})", remedy="name another file") from None
     if len(data) > MAX_LIST_BYTES + 1:
-        raise TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
+        raise errors.TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
     with placed(str(path), exactly=True):
         return verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
 

@@ -44,21 +44,9 @@ from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
 from headgate.scenario.engines.spark_engine import DomainWorld
+from headgate.scenario.format import story
 from headgate.scenario.format.file import load
-from headgate.scenario.format.story import (
-    AdvanceStep,
-    BrokerCheck,
-    Check,
-    ConnectStep,
-    DeniedStep,
-    Exhibit,
-    Narration,
-    Scenario,
-    ServerCheck,
-    Step,
-    StoryLine,
-    TypeCheck,
-)
+from headgate.scenario.format.story import Scenario
 from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
 from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
@@ -100,7 +88,7 @@ class StoryWorld(DomainWorld):
     def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
         first = scenario.steps[0]
         directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory, first.to if isinstance(first, AdvanceStep) else EPOCH)
+        super().__init__(directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
         files.enter_context(self.domain)
         self.note = ""
         self._scenario = scenario
@@ -160,7 +148,7 @@ class Stage:
         if self.signers is not None:
             self.signers.sign(scenario, self.world.now)
         self.board = Board(self.narration, scenario)
-        self.exhibits: list[tuple[Exhibit, int]] = []
+        self.exhibits: list[tuple[story.Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
         self.world.commit(scenario.policy)
@@ -239,10 +227,10 @@ class Stage:
         self.board.rows += accepted
         return accepted[-1] if accepted else None
 
-    def _taken(self, step: Step) -> HeadgateError | None:
+    def _taken(self, step: story.Step) -> HeadgateError | None:
         """Take a step; the refusal, if it was to be refused and was."""
-        inner = step.step if isinstance(step, DeniedStep) else step
-        if self.signers is None or not isinstance(inner, ConnectStep):
+        inner = step.step if isinstance(step, story.DeniedStep) else step
+        if self.signers is None or not isinstance(inner, story.ConnectStep):
             refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
             if self._outcome.complaints:
                 raise NotAsTold(self._outcome.complaints[0])
@@ -250,10 +238,10 @@ class Stage:
         try:
             self.world.show(self.signers.dids[inner.principal], [self.signers.texts[id] for id in inner.shown])
         except HeadgateError as error:
-            if isinstance(step, DeniedStep) and error.code == step.reason:
+            if isinstance(step, story.DeniedStep) and error.code == step.reason:
                 return error
             raise
-        if isinstance(step, DeniedStep):
+        if isinstance(step, story.DeniedStep):
             raise NotAsTold(f"{step.place}: it was not refused with `{step.reason}`")
         return None
 
@@ -271,7 +259,7 @@ class Stage:
         """An event of the story."""
         return next(event for event in self.world.events if event.id == id)
 
-    def lines(self) -> Iterator[StoryLine]:
+    def lines(self) -> Iterator[story.StoryLine]:
         """What the narrator says of the steps that are watched."""
         return (self.scenario.lines[number] for number in self.scenes)
 
@@ -279,7 +267,7 @@ class Stage:
 class Organisations:
     """Whoever signs something in a story; a signer that is of no organisation keeps its key to itself."""
 
-    def __init__(self, directory: Path, narration: Narration, scenario: Scenario) -> None:
+    def __init__(self, directory: Path, narration: story.Narration, scenario: Scenario) -> None:
         self._directory = directory
         self._domain = narration.domain
         self._keys: dict[str, PrivateKey] = {}
@@ -335,15 +323,15 @@ class Organisations:
         """These certificates, verified."""
         return tuple(verify_certificate(self.texts[id], audience=None, now=now) for id in ids)
 
-    def check(self, check: Check, coordinator: str, now: datetime) -> None:
+    def check(self, check: story.Check, coordinator: str, now: datetime) -> None:
         """Verify something as one of the story does, or say why it does not hold."""
         match check:
-            case TypeCheck(type):
+            case story.TypeCheck(type):
                 verify_type(self.texts[type], coordinator=coordinator, now=now)
-            case BrokerCheck(ids):
+            case story.BrokerCheck(ids):
                 broker = self.chain(ids, now)[-1].subject
                 check_broker([self.texts[id] for id in ids], broker=broker, coordinator=coordinator, now=now)
-            case ServerCheck(id, anchor, provider):
+            case story.ServerCheck(id, anchor, provider):
                 text = cross_domain(
                     self._keys[anchor], other=self.dids[provider], validity=Validity(now, now + _VOUCHED), now=now
                 )
