@@ -169,7 +169,11 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
         yield _ok("settings", str(files.config))
     except HeadgateError as error:
         yield _failed("settings", error)
-    yield from _machine(settings, files)
+    yield _ok("python", ".".join(map(str, sys.version_info[:3])))
+    yield _attempt("java", check_java, f"{JAVA_NEEDED} or newer")
+    yield _memory(settings)
+    yield _open_files(settings)
+    yield from _disk(files)
     yield from _secrets(files, settings, now)
     yield from _data(files, now)
     yield from _issuers(files, settings, now)
@@ -177,15 +181,6 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
 
 
 # -- the machine ----------------------------------------------------------------------------------------------
-
-
-def _machine(settings: Config | None, files: Files) -> Iterator[Check]:
-    """Python, Java, memory, open files and disk."""
-    yield _ok("python", ".".join(map(str, sys.version_info[:3])))
-    yield _attempt("java", check_java, f"{JAVA_NEEDED} or newer")
-    yield _memory(settings)
-    yield _open_files(settings)
-    yield from _disk(files)
 
 
 def _memory(settings: Config | None) -> Check:

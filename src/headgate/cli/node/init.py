@@ -154,7 +154,10 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
     for private in (files.keys, files.tls, files.data):
         private.mkdir(mode=0o700)
     files.policy.mkdir()
-    files.config.write_text(_settings(name))
+    try:
+        files.config.write_text(example({"domain.name": name}))
+    except BadConfig as error:
+        raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
     make_certificate(files.tls, hosts, now, MAX_CERTIFICATE_DAYS)
     broker, administrator, till, ann = (PrivateKey.generate() for _ in range(4))
     broker.save(files.broker_key)
@@ -171,13 +174,6 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
         domain.commit(Batch(ADMINISTRATOR, (SetKey(ADMINISTRATOR, administrator.public.did),), "headgate init"))
     certificate = fingerprint(certificate_of(files.tls_certificate))
     return Made(files, name, broker.public.did, administrator.public.did, certificate, expires(files.tls_certificate))
-
-
-def _settings(name: str) -> str:
-    try:
-        return example({"domain.name": name})
-    except BadConfig as error:
-        raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
 
 
 def _move(building: Path, target: Path, given: Path) -> None:

@@ -144,7 +144,10 @@ def _show_tried(view: ex.ViewAt, answer: ex.Explanation) -> None:
     say((title, "bold underline"), "" if view.tried else ": none")
     if not view.tried:
         return
-    rows = ((one.rule, _to(one), _asks(one), _outcome(one)) for one in view.tried)
+    rows = []
+    for one in view.tried:
+        asks = show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
+        rows.append((one.rule, _to(one), asks, _outcome(one)))
     show_table(("entry", "effect", "condition", "outcome"), rows)
 
 
@@ -153,11 +156,6 @@ def _to(one: ex.Tried) -> str:
     if one.role is not None:
         return f"{one.effect.value} to {render_role(one.role)}"
     return one.effect.value if one.who in (None, "") else f"{one.effect.value} to {one.who}"
-
-
-def _asks(one: ex.Tried) -> str:
-    """What an entry asks of the event, and of whoever it speaks to."""
-    return show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
 
 
 def _outcome(attempt: ex.Tried) -> str:
@@ -402,14 +400,11 @@ def _show_publish(answer: rs.PublishRestriction) -> None:
     out.print()
     rows = []
     for entry in answer.entries:
-        kept = (", ".join(entry.keeps), _forced(entry), ", ".join(entry.nulls))
+        forced = (f"{name} = {show_value(value)}" if entry.told else name for name, value in entry.forces.items())
+        kept = (", ".join(entry.keeps), ", ".join(forced), ", ".join(entry.nulls))
         when = "passed over: no identity statement in force" if entry.passed_over else show_condition(entry.condition)
         rows.append((entry.rule, entry.effect.value, *(kept if entry.effect is Effect.GRANT else ("",) * 3), when))
     show_table(("entry", "effect", "keeps", "forces", "nulls", "condition"), rows)
-
-
-def _forced(one: rs.PublishEntry) -> str:
-    return ", ".join(f"{name} = {show_value(value)}" if one.told else name for name, value in one.forces.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,19 +470,17 @@ def _history(ledger: Ledger, since: int, principal: str | None) -> list[VersionE
     starts: dict[int, list[StartingPoint]] = {}
     for point in ledger.starting_points():
         starts.setdefault(point.version, []).append(point)
-    made: list[tuple[VersionInfo | HistoryEntry, tuple[str, ...]]]
+    made: list[tuple[VersionInfo | HistoryEntry, tuple[str, ...]]] = []
     if principal is not None:
         made = [(one, one.words) for one in ledger.history(principal) if one.version > since]
     else:
-        made = [(one, _changed(ledger, one.version)) for one in ledger.versions(since)]
+        for info in ledger.versions(since):
+            changed = ledger.difference(info.version - 1, info.version)
+            made.append((info, tuple(one.words for one in changed)))
     return [
         VersionEntry(one.version, one.author, one.time, one.note, words, tuple(starts.get(one.version, ())))
         for one, words in made
     ]
-
-
-def _changed(ledger: Ledger, version: int) -> tuple[str, ...]:
-    return tuple(one.words for one in ledger.difference(version - 1, version))
 
 
 def _show_versions(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None) -> None:

@@ -255,7 +255,9 @@ def interruptible(work: Callable[[threading.Event], R], patience: float = PATIEN
             with suppress(NotYet):
                 return result.result(TICK)
     except KeyboardInterrupt:
-        _hush()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
         stop.set()
         with suppress(NotYet, Stopped):
             result.result(patience)
@@ -280,12 +282,6 @@ def on_signals(act: Callable[[], object], *numbers: signal.Signals) -> Iterator[
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _hush() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
 
 
 def _begin(call: Callable[[], R]) -> Future[R]:

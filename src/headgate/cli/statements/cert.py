@@ -515,7 +515,11 @@ def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime
     with _alone(memory):
         known, given = _list_in(memory, issuer), _list_in(path, issuer)
         if known is not None and given is not None:
-            _check_not_older(given, known, path)
+            try:
+                check_newer(given, known)
+            except errors.StaleList as error:
+                remedy = f"your last list is number {known.number}: bring that file"
+                raise errors.StaleList(error.message, place=str(path), remedy=remedy) from None
         before = given or known
         last = before or RevocationList(issuer, 0, now)
         at, revoked = max(now, last.issued), last.revoked | set(ids)
@@ -528,15 +532,6 @@ def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime
         _write(memory, text)
         _write(path, text)
     say("List ", (str(number), "bold"), f" in {path}: {len(revoked)} revoked")
-
-
-def _check_not_older(given: RevocationList, known: RevocationList, path: Path) -> None:
-    try:
-        check_newer(given, known)
-    except errors.StaleList as error:
-        raise errors.StaleList(
-            error.message, place=str(path), remedy=f"your last list is number {known.number}: bring that file"
-        ) from None
 
 
 @contextmanager

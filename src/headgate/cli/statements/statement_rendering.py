@@ -353,7 +353,11 @@ def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterato
             until = statement.until
             yield "old key", "counts on" if until is None else f"counts until {render_timestamp(until)}"
         case RevocationList() as statement:
-            yield from _list(statement, names)
+            yield "from", names(statement.issuer)
+            yield "number", str(statement.number)
+            some = sorted(statement.revoked)[:SHOWN_IDS]
+            more = len(statement.revoked) - len(some)
+            yield "revoked", (", ".join(some) or "nothing") + (f" and {more} more" if more else "")
         case Definition() as statement:
             yield from _definition(statement, names)
         case AboutRoles() as statement:
@@ -420,14 +424,6 @@ def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> 
 def attribute_words(attributes: Mapping[str, Any]) -> str:
     """`nation = NO, clearance = secret`."""
     return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items())
-
-
-def _list(listing: RevocationList, names: KeyNames) -> Iterator[tuple[str, str]]:
-    yield "from", names(listing.issuer)
-    yield "number", str(listing.number)
-    some = sorted(listing.revoked)[:SHOWN_IDS]
-    more = len(listing.revoked) - len(some)
-    yield "revoked", (", ".join(some) or "nothing") + (f" and {more} more" if more else "")
 
 
 def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, str]]:
