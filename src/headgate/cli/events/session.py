@@ -23,7 +23,7 @@ def asyncapi(
     """
     import yaml
 
-    from headgate.gateway.http.asyncapi import document
+    from headgate.cli.events.asyncapi import document
 
     with connection.client() as client:
         types = client.types()

@@ -13,18 +13,16 @@ from typing import Any, Final, TypeAlias
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from headgate.commands import explaining
+from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands import types as event_types
 from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
 from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import Call, Parameter, answer, content_type, operation, shaped
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import PROTOCOL, authenticated, token_of
+from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE
