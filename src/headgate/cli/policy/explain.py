@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headgate.analysis import explanation as ex
 from headgate.analysis import restrictions as rs
-from headgate.analysis.explain_roles import Judged
+from headgate.analysis.explain import Judged
 from headgate.cli.shared.common import open_domain, out
 from headgate.cli.shared.options import Asker, DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import (
