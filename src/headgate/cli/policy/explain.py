@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headgate.analysis import explanation as ex
+from headgate.analysis import explain as ex
 from headgate.analysis import restrictions as rs
 from headgate.analysis.explain import Judged
 from headgate.cli.shared.common import open_domain, out
