@@ -84,11 +84,11 @@ COMMANDS = {
         "Echo another domain's events at home, so that our own clients see them by our own policy.",
     ),
     "token": Later(
-        "headgate.cli.events.session:token",
+        "headgate.cli.events.asyncapi:token",
         "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
     ),
     "asyncapi": Later(
-        "headgate.cli.events.session:asyncapi",
+        "headgate.cli.events.asyncapi:asyncapi",
         "Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.",
     ),
     "wider": Later(
