@@ -19,11 +19,11 @@ import typer
 from headgate.cli.policy import role_check
 from headgate.cli.roles import graph, listing
 from headgate.cli.shared import options as opt
-from headgate.cli.shared.common import group, judged, utc_now
+from headgate.cli.shared.common import STANDARD, group, judged, utc_now
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import role_words, say
-from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
+from headgate.cli.statements.statement_files import hand_out, read_one, validity_of
 from headgate.lang.rolefile import parse_argument, parse_role
 from headgate.model.arguments import load_argument
 from headgate.model.conditions import Argument, Constant, Variable
