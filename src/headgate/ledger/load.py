@@ -3,21 +3,25 @@
 Guarantees: equal to what `roles.requests.transition` made when the version was committed, rules, types, memberships and
 elections in the same order. Bringing a state forward costs what changed, or the collections that changed where those
 are read anew. A row that does not fit the others (a member of no group, a type without its parent) is `damaged`, not
-left out.
+left out. A batch that was made for a version may be committed at a later one (docs/decisions/0041) only if no version
+in between changed the policy as its authors wrote it: what subscribers, publishers, holders of roles and those who show
+statements do never stands in its way.
 Leaves out: the graph of credential records in memory (`roles.records.book`), which is made from the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, bindparam, literal, or_, select, union, union_all
 
-from headgate.ledger import schema
+from headgate.analysis.plan import same_rules
+from headgate.ledger import queries, schema
 from headgate.ledger.policy_rows import SUBSCRIPTIONS
+from headgate.model.errors import VersionConflict
 from headgate.model.state import State
 
 _FAMILIES: Final = [
@@ -90,3 +94,41 @@ _TOUCHED: Final = union_all(
     )
 )
 """The names of the tables that changed between two versions, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """What a batch was committed over: how many versions, and what they changed."""
+
+    versions: int
+    kinds: tuple[str, ...]
+
+
+def passed_over(connection: Connection, after: int, through: int) -> Rebased:
+    """What the versions in `(after, through]` changed, in words."""
+    kinds = {one.table: one.comes_by for one in schema.COLLECTIONS}
+    changed = (kind for table, kind in kinds.items() if touched(connection, [table], after, through))
+    return Rebased(max(0, through - after), tuple(dict.fromkeys(changed)))
+
+
+def check_same_policy(connection: Connection, expect: int, now: State, at: Callable[[int], State]) -> None:
+    """Refuse if policy is another than at the expected version; `at` tells the state at a version."""
+    if expect > now.version:
+        raise _conflict(f"the ledger is at version {now.version}, not {expect} as expected")
+    if not touched(connection, schema.tables(lambda one: one.authored), expect, now.version):
+        return
+    before = at(expect)
+    if same_rules(before, now):
+        return
+    same, other = expect, now.version
+    while other - same > 1:  # one after `same` changed it, and `other` has it changed
+        middle = (same + other) // 2
+        same, other = (middle, other) if same_rules(before, at(middle)) else (same, middle)
+    (found,) = queries.versions(connection, other - 1, other)
+    error = _conflict(f"version {other} changed the policy since version {expect}")
+    error.version, error.author = other, found.author
+    raise error
+
+
+def _conflict(message: str) -> VersionConflict:
+    return VersionConflict(message, remedy="look at what changed and submit the batch again")

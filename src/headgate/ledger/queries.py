@@ -161,7 +161,9 @@ def _rolefile_at(connection: Connection, service: str, version: int) -> Rolefile
     return None if row is None else ROLEFILES.fact_of(row)
 
 
-def starting_points(connection: Connection, version: int | None, stream: str | None) -> list[StartingPoint]:
+def starting_points(
+    connection: Connection, version: int | None = None, stream: str | None = None
+) -> list[StartingPoint]:
     """The recorded starting points of a version, of a stream, or all."""
     table = schema.starting_points
     wanted = select(table.c.stream, table.c.version, table.c.seq).order_by(table.c.stream, table.c.version)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -24,23 +23,17 @@ from headgate.cli.stories.board import Board
 from headgate.cli.stories.desk import Desk
 from headgate.cli.stories.signing import Organisations
 from headgate.commands.delivery.local import read_deliveries
-from headgate.commands.publishing.local import LocalPublisher
-from headgate.ledger import Ledger
 from headgate.model.changes import Batch, DeclareType, Revoke
 from headgate.model.errors import EngineFailed, HeadgateError
-from headgate.model.events import Draft, Event
-from headgate.model.state import State
+from headgate.model.events import Event
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
-from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
+from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
+from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import (
-    ADMINISTRATOR,
     AdvanceStep,
     ConnectStep,
     DeniedStep,
@@ -69,37 +62,19 @@ class NotAsTold(HeadgateError):
     code = "not-as-told"
 
 
-class StoryWorld:
+class StoryWorld(DomainStage):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
     def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
-        first = scenario.steps[0]
-        self.now = first.to if isinstance(first, AdvanceStep) else EPOCH
-        self.note = ""
-        self._scenario = scenario
-        self._signers = signers
         directory.mkdir(parents=True, exist_ok=True)
-        paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
-        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
-        self.domain = files.enter_context(Domain(directory, ledger, log, store))
-        self.publisher = LocalPublisher(self.domain, advertise=False)  # the versions are those that the story tells
+        first = scenario.steps[0]
+        super().__init__(scenario, directory, first.to if isinstance(first, AdvanceStep) else EPOCH)
+        files.enter_context(self.domain)
+        self.note = ""
+        self._signers = signers
         self.desk = Desk(self.domain, lambda: self.now, files)
-        self.events: list[Event] = []
 
-    def state(self) -> State:
-        """The newest state."""
-        return self.domain.ledger.state()
-
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-        self.now = at
-
-    def why(self, id: str) -> str:
-        """Why a membership ended."""
-        return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
-
-    def commit(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> None:
         """The next version; what is signed in this world comes with its signature."""
         match batch.changes:
             case (DeclareType(type),) if self._signers is not None:
@@ -107,16 +82,7 @@ class StoryWorld:
             case (Revoke(revocations),) if self._signers is not None:
                 self.desk.revoke(self._signers.revoke(revocations))
             case _:
-                self.domain.commit(replace(batch, note=batch.note or self.note))
-
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
-        """Admit an event at the newest version, and place it."""
-        event = self.publisher.publish(draft, stream=stream, now=at)
-        self.events.append(event)
-        return event
-
-    def crash(self) -> None:
-        """Nothing crashes in a demonstration."""
+                super().apply(replace(batch, note=batch.note or self.note))
 
     def deliveries(self) -> dict[str, list[Got]]:
         """They are read from the store as they come."""
@@ -145,7 +111,7 @@ class Stage:
         self.exhibits: list[tuple[Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
-        self.world.commit(scenario.policy)
+        self.world.begin(scenario.policy)
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
             self.take(number)
@@ -209,7 +175,7 @@ class Stage:
         """Take a step; the refusal, if it was to be refused and was."""
         inner = step.step if isinstance(step, DeniedStep) else step
         if self.signers is None or not isinstance(inner, ConnectStep):
-            refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
+            refusal = take_step(step, self.world, self.scenario, self._outcome)
             if self._outcome.complaints:
                 raise NotAsTold(self._outcome.complaints[0])
             return refusal

@@ -1,4 +1,4 @@
-"""The reference decision as the world a scenario is played in.
+"""The reference decision as the stage a scenario is played on.
 
 Guarantees: it starts no JVM and writes nothing.
 """
@@ -15,18 +15,18 @@ from headgate.model.changes import Batch, Settle
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.model.values import EPOCH
 from headgate.roles.records.book import Book
 from headgate.roles.requests.transition import transition
-from headgate.scenario.engines.play import Got, ScenarioOutcome, play
+from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 from headgate.solver import check_policy_rule
 
 
-class DecideWorld:
+class DecideStage(LocalStage):
     """Everything in memory, decided by `decide` event by event."""
 
     def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
         self.functions = scenario.functions
         self.states = [State(administrator=ADMINISTRATOR)]
         self.events: list[Event] = []
@@ -35,7 +35,6 @@ class DecideWorld:
         self.rates = Rates()
         self.book: Book | None = None
         self.reasons: dict[str, str] = {}
-        self.now = EPOCH
 
     def why(self, id: str) -> str:
         """Why a membership ended."""
@@ -45,11 +44,7 @@ class DecideWorld:
         """The newest state."""
         return self.states[-1]
 
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-        self.now = at
-
-    def commit(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> None:
         """The next version."""
         made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
         now, self.book = made.after, made.book
@@ -59,7 +54,7 @@ class DecideWorld:
                 self.reasons.update((one.id, one.reason) for one in change.facts.ended)
         self.subscriptions += [s for s in now.subscriptions.values() if s.first == now.version]
 
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+    def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
         state = self.states[-1]
         rate = self.rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
@@ -68,9 +63,6 @@ class DecideWorld:
         self.tails[stream] = self.tails.get(stream, 0) + 1
         self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
         return self.events[-1]
-
-    def crash(self) -> None:
-        """A pure function does not crash."""
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""
@@ -85,4 +77,4 @@ class DecideWorld:
 
 def run_decide(scenario: Scenario) -> ScenarioOutcome:
     """A scenario on the reference decision."""
-    return play(scenario, DecideWorld(scenario))
+    return play(scenario, DecideStage(scenario))

@@ -1,13 +1,14 @@
-"""Playing a scenario: the steps in order, on whichever world carries them out.
+"""Playing a scenario: the steps in order, on whichever stage carries them out.
 
 Guarantees: all engines are put through the same steps by the same code. An engine that carries out steps is a
-`StoryStage`; one that applies batches is a `ScenarioWorld`, around which `LocalStage` does what a gateway does. A step
-that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
+`StoryStage`; one that applies batches is a `LocalStage`, which does what a gateway does around them. A step that is
+refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
 complaint that names its file and line.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,7 +22,7 @@ from headgate.model.changes import Batch, EnterRole, Tick
 from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
-from headgate.model.values import Value
+from headgate.model.values import EPOCH, Value
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
 from headgate.roles.requests.transition import next_state
@@ -82,34 +83,6 @@ class ScenarioOutcome:
     """Every step that was refused, by its place and the reason, whether the file asked for that or not."""
 
 
-class ScenarioWorld(Protocol):
-    """What carries out the steps."""
-
-    now: datetime
-    """What the clock says."""
-
-    def why(self, id: str) -> str:
-        """Why a membership ended."""
-
-    def state(self) -> State:
-        """What is in force now."""
-
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-
-    def commit(self, batch: Batch) -> None:
-        """Apply a batch as one version, or refuse it."""
-
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
-        """Accept an event, or refuse it."""
-
-    def crash(self) -> None:
-        """Let the pipeline fail, and start again."""
-
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Everything that was delivered, by subscription id; every subscription there was is listed."""
-
-
 class StoryStage(Protocol):
     """Where a story is played: it carries out steps as principals take them."""
 
@@ -141,12 +114,7 @@ class StoryStage(Protocol):
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
 
-def play(scenario: Scenario, world: ScenarioWorld) -> ScenarioOutcome:
-    """What comes of a scenario in a world that applies batches."""
-    return play_on(scenario, LocalStage(scenario, world))
-
-
-def play_on(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
+def play(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
     """What comes of a scenario on a stage."""
     outcome = ScenarioOutcome(notes=list(scenario.notes))
     stage.begin(scenario.policy)
@@ -220,20 +188,40 @@ def _try(step: CommitStep | PublishStep, stage: StoryStage, outcome: ScenarioOut
     return None
 
 
-class LocalStage:
-    """A world that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
+class LocalStage(ABC):
+    """A stage that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
 
-    def __init__(self, scenario: Scenario, world: ScenarioWorld) -> None:
+    def __init__(self, scenario: Scenario, now: datetime = EPOCH) -> None:
         self._scenario = scenario
-        self._world = world
+        self.now = now
+        """What the clock says."""
 
+    @abstractmethod
     def state(self) -> State:
         """What is in force now."""
-        return self._world.state()
+
+    @abstractmethod
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> None:
+        """Apply a batch as one version, or refuse it."""
+
+    @abstractmethod
+    def send(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Accept an event, or refuse it."""
+
+    @abstractmethod
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Everything that was delivered, by subscription id; every subscription there was is listed."""
+
+    def crash(self) -> None:  # noqa: B027 - there may be none
+        """Let the pipeline fail, and start again."""
 
     def begin(self, policy: Batch) -> None:
         """Put the first batch in force."""
-        self._world.commit(policy)
+        self.apply(policy)
 
     def take(self, step: CommitStep) -> None:
         """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
@@ -252,15 +240,15 @@ class LocalStage:
     def publish(self, step: PublishStep) -> int:
         """Have an event accepted."""
         self._check_connected(step)
-        return self._world.publish(step.sent(), step.stream, step.at).version
+        return self.send(step.sent(), step.stream, step.at).version
 
     def tell(self, at: datetime) -> None:
         """The clock comes to a time."""
-        self._world.tell(at)
+        self.now = at
 
     def tick(self, at: datetime, *, ends: bool) -> None:
         """A version, if something declared ends or the clock takes a role."""
-        self._world.tell(at)
+        self.now = at
         batch = Batch(self._scenario.policy.author, (Tick(at),))
         if ends or self._turns(batch):
             self._commit(batch)
@@ -268,14 +256,6 @@ class LocalStage:
     def wrong(self, claim: Claim, at: datetime) -> str | None:
         """What is wrong about a claim."""
         return wrong(claim, self.state(), at)
-
-    def crash(self) -> None:
-        """Let the pipeline fail, and start again."""
-        self._world.crash()
-
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Everything that was delivered."""
-        return self._world.deliveries()
 
     def _turns(self, batch: Batch) -> bool:
         """Does a batch change who holds what?"""
@@ -287,15 +267,15 @@ class LocalStage:
     def _commit(self, batch: Batch) -> None:
         """Commit a batch; what it makes of audited roles is published."""
         before = self.state()
-        self._world.commit(batch)
+        self.apply(batch)
         after = self.state()
         gone = [id for id in before.roles.memberships if id not in after.roles.memberships]
-        turns = audit.turned(before, after, [(id, self._world.why(id)) for id in gone])
+        turns = audit.turned(before, after, [(id, self.why(id)) for id in gone])
         self._audit([turn.draft(after.administrator) for turn in turns])
 
     def _audit(self, drafts: list[Draft]) -> None:
         for draft in drafts:
-            self._world.publish(draft, AUDIT_STREAM, self._world.now)
+            self.send(draft, AUDIT_STREAM, self.now)
 
     def _check_connected(self, step: CommitStep | PublishStep) -> None:
         """Refuse a step by someone whom a gateway would not let in."""
