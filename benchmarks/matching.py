@@ -19,7 +19,7 @@ from headgate.pipeline import SOURCE
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.match.match import Matcher
+from headgate.pipeline.match import Matcher
 from headgate.pipeline.spark.decider import SCHEMA, decider, make_matcher
 
 EVENTS = 200_000

@@ -52,7 +52,7 @@ from headgate.model.values import Kind, micros
 from headgate.pipeline.deliveries import DeliveryBlob, read
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch, layouts
-from headgate.pipeline.match.match import DecisionWindow, Matcher
+from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.predicates import registration

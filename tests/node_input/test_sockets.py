@@ -13,8 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from harness.alone import Alone, Socket, answer_of, head, wait
 from headgate.commands.subscriptions import ledger_id
-from headgate.gateway.delivery.push import MAX_BAD_FRAMES, MAX_OUTBOX
-from headgate.gateway.http.frames import MAX_CREDIT, MAX_WATCHED
+from headgate.gateway.delivery.push import MAX_BAD_FRAMES, MAX_CREDIT, MAX_OUTBOX, MAX_WATCHED
 from headgate.model.changes import Subscribe, Unsubscribe
 from headgate.model.rights import Subscription
 from headgate.node.config import LimitSettings, PublishSettings

@@ -9,7 +9,7 @@ from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch
-from headgate.pipeline.match.match import DecisionWindow
+from headgate.pipeline.match import DecisionWindow
 from headgate.pipeline.spark.decider import decide_appends, make_matcher
 
 ALL = 2**62

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from headgate.cli.shared.common import out
 from headgate.cli.stories.board import Refusal
-from headgate.cli.stories.ending import answer
-from headgate.cli.stories.exhibits import show_exhibits
+from headgate.cli.stories.demo import answer, show_exhibits
 from headgate.cli.stories.stage import Stage
 from headgate.decide.deliver import decide
 from headgate.model.events import Event

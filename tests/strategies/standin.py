@@ -263,7 +263,7 @@ class StandIn:
             body = await request.json()
             self.world.types[name] = {
                 "name": name,
-                "owner": body["owner"] or "someone",
+                "owner": body.get("owner") or "someone",
                 "attributes": body["attributes"],
                 "own": list(body["attributes"]),
                 "key": body["key"],

@@ -1,10 +1,42 @@
-"""The `headgate` command: where each of its commands is, and what the list of commands says of it."""
+"""The `headgate` command: where each of its commands is, and what the list of commands says of it.
+
+Guarantees: listing the commands, or naming one that does not exist, imports none of them; a command that is run, or
+whose help is wanted, behaves as if it had been imported from the beginning.
+Leaves out: whether the lines of the list are those of the commands, which a test compares.
+"""
 
 from __future__ import annotations
 
-import typer
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
 
-from headgate.cli.lazy import Later, LazyGroup
+import typer
+from typer.core import MarkupMode, TyperCommand, TyperGroup
+from typer.main import get_group
+
+from headgate.cli.shared.common import fail, needs_extras, shows_errors
+from headgate.model.errors import BadEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Where a command is, and what the list of commands says of it."""
+
+    place: str
+    """`module:name`."""
+    line: str
+
+    def load(self) -> Any:
+        """The function of the command, or the `Typer` of a group."""
+        module, _, name = self.place.partition(":")
+        try:
+            with needs_extras():
+                return getattr(import_module(module), name)
+        except BadEnvironment as error:
+            fail(error)
+
 
 COMMANDS = {
     "init": Later(
@@ -32,7 +64,7 @@ COMMANDS = {
         "Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.",
     ),
     "restrictions": Later(
-        "headgate.cli.policy.restrictions:restrictions",
+        "headgate.cli.policy.explain:restrictions",
         "Show what a subscription comes to under its principal's rights, beside what was asked.",
     ),
     "versions": Later(
@@ -52,11 +84,11 @@ COMMANDS = {
         "Echo another domain's events at home, so that our own clients see them by our own policy.",
     ),
     "token": Later(
-        "headgate.cli.statements.token:token",
+        "headgate.cli.events.session:token",
         "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
     ),
     "asyncapi": Later(
-        "headgate.cli.events.asyncapi:asyncapi",
+        "headgate.cli.events.session:asyncapi",
         "Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.",
     ),
     "wider": Later(
@@ -78,7 +110,7 @@ GROUPS = {
         "headgate.cli.roles.role:app",
         "Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
     ),
-    "erdl": Later("headgate.cli.policy.erdl:app", "Check event policy, and see how it is worked through."),
+    "erdl": Later("headgate.cli.policy.role_check:erdl", "Check event policy, and see how it is worked through."),
     "peer": Later(
         "headgate.cli.node.peer:app",
         "Let roles of other domains count here, and let other domains follow roles of ours.",
@@ -91,10 +123,35 @@ GROUPS = {
 """Commands that have commands of their own."""
 
 
-class Commands(LazyGroup):
-    """All of them."""
+class Commands(TyperGroup):
+    """All of them, each imported when it is asked for."""
 
-    later = COMMANDS | GROUPS
+    later: ClassVar[Mapping[str, Later]] = COMMANDS | GROUPS
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, one in self.later.items():
+            self.add_command(TyperCommand(name, help=one.line, rich_markup_mode=self.rich_markup_mode))
+
+    def resolve_command(
+        self, ctx: Any, args: list[str]
+    ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
+        """The command that the arguments begin with, imported now, and the arguments that are its own."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else built(name, self.later[name], self.rich_markup_mode), rest
+
+
+def built(name: str, command: Later, markup: MarkupMode) -> TyperCommand | TyperGroup:
+    """The command itself, which shows Headgate's errors; a group brings that with it."""
+    holder = typer.Typer(rich_markup_mode=markup)
+    loaded = command.load()
+    if isinstance(loaded, typer.Typer):
+        holder.add_typer(loaded, name=name)
+    else:
+        holder.command(name)(shows_errors(loaded))
+    made = get_group(holder).commands[name]
+    assert isinstance(made, TyperCommand | TyperGroup), "typer makes no others"
+    return made
 
 
 app = typer.Typer(

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
-from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
@@ -41,9 +40,9 @@ from headgate.client.publishing import (
     send_table,
 )
 from headgate.client.roles import Roles
-from headgate.client.session import ClientSession, Issued, Issuer, What, as_guest, check_kinds, obtained
+from headgate.client.session import ClientSession, Issued, Issuer, What, as_guest, check_kinds, listed, obtained
 from headgate.client.subscription import WINDOW, Ack, Delivery, Subscription, Watch, delivery
-from headgate.client.wallet import Renewal, Wallet, texts_in
+from headgate.client.wallet import SHORTEST, Renewal, Wallet, texts_in
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.values import Kind, brief
@@ -74,7 +73,7 @@ class Client:
         self._session = session
         self._channel = Channel(session, sockets)
         self.roles = Roles(session)
-        self._renewal = Renewal(session.wallet, lambda: session.ring.current, self._show_all, session.timing)
+        self._renewal = Renewal(session.wallet.wait, self._refresh, session.timing, SHORTEST)
 
     # -- connecting -------------------------------------------------------------------------------------------
 
@@ -82,13 +81,14 @@ class Client:
         """Prove the key and open the session; then show what the domain itself issues, if that was asked for."""
         try:
             await self._session.open()
-            await self._renewal.once()
+            await self._refresh()
         except BaseException as error:
             await self._session.ring.close()
             if isinstance(error, Trouble):
                 raise Unreachable("statements could not be fetched", [str(error)]) from None
             raise
-        self._renewal.start()
+        if self._session.wallet.sources:
+            self._renewal.wake()
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -150,6 +150,9 @@ class Client:
         body = {"statements": list(texts)}
         return await self._session.ask(wire.StatementsAnswer, "POST", "/v1/statements", body=body)
 
+    async def _refresh(self, again: bool = False) -> None:
+        await self._session.wallet.refresh(self._session.ring.current, self._show_all, again)
+
     async def _show_all(self) -> None:
         await self._show(self._session.wallet.shown(self._session.expected.clock()))
 
@@ -166,8 +169,7 @@ class Client:
 
     async def revoke(self, id: str) -> int:
         """Take back a statement of the domain's service, or give one's own up; the number of the list it is on."""
-        path = f"/v1/certificates/{_in_path(id)}/revoke"
-        return (await self._session.ask(wire.RevokedAnswer, "POST", path)).number
+        return (await self._session.ask(wire.RevokedAnswer, "POST", "/v1/certificates", id, "revoke")).number
 
     async def bring_list(self, list: str) -> wire.HeardAnswer:
         """Bring the revocation list of any issuer that something at the domain rests on; it is signed by its issuer."""
@@ -186,7 +188,7 @@ class Client:
 
     async def type(self, name: str) -> wire.TypeAnswer:
         """One event type."""
-        return await self._session.ask(wire.TypeAnswer, "GET", f"/v1/types/{_in_path(name)}")
+        return await self._session.ask(wire.TypeAnswer, "GET", "/v1/types", name)
 
     async def declare_type(
         self,
@@ -200,18 +202,16 @@ class Client:
         """Declare an event type, or a new version of it with more attributes."""
         kinds = {a: kind.value if isinstance(kind, Kind) else kind for a, kind in attributes.items()}
         body = {"attributes": kinds, "extends": extends, "key": list(key), "owner": owner}
-        return await self._session.ask(wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body=body)
+        return await self._session.ask(wire.TypeAnswer, "PUT", "/v1/types", name, body=body)
 
     async def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
         """Declare an event type by the definition that its owner signed."""
         name = TYPE_DEFINITION.read(statement).value.name
-        return await self._session.ask(
-            wire.TypeAnswer, "PUT", f"/v1/types/{_in_path(name)}", body={"statement": statement}
-        )
+        return await self._session.ask(wire.TypeAnswer, "PUT", "/v1/types", name, body={"statement": statement})
 
     async def retire_type(self, name: str) -> None:
         """Remove an event type, with the rules, subscriptions and advertisements that name it."""
-        await self._session.request("DELETE", f"/v1/types/{_in_path(name)}")
+        await self._session.request("DELETE", "/v1/types", name)
 
     # -- publishing -------------------------------------------------------------------------------------------
 
@@ -255,11 +255,11 @@ class Client:
 
     async def advertise(self, type: str) -> wire.AdvertisementAnswer:
         """Say that one will publish a type."""
-        return await self._session.ask(wire.AdvertisementAnswer, "PUT", f"/v1/advertisements/{_in_path(type)}")
+        return await self._session.ask(wire.AdvertisementAnswer, "PUT", "/v1/advertisements", type)
 
     async def unadvertise(self, type: str) -> None:
         """Take that back."""
-        await self._session.request("DELETE", f"/v1/advertisements/{_in_path(type)}")
+        await self._session.request("DELETE", "/v1/advertisements", type)
 
     async def advertisements(self) -> list[wire.AdvertisementAnswer]:
         """What one has said that one will publish."""
@@ -267,7 +267,7 @@ class Client:
 
     async def restriction_publish(self, type: str) -> dict[str, Any]:
         """What publishing a type comes to under one's rights."""
-        return await self._facts(f"/v1/advertisements/{_in_path(type)}/restriction")
+        return await self._facts("/v1/advertisements", type, "restriction")
 
     def watch(self, types: Sequence[str]) -> Watch:
         """Hear for these advertised types whether anybody may and wants to receive them, now and when it changes."""
@@ -294,35 +294,19 @@ class Client:
         the memberships that count for event policy; without it, all that one holds.
         """
         chosen = f"t-{uuid4().hex}" if id is None else id
-        path = f"/v1/subscriptions/{_in_path(chosen)}"
-        body: dict[str, Any] = {"type": type, "from": _since(from_), "temporary": temporary}
-        if where is not None:
-            body["where"] = where
-        if requires is not None:
-            body["requires"] = requires
-        if counting is not None:
-            body["with"] = list(counting)
-
-        async def make() -> wire.SubscriptionAnswer:
-            return await self._session.ask(wire.SubscriptionAnswer, "PUT", path, body=body)
-
-        async def remove() -> None:
-            await self._session.request("DELETE", path)
-
+        path = "/v1/subscriptions", chosen
+        body = {"type": type, "from": _since(from_), "temporary": temporary, "where": where}
+        body |= {"requires": requires, "with": listed(counting)}
+        make = partial(self._session.ask, wire.SubscriptionAnswer, "PUT", *path, body=body)
         await make()
-        return Subscription(
-            self._channel,
-            chosen,
-            type,
-            ack=ack,
-            window=window,
-            remake=make if temporary else None,
-            remove=remove if temporary else None,
+        ends: dict[str, Any] = (
+            {"remake": make, "remove": partial(self._session.request, "DELETE", *path)} if temporary else {}
         )
+        return Subscription(self._channel, chosen, type, ack=ack, window=window, **ends)
 
     async def resume(self, id: str, *, ack: Ack = "auto", window: int = WINDOW) -> Subscription:
         """Read on in a subscription that is there."""
-        found = await self._session.ask(wire.SubscriptionAnswer, "GET", f"/v1/subscriptions/{_in_path(id)}")
+        found = await self._session.ask(wire.SubscriptionAnswer, "GET", "/v1/subscriptions", id)
         return Subscription(self._channel, id, found.type, ack=ack, window=window)
 
     async def subscriptions(self) -> list[wire.SubscriptionAnswer]:
@@ -331,42 +315,40 @@ class Client:
 
     async def unsubscribe(self, id: str) -> None:
         """End a subscription."""
-        await self._session.request("DELETE", f"/v1/subscriptions/{_in_path(id)}")
+        await self._session.request("DELETE", "/v1/subscriptions", id)
 
     async def restriction(self, id: str) -> dict[str, Any]:
         """What a subscription loses to one's rights."""
-        return await self._facts(f"/v1/subscriptions/{_in_path(id)}/restriction")
+        return await self._facts("/v1/subscriptions", id, "restriction")
 
     async def restriction_subscribe(self, type: str) -> dict[str, Any]:
         """What a subscription to a type would come to under one's rights."""
-        return await self._facts(f"/v1/types/{_in_path(type)}/restriction")
+        return await self._facts("/v1/types", type, "restriction")
 
     async def lookup(
         self, id: str, type: str, where: str | None = None, *, ack: Ack = "auto", window: int = WINDOW
     ) -> tuple[list[Delivery], Subscription]:
         """The current entries of a type with a key, and a subscription to every change from there on."""
-        body = {"type": type} if where is None else {"type": type, "where": where}
-        told = await self._session.ask(wire.LookupAnswer, "PUT", f"/v1/lookups/{_in_path(id)}", body=body)
+        body = {"type": type, "where": where}
+        told = await self._session.ask(wire.LookupAnswer, "PUT", "/v1/lookups", id, body=body)
         entries = [msgspec.json.decode(raw, type=DeliveredEvent) for raw in told.entries]
         found = [delivery(one, 0, lambda _: None) for one in entries]
         return found, Subscription(self._channel, id, type, ack=ack, window=window)
 
     async def reserve(self, id: str, type: str, seconds: float, where: str | None = None) -> wire.ReservationAnswer:
         """Keep what is published from now on for a subscription made later."""
-        body = {"type": type, "seconds": seconds} | ({} if where is None else {"where": where})
-        return await self._session.ask(wire.ReservationAnswer, "PUT", f"/v1/reservations/{_in_path(id)}", body=body)
+        body = {"type": type, "seconds": seconds, "where": where}
+        return await self._session.ask(wire.ReservationAnswer, "PUT", "/v1/reservations", id, body=body)
 
     async def release(self, id: str) -> None:
         """End a reservation."""
-        await self._session.request("DELETE", f"/v1/reservations/{_in_path(id)}")
+        await self._session.request("DELETE", "/v1/reservations", id)
 
     # -- policy -----------------------------------------------------------------------------------------------
 
     async def change(self, changes: Sequence[Mapping[str, Any]], *, expect: int | None = None, note: str = "") -> int:
         """Commit changes of the policy together; the version that they made, in force in every stream."""
-        body: dict[str, Any] = {"changes": list(changes), "note": note}
-        if expect is not None:
-            body["expect"] = expect
+        body = {"changes": list(changes), "note": note, "expect": expect}
         return (await self._session.ask(wire.BatchAnswer, "POST", "/v1/batches", body=body, repeat=False)).version
 
     async def versions(self, after: int | None = None) -> list[wire.VersionAnswer]:
@@ -374,12 +356,8 @@ class Client:
         params = None if after is None else {"after": str(after)}
         return (await self._session.ask(wire.VersionsAnswer, "GET", "/v1/versions", params=params)).versions
 
-    async def _facts(self, path: str) -> dict[str, Any]:
-        return await self._session.ask(dict[str, Any], "GET", path)
-
-
-def _in_path(name: str) -> str:
-    return quote(name, safe="")
+    async def _facts(self, *path: str) -> dict[str, Any]:
+        return await self._session.ask(dict[str, Any], "GET", *path)
 
 
 def _since(from_: Start) -> object:

@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from headgate.client.errors import ClientClosed, Refused, Unreachable, refusal, unexpected
-from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, GatewayLink, Patience, Tries, Trouble
+from headgate.client.gateways import ANSWER_SECONDS, CONNECT_SECONDS, GatewayLink, Patience, Tries, Trouble, decoded
 from headgate.client.session import ClientSession
 from headgate.model.errors import ConnectDenied, HeadgateError
 
@@ -69,9 +69,6 @@ class ReceivedFrame(Struct):
     remedy: str | None = None
     place: str | None = None
     status: int | None = None
-
-
-_FRAMES: Final = msgspec.json.Decoder(ReceivedFrame)
 
 
 class ChannelReader(Protocol):
@@ -243,10 +240,7 @@ class Channel:
             await asyncio.sleep(LINGER)
 
     def _hear(self, message: str | bytes) -> None:
-        try:
-            frame = _FRAMES.decode(message)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise unexpected("the gateway", error) from None
+        frame = decoded(ReceivedFrame, message, "the gateway")
         if frame.subscription is not None:
             heard = [self._readers[frame.subscription]] if frame.subscription in self._readers else []
         else:
@@ -300,7 +294,7 @@ def _refusal(gateway: GatewayLink, refused: InvalidStatus) -> HeadgateError:
     status = refused.response.status_code
     try:
         problem = msgspec.json.decode(refused.response.body or b"", type=dict[str, Any])
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except msgspec.DecodeError:
         if status == 401:
             return refusal({"code": "not-authenticated", "detail": "the gateway does not take this session"})
         if status == 403:

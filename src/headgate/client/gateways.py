@@ -24,13 +24,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from headgate.client.errors import unexpected
+from headgate.client.errors import refusal, unexpected
 from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition, render_condition
 from headgate.model.authority import Identity
@@ -46,6 +46,8 @@ from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, sa
 from headgate.trust.statements import Verifier
 from headgate.trust.tls import client_context, fingerprint
 
+A = TypeVar("A")
+
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 """How long a gateway may take to answer, besides what it was asked to wait."""
@@ -53,8 +55,6 @@ MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Bytes of one answer."""
 MAX_GATEWAYS: Final = 100
 """Addresses that one client is given."""
-
-
 _MAX_DOUBLINGS: Final = 30
 
 
@@ -260,14 +260,39 @@ def addresses(urls: str | Sequence[str]) -> list[Address]:
     return parsed
 
 
+def decoded(kind: type[A], content: bytes | str, where: str) -> A:
+    """What a gateway sent, as a type."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise unexpected(where, error) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a gateway answered."""
 
+    where: str
     status: int
     content: bytes
     headers: Mapping[str, str]
     binding: str
+
+    @property
+    def is_good(self) -> bool:
+        """Was the request carried out?"""
+        return self.status < httpx.codes.MULTIPLE_CHOICES
+
+    def read(self, kind: type[A]) -> A:
+        """What it says."""
+        return decoded(kind, self.content, self.where)
+
+    def problem(self) -> HeadgateError:
+        """The refusal that it tells of."""
+        try:
+            return refusal(msgspec.json.decode(self.content, type=dict[str, Any]), status=self.status)
+        except msgspec.DecodeError:
+            return unexpected(self.where, f"status {self.status}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,16 +349,10 @@ class GatewayLink:
     async def challenge(self, key: PrivateKey, broker: str | None, expected: ExpectedGateway = ANYONE) -> Answered:
         """Let the broker prove itself, and answer its challenge. What is answered may be left unsent."""
         mine = new_nonce()
-        body = msgspec.json.encode(wire.ChallengeRequest(mine))
-        reply = await self._send(
-            self._first, "POST", "/v1/challenges", content=body, headers={"content-type": wire.JSON}
-        )
+        reply = await self._send(self._first, "POST", "/v1/challenges", **_json(wire.ChallengeRequest(mine)))
         if reply.status not in (httpx.codes.CREATED, httpx.codes.OK):
             raise Trouble(self.address.http, f"no challenge, but status {reply.status}", sent=False)
-        try:
-            answer = msgspec.json.decode(reply.content, type=wire.ChallengeAnswer)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise unexpected(self.address.http, error) from None
+        answer = reply.read(wire.ChallengeAnswer)
         challenge = Challenge(answer.nonce, answer.broker, answer.proof, answer.expires)
         signature = prove(key, challenge, mine, reply.binding, broker)
         expected.check(answer.broker, answer.statements)
@@ -347,6 +366,10 @@ class GatewayLink:
             raise Trouble(self.address.http, "the broker has not proven itself here", sent=False)
         return await self._send(self._rest, method, path, wait=wait, **request)
 
+    async def post(self, path: str, body: object) -> Reply:
+        """One request without a session."""
+        return await self.send("POST", path, **_json(body))
+
     async def _send(
         self, client: httpx.AsyncClient, method: str, path: str, *, wait: float = 0.0, **request: Any
     ) -> Reply:
@@ -359,7 +382,7 @@ class GatewayLink:
                     content += piece
                     if len(content) > MAX_ANSWER_BYTES:
                         raise unexpected(where, f"more than MAX_ANSWER_BYTES ({MAX_ANSWER_BYTES})")
-                return Reply(response.status_code, bytes(content), response.headers, self._binding(response))
+                return Reply(where, response.status_code, bytes(content), response.headers, self._binding(response))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Trouble(where, _words(error), sent=False) from None
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -386,6 +409,10 @@ def _http(address: Address, verify: ssl.SSLContext | bool, headers: Mapping[str,
         follow_redirects=False,
         headers={**headers, "accept": wire.JSON, "accept-encoding": "identity", "user-agent": "headgate-client"},
     )
+
+
+def _json(body: object) -> dict[str, Any]:
+    return {"content": wire.encode(body), "headers": {"content-type": wire.JSON}}
 
 
 def _words(error: Exception) -> str:

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import httpx
-import msgspec
 
-from headgate.client.errors import ClientClosed, Unreachable, refusal, unexpected
+from headgate.client.errors import ClientClosed, Unreachable
 from headgate.client.gateways import (
     ANYONE,
     Answered,
@@ -101,14 +101,12 @@ class ClientSession:
             answered.signature,
             self.wallet.shown(answered.now),
         )
-        reply = await gateway.send(
-            "POST", "/v1/sessions", content=wire.encode(body), headers={"content-type": wire.JSON}
-        )
+        reply = await gateway.post("/v1/sessions", body)
         if reply.status in _NOT_NOW:
-            raise Trouble(gateway.address.http, problem_of(reply, gateway).message, sent=True)
-        if reply.status >= httpx.codes.MULTIPLE_CHOICES:
-            raise problem_of(reply, gateway)
-        session = _read(reply, wire.SessionAnswer, gateway)
+            raise Trouble(reply.where, reply.problem().message, sent=True)
+        if not reply.is_good:
+            raise reply.problem()
+        session = reply.read(wire.SessionAnswer)
         # Without an expected broker the first that proves itself is the one, for all gateways from now on.
         self.ring.broker = answered.broker
         self.principal = session.principal
@@ -132,30 +130,25 @@ class ClientSession:
         """Make sure that there is a session."""
         await self.request("GET", "/v1/sessions/current")
 
-    async def ask(self, kind: type[A], method: str, path: str, **request: Any) -> A:
+    async def ask(self, kind: type[A], method: str, *path: str, **request: Any) -> A:
         """A request and its answer as a type."""
-        reply, gateway = await self._answered(method, path, **request)
-        return _read(reply, kind, gateway)
+        return (await self.request(method, *path, **request)).read(kind)
 
-    async def request(self, method: str, path: str, **request: Any) -> bytes:
-        """A request and the body of its answer."""
-        reply, _ = await self._answered(method, path, **request)
-        return reply.content
-
-    async def _answered(
+    async def request(
         self,
         method: str,
-        path: str,
-        *,
-        body: object = None,
+        *path: str,
+        body: Mapping[str, Any] | None = None,
         content: bytes | None = None,
         content_type: str = wire.JSON,
         params: Mapping[str, str] | None = None,
         repeat: bool = True,
         wait: float = 0.0,
-    ) -> tuple[Reply, GatewayLink]:
+    ) -> Reply:
+        """A request and its answer. All of the path but its first part is quoted; what is None is not sent."""
+        url = "/".join((path[0], *(quote(part, safe="") for part in path[1:])))
         if body is not None:
-            content = wire.encode(body)
+            content = wire.encode({name: value for name, value in body.items() if value is not None})
         tries = Tries(self.patience, self.timing)
         tried: list[str] = []
         renewed = False
@@ -168,7 +161,7 @@ class ClientSession:
                 headers = {"authorization": f"Bearer {token}"}
                 if content is not None:
                     headers["content-type"] = content_type
-                reply = await gateway.send(method, path, content=content, headers=headers, params=params, wait=wait)
+                reply = await gateway.send(method, url, content=content, headers=headers, params=params, wait=wait)
             except Trouble as trouble:
                 tried.append(str(trouble))
                 if trouble.sent and not repeat:
@@ -178,16 +171,16 @@ class ClientSession:
                         remedy="look whether it was before sending it again",
                     ) from None
             else:
-                if reply.status < httpx.codes.MULTIPLE_CHOICES:
-                    return reply, gateway
-                last = problem_of(reply, gateway)
+                if reply.is_good:
+                    return reply
+                last = reply.problem()
                 if not renewed and self.may_come_back(reply.status, last):
                     renewed = True
                     self.refuse(token)
                     continue
                 if reply.status not in _NOT_NOW or (reply.status in _UNKNOWN_OUTCOME and not repeat):
                     raise last
-                tried.append(f"{gateway.address.http}: {last.message}")
+                tried.append(f"{reply.where}: {last.message}")
                 pause = _retry_after(reply)
             self.ring.leave(gateway)
             # One that hangs must not use up the time of those that were not asked at all.
@@ -217,20 +210,9 @@ class ClientSession:
         await self.ring.close()
 
 
-def _read(reply: Reply, kind: type[A], gateway: GatewayLink) -> A:
-    try:
-        return msgspec.json.decode(reply.content, type=kind)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise unexpected(gateway.address.http, error) from None
-
-
-def problem_of(reply: Reply, gateway: GatewayLink) -> HeadgateError:
-    """The refusal that an answer tells of."""
-    try:
-        problem = msgspec.json.decode(reply.content, type=dict[str, Any])
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        return unexpected(gateway.address.http, f"status {reply.status}")
-    return refusal(problem, status=reply.status)
+def listed(given: Sequence[str] | None) -> list[str] | None:
+    """Names as they are sent, if any were given."""
+    return None if given is None else list(given)
 
 
 def _retry_after(reply: Reply) -> float:
@@ -292,15 +274,10 @@ async def as_guest(session: ClientSession, gateway: GatewayLink, home: Issuer) -
     answered = await session.challenge(gateway)
     did = session.key.public.did
     body = wire.GuestRequest(statement, did, answered.client_nonce, answered.nonce, answered.signature)
-    reply = await gateway.send(
-        "POST", "/v1/identity/guest", content=wire.encode(body), headers={"content-type": wire.JSON}
-    )
-    if reply.status >= httpx.codes.MULTIPLE_CHOICES:
-        raise problem_of(reply, gateway)
-    try:
-        return [_text(msgspec.json.decode(reply.content, type=wire.IssuedAnswer))]
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise unexpected(gateway.address.http, error) from None
+    reply = await gateway.post("/v1/identity/guest", body)
+    if not reply.is_good:
+        raise reply.problem()
+    return [_text(reply.read(wire.IssuedAnswer))]
 
 
 def _text(told: wire.IssuedAnswer) -> str:

@@ -20,21 +20,22 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-from headgate.client import aio
+from headgate.client import aio, roles
 from headgate.client import publishing as pub
-from headgate.client import roles as inner
 from headgate.client import subscription as sub
-from headgate.client.aio import Presented, Start
+from headgate.client.aio import Presented
 from headgate.client.errors import ClientClosed
-from headgate.client.publishing import BATCH, Result
 from headgate.client.session import Issuer, What
 from headgate.client.subscription import WINDOW, Ack, Delivery
 from headgate.node.config import place_of
 from headgate.trust.keys import PrivateKey
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Inner = TypeVar("Inner")
+Outer = TypeVar("Outer")
 
 FETCH: Final = 100
 """Deliveries that are carried between the threads at once."""
@@ -61,14 +62,6 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
-
-    def call(self, work: Callable[[], T]) -> T:
-        """Do something that takes no time, on the loop."""
-
-        async def now() -> T:
-            return work()
-
-        return self.run(now())
 
     def close(self) -> None:
         """Stop the loop and its thread."""
@@ -105,70 +98,121 @@ class _Elsewhere:
         return await asyncio.wrap_future(work)
 
 
-P = ParamSpec("P")
-
-
-class Run(Protocol):
-    """Does work on a loop elsewhere, and waits for it."""
-
-    def __call__(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of the work."""
+# -- what is derived from the asynchronous client -------------------------------------------------------------
 
 
 def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method of what is `_inner`, run by `_run` and waited for: the same arguments, words and answer."""
+    """A method of what is `_inner`, run on its loop and waited for: the same arguments, words and answer."""
 
     @functools.wraps(method)
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        found: T = self._run(method(self._inner, *args, **kwargs))
-        return found
+        answer: T = self._run(method(self._inner, *args, **kwargs))
+        return answer
 
     return run
 
 
-class Roles:
+def made(
+    method: Callable[Concatenate[Any, P], Inner], wrap: Callable[[LoopThread, Inner], Outer]
+) -> Callable[Concatenate[Any, P], Outer]:
+    """What a method of `_inner` makes at once on its loop, wrapped for other threads."""
+
+    @functools.wraps(method)
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Outer:
+        async def make() -> Inner:
+            return method(self._inner, *args, **kwargs)
+
+        return wrap(self._runner, self._run(make()))
+
+    return run
+
+
+def opened(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, sub.Subscription]],
+) -> Callable[Concatenate[Any, P], Subscription]:
+    """A subscription that a method of `_inner` opens, for another thread to read."""
+    open_inner: Any = method
+
+    @functools.wraps(method)
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Subscription:
+        ack: Any = kwargs.get("ack", "auto")
+        return Subscription(
+            self._runner, self._run(open_inner(self._inner, *args, **{**kwargs, "ack": _inner(ack)})), ack
+        )
+
+    return run
+
+
+def _inner(ack: Ack) -> Ack:
+    """What is carried between the threads ahead of its turn must not count as dealt with, so the loop never does it."""
+    return "manual" if ack == "auto" else ack
+
+
+class InnerAttribute(Generic[T]):
+    """An attribute of what is `_inner`, with the words of the property that it is there."""
+
+    def __init__(self, of: object | None = None) -> None:
+        if of is not None:
+            self.__doc__ = of.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        value: Any = self if instance is None else getattr(instance._inner, self._name)
+        return value  # type: ignore[no-any-return]
+
+
+class Wrapper(Generic[Inner]):
+    """Something of a loop's, for other threads; leaving its context closes it."""
+
+    def __init__(self, runner: LoopThread, inner: Inner) -> None:
+        self._runner = runner
+        self._run = runner.run
+        self._inner = inner
+
+    def close(self) -> None:
+        """Let go of it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Roles(Wrapper[roles.Roles]):
     """What a connected principal does with roles."""
 
-    def __init__(self, run: Run, roles: inner.Roles) -> None:
-        self._run = run
-        self._inner = roles
-
-    @property
-    def trouble(self) -> BaseException | None:
-        """Why a certificate could not be renewed the last time; None if they could."""
-        return self._inner.trouble
-
-    @property
-    def certificates(self) -> list[str]:
-        """The certificates of what one has entered, the newest of each."""
-        return self._inner.certificates
-
-    overview = waited(inner.Roles.overview)
-    held = waited(inner.Roles.held)
-    rolefile = waited(inner.Roles.rolefile)
-    parse = waited(inner.Roles.parse)
-    graph = waited(inner.Roles.graph)
-    enter = waited(inner.Roles.enter)
-    accept = waited(inner.Roles.accept)
-    exit = waited(inner.Roles.exit)
-    grant = waited(inner.Roles.grant)
-    renew = waited(inner.Roles.renew)
-    present = waited(inner.Roles.present)
-    elect = waited(inner.Roles.elect)
-    revoke = waited(inner.Roles.revoke)
-    pass_revocation = waited(inner.Roles.pass_revocation)
-    revoke_role = waited(inner.Roles.revoke_role)
-    reinstate = waited(inner.Roles.reinstate)
+    trouble = InnerAttribute[BaseException | None](roles.Roles.trouble)
+    certificates = InnerAttribute[list[str]](roles.Roles.certificates)
+    overview = waited(roles.Roles.overview)
+    held = waited(roles.Roles.held)
+    rolefile = waited(roles.Roles.rolefile)
+    parse = waited(roles.Roles.parse)
+    graph = waited(roles.Roles.graph)
+    enter = waited(roles.Roles.enter)
+    accept = waited(roles.Roles.accept)
+    exit = waited(roles.Roles.exit)
+    grant = waited(roles.Roles.grant)
+    renew = waited(roles.Roles.renew)
+    present = waited(roles.Roles.present)
+    elect = waited(roles.Roles.elect)
+    revoke = waited(roles.Roles.revoke)
+    pass_revocation = waited(roles.Roles.pass_revocation)
+    revoke_role = waited(roles.Roles.revoke_role)
+    reinstate = waited(roles.Roles.reinstate)
 
 
-class Subscription:
+class Subscription(Wrapper[sub.Subscription]):
     """A subscription that is being read: iterate over it."""
 
     def __init__(self, runner: LoopThread, inner: sub.Subscription, ack: Ack) -> None:
+        super().__init__(runner, inner)
         self.id = inner.id
         self.type = inner.type
-        self._runner = runner
-        self._inner = inner
         self._auto = ack == "auto"
         self._here: deque[Delivery] = deque()
         self._last = 0  # the last delivery that was handed out
@@ -228,14 +272,6 @@ class Subscription:
         self._inner.acknowledge_through(self._through)
         await self._inner.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 async def _take(inner: sub.Subscription, timeout: float | None) -> list[Delivery]:
     try:
@@ -244,12 +280,18 @@ async def _take(inner: sub.Subscription, timeout: float | None) -> list[Delivery
         return []
 
 
-class Publisher:
-    """Gathers events and publishes them in batches, in order, while more are added."""
+class Publisher(Wrapper[pub.Publisher]):
+    """Gathers events and publishes them in batches, in order, while more are added.
 
-    def __init__(self, runner: LoopThread, inner: pub.Publisher) -> None:
-        self._runner = runner
-        self._inner = inner
+    What is to hear of refusals (`on_refused`) is called on the client's own thread.
+    """
+
+    accepted = InnerAttribute[int]()
+    duplicates = InnerAttribute[int]()
+    refused = InnerAttribute[int]()
+    refusals = InnerAttribute[Sequence[Exception]]()
+    flush = waited(pub.Publisher.flush)
+    close = waited(pub.Publisher.close)
 
     def add(
         self,
@@ -266,81 +308,33 @@ class Publisher:
             self._runner.run(self._inner.room())
         return event
 
-    def flush(self) -> None:
-        """Wait until everything that was added has been answered."""
-        self._runner.run(self._inner.flush())
-
-    @property
-    def accepted(self) -> int:
-        """How many were accepted."""
-        return self._inner.accepted
-
-    @property
-    def duplicates(self) -> int:
-        """How many had been stored before."""
-        return self._inner.duplicates
-
-    @property
-    def refused(self) -> int:
-        """How many were refused; `refusals` keeps the first."""
-        return self._inner.refused
-
-    @property
-    def refusals(self) -> Sequence[Exception]:
-        """The first refusals."""
-        return self._inner.refusals
-
-    def close(self) -> None:
-        """Send the rest; raise if any was refused and nobody was told."""
-        self._runner.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._runner.run(self._inner.__aexit__(kind, error, trace))
 
 
-class Watch:
+class Watch(Wrapper[sub.Watch]):
     """Whether anybody may and wants to receive what one advertises: iterate over what changes."""
-
-    def __init__(self, runner: LoopThread, inner: sub.Watch) -> None:
-        self._runner = runner
-        self._inner = inner
 
     def __iter__(self) -> Iterator[tuple[str, bool]]:
         return self
 
-    def __next__(self) -> tuple[str, bool]:
-        return self._runner.run(self._inner.__anext__())
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._runner.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    __next__ = waited(sub.Watch.__anext__)
+    close = waited(sub.Watch.close)
 
 
-class Client:
+class Client(Wrapper[aio.Client]):
     """A principal connected to a domain."""
 
     def __init__(self, make: Callable[[], aio.Client]) -> None:
-        self._runner = LoopThread()
+        runner = LoopThread()
         try:
-            self._inner = self._runner.run(_open(make))
+            super().__init__(runner, runner.run(_open(make)))
         except BaseException:
-            self._runner.close()
+            runner.close()
             raise
-        self._run = self._runner.run
-        self.roles = Roles(self._runner.run, self._inner.roles)
+        self.roles = Roles(runner, self._inner.roles)
 
     def close(self, *, end_session: bool = True) -> None:
         """End everything that was opened, and the session, unless its token is still needed elsewhere."""
@@ -350,29 +344,10 @@ class Client:
             finally:
                 self._runner.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def principal(self) -> str:
-        """The principal's name in the domain."""
-        return self._inner.principal
-
-    @property
-    def broker(self) -> str:
-        """The broker that has proven itself."""
-        return self._inner.broker
-
-    @property
-    def urls(self) -> list[str]:
-        """The addresses of the gateways."""
-        return self._inner.urls
-
+    principal = InnerAttribute[str](aio.Client.principal)
+    broker = InnerAttribute[str](aio.Client.broker)
+    urls = InnerAttribute[list[str]](aio.Client.urls)
+    trouble = InnerAttribute[BaseException | None](aio.Client.trouble)
     about = waited(aio.Client.about)
     token = waited(aio.Client.token)
     whoami = waited(aio.Client.whoami)
@@ -381,11 +356,6 @@ class Client:
     issued = waited(aio.Client.issued)
     revoke = waited(aio.Client.revoke)
     bring_list = waited(aio.Client.bring_list)
-
-    @property
-    def trouble(self) -> BaseException | None:
-        """Why statements could not be renewed the last time; None if they could."""
-        return self._inner.trouble
 
     @property
     def issuer(self) -> Issuer:
@@ -400,51 +370,14 @@ class Client:
     publish = waited(aio.Client.publish)
     publish_many = waited(aio.Client.publish_many)
     publish_arrow = waited(aio.Client.publish_arrow)
-
-    def batch(
-        self, size: int = BATCH, linger: float = 0.05, *, on_refused: Callable[[Result], None] | None = None
-    ) -> Publisher:
-        """A context in which events are gathered and published in batches. `on_refused` is called on another thread."""
-        return Publisher(
-            self._runner, self._runner.call(lambda: self._inner.batch(size, linger, on_refused=on_refused))
-        )
-
+    batch = made(aio.Client.batch, Publisher)
     advertise = waited(aio.Client.advertise)
     unadvertise = waited(aio.Client.unadvertise)
     advertisements = waited(aio.Client.advertisements)
     restriction_publish = waited(aio.Client.restriction_publish)
-
-    def watch(self, types: Sequence[str]) -> Watch:
-        """Hear for these advertised types whether anybody may and wants to receive them, now and when it changes."""
-        return Watch(self._runner, self._runner.call(lambda: self._inner.watch(types)))
-
-    def subscribe(
-        self,
-        id: str | None,
-        type: str,
-        where: str | None = None,
-        from_: Start = "now",
-        temporary: bool = False,
-        *,
-        requires: str | None = None,
-        counting: Sequence[str] | None = None,
-        ack: Ack = "auto",
-        window: int = WINDOW,
-    ) -> Subscription:
-        """Subscribe and read. The same again reads on after what was acknowledged; without an id one is made up.
-
-        `requires` is a rule over the attributes of publishers, such as `"$nation = 'NO'"`. `counting` are the ids of
-        the memberships that count for event policy; without it, all that one holds.
-        """
-        made = self._inner.subscribe(
-            id, type, where, from_, temporary, requires=requires, counting=counting, ack=_inner(ack), window=window
-        )
-        return Subscription(self._runner, self._run(made), ack)
-
-    def resume(self, id: str, *, ack: Ack = "auto", window: int = WINDOW) -> Subscription:
-        """Read on in a subscription that is there."""
-        return Subscription(self._runner, self._run(self._inner.resume(id, ack=_inner(ack), window=window)), ack)
-
+    watch = made(aio.Client.watch, Watch)
+    subscribe = opened(aio.Client.subscribe)
+    resume = opened(aio.Client.resume)
     subscriptions = waited(aio.Client.subscriptions)
     unsubscribe = waited(aio.Client.unsubscribe)
     restriction = waited(aio.Client.restriction)
@@ -461,11 +394,6 @@ class Client:
     release = waited(aio.Client.release)
     change = waited(aio.Client.change)
     versions = waited(aio.Client.versions)
-
-
-def _inner(ack: Ack) -> Ack:
-    """What is carried between the threads ahead of its turn must not count as dealt with, so the loop never does it."""
-    return "manual" if ack == "auto" else ack
 
 
 async def _open(make: Callable[[], aio.Client]) -> aio.Client:

@@ -38,6 +38,7 @@ LONGEST_PAUSE: Final = 60.0
 """Seconds between two tries to fetch."""
 SHORTEST: Final = 0.2
 """Seconds between two fetches of a source, whatever it gives."""
+_LONGEST_WAIT: Final = timedelta(hours=1).total_seconds()
 _MAX_DOUBLINGS: Final = 20
 
 
@@ -105,7 +106,7 @@ class RoleHeld:
 
 
 @dataclass(slots=True)
-class _Source:
+class StatementSource:
     """Where statements are fetched, what was fetched last, and when that is to be done again."""
 
     fetch: Fetch
@@ -120,7 +121,7 @@ class Wallet:
     def __init__(self, given: Sequence[str], timing: Timing) -> None:
         self._timing = timing
         self._given: dict[str, HeldStatement] = {}
-        self._sources: list[_Source] = []
+        self.sources: list[StatementSource] = []
         self.roles: dict[tuple[str, ...], RoleHeld] = {}
         """Certificates about roles, by the memberships that they embody."""
         self._roles_due: dict[tuple[str, ...], float] = {}
@@ -129,7 +130,7 @@ class Wallet:
         self.add(given)
 
     def __bool__(self) -> bool:
-        return bool(self._given or self._sources)
+        return bool(self._given or self.sources)
 
     def add(self, texts: Sequence[str]) -> None:
         """Show these too from now on."""
@@ -140,32 +141,27 @@ class Wallet:
 
     def add_source(self, fetch: Fetch, *, early: bool) -> None:
         """Fetch statements, and fetch them again; `early` where no session is needed for it."""
-        self._sources.append(_Source(fetch, early))
-
-    @property
-    def has_sources(self) -> bool:
-        """Is there anything to renew?"""
-        return bool(self._sources)
+        self.sources.append(StatementSource(fetch, early))
 
     def shown(self, now: datetime) -> list[str]:
         """What is to be shown at a time."""
-        every = [*self._given.values(), *(one for source in self._sources for one in source.held)]
+        every = [*self._given.values(), *(one for source in self.sources for one in source.held)]
         standing = [one.text for one in every if one.until is None or one.until > now]
         return list(dict.fromkeys(standing or [one.text for one in every]))
 
     def wait(self) -> float:
         """Seconds until something is to be fetched again."""
-        return min((one.due for one in self._sources), default=math.inf) - self._timing.clock()
+        return min((one.due for one in self.sources), default=math.inf) - self._timing.clock()
 
     def spoil(self) -> None:
         """Fetch everything anew the next time: what there is was not enough."""
-        for one in self._sources:
+        for one in self.sources:
             one.due = -math.inf
 
     async def fetch(self, gateway: GatewayLink, *, early: bool) -> bool:
         """Fetch what is due; with `early` only what needs no session. True if anything came."""
         now = self._timing.clock()
-        due = [one for one in self._sources if one.due <= now and (one.early or not early)]
+        due = [one for one in self.sources if one.due <= now and (one.early or not early)]
         for source in due:
             try:
                 statements = [held(text) for text in await source.fetch(gateway)]
@@ -177,6 +173,11 @@ class Wallet:
             source.held = statements
             source.due = now + self._fresh_for(min((each.life for each in statements), default=math.inf))
         return bool(due)
+
+    async def refresh(self, gateway: GatewayLink, show: Callable[[], Awaitable[object]], again: bool = False) -> None:
+        """Fetch what is due, and show it, or show `again` what was fetched before."""
+        if await self.fetch(gateway, early=False) or again:
+            await show()
 
     def _fresh_for(self, life: float) -> float:
         """Seconds after which something that lives so long is fetched again."""
@@ -223,20 +224,17 @@ class Wallet:
 
 
 class Renewal:
-    """The task that keeps a wallet's statements fresh and shows them."""
+    """The task that renews what is due, and after a failure again and again with growing pauses."""
 
     def __init__(
-        self,
-        wallet: Wallet,
-        gateway: Callable[[], GatewayLink],
-        show: Callable[[], Awaitable[object]],
-        timing: Timing,
+        self, wait: Callable[[], float], renew: Callable[[bool], Awaitable[object]], timing: Timing, least: float = 0.0
     ) -> None:
-        self._trouble: HeadgateError | Trouble | None = None
-        self._wallet = wallet
-        self._gateway = gateway
-        self._show = show
+        self._wait = wait  # seconds until something is due
+        self._renew = renew  # is told whether it has failed before
         self._timing = timing
+        self._least = least  # seconds between two renewals
+        self._changed = asyncio.Event()
+        self._trouble: HeadgateError | Trouble | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -246,9 +244,10 @@ class Renewal:
             return self._task.exception()  # what nobody foresaw, which ended it
         return self._trouble
 
-    def start(self) -> None:
-        """Begin, if there is anything to renew."""
-        if self._wallet.has_sources and self._task is None:
+    def wake(self) -> None:
+        """There is something to renew, or something else than before: begin, or look again when that is due."""
+        self._changed.set()
+        if self._task is None:
             self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
@@ -258,19 +257,13 @@ class Renewal:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def once(self) -> None:
-        """Fetch what is due, and show it."""
-        if await self._wallet.fetch(self._gateway(), early=False):
-            await self._show()
-
     async def _work(self) -> None:
         failures = 0
         while True:
-            pause = pause_after(failures, self._timing.dice()) if failures else max(self._wallet.wait(), SHORTEST)
-            await self._timing.sleep(min(pause, timedelta(days=1).total_seconds()))
+            self._changed.clear()
+            await self._pause(failures)
             try:
-                if await self._wallet.fetch(self._gateway(), early=False) or failures:
-                    await self._show()
+                await self._renew(failures > 0)
             except (HeadgateError, Trouble) as error:
                 self._trouble = error
                 failures += 1
@@ -278,8 +271,17 @@ class Renewal:
                 self._trouble = None
                 failures = 0
 
-
-def pause_after(failures: int, dice: float) -> float:
-    """Seconds to wait after so many failures in a row."""
-    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, _MAX_DOUBLINGS))
-    return longest * (0.5 + dice / 2)
+    async def _pause(self, failures: int) -> None:
+        """Sleep until something is due; without failures, no longer than until there is something else to renew."""
+        if failures:
+            longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, _MAX_DOUBLINGS))
+            await self._timing.sleep(longest * (0.5 + self._timing.dice() / 2))
+            return
+        due = min(max(self._wait(), self._least), _LONGEST_WAIT)
+        tasks = [asyncio.ensure_future(self._timing.sleep(due)), asyncio.ensure_future(self._changed.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

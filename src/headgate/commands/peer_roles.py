@@ -5,8 +5,8 @@ not seen, and who could not see every event that it would be told by is told not
 or a record. A record is told of to whoever was shown a certificate of it before, and knows what it is the record of; to
 others it is false, as if there were none. What is told is what was announced under a number. A role of another domain
 counts only if its service is a peer of the ledger and its issuer has just said that it stands, asked by nobody but the
-follower of this node (`gateway.federation.following`). No one asks for more than the settings allow.
-Leaves out: telling of changes (`gateway.federation.announcing`).
+follower of this node (`gateway.roles.following`). No one asks for more than the settings allow.
+Leaves out: telling of changes (`gateway.roles.announcing`).
 """
 
 from __future__ import annotations

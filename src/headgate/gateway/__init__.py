@@ -4,8 +4,7 @@
     publishing   from a request to the event log
     delivery     from the delivery store to readers
     authority    signed statements, what is issued and what is revoked
-    roles        role services and their certificates
-    federation   roles across domains
+    roles        role services and their certificates, also across domains
 
 Guarantees: what is acknowledged is durable. `runtime` holds everything that one process has.
 """

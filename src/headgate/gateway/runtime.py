@@ -22,23 +22,19 @@ from headgate.commands.commit import LedgerAccess
 from headgate.commands.expiry import StandingClock
 from headgate.commands.issuing import Service
 from headgate.commands.peer_roles import PeerRoles, RecordWatching
-from headgate.commands.publishing.submissions import of_drafts
 from headgate.commands.rate_limits import RequestPaces
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.sessions import Sessions
 from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import SMALL_CHARS, Authority
-from headgate.gateway.authority.issuers import Issuers, silences
-from headgate.gateway.authority.revocation_stream import Bulletin
-from headgate.gateway.delivery.quench import Quench
+from headgate.gateway.authority.issuers import Bulletin, Issuers, silences
 from headgate.gateway.delivery.readers import Readers
-from headgate.gateway.federation.announcing import Announcer
 from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.worker_pool import Workers
-from headgate.gateway.publishing.publisher import PublishService
+from headgate.gateway.publishing.publisher import PublishService, Quench
 from headgate.gateway.publishing.writer import Writer
-from headgate.gateway.roles.audit_events import refusals
+from headgate.gateway.roles.announcing import Announcer, publish_all, refusals
 from headgate.model.changes import EnterRole
 from headgate.model.conditions import Argument
 from headgate.model.errors import (
@@ -401,11 +397,7 @@ class Gateway:
         asked = [
             EnterRole(role, service[0], role, args, asker.principal, None, now, service[1]) for role, args in wishes
         ]
-        drafts = refusals(state, asked, denied.failure)
-        if drafts:
-            outcome = await self.writer.publish(of_drafts(state.administrator, drafts))
-            for refusal in outcome.refusals.values():
-                raise refusal
+        await publish_all(self.writer.publish, refusals(state, asked, denied.failure))
 
     async def run_blocking(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
         """Do work on files in another thread."""

@@ -24,9 +24,8 @@ from typing import Any, Final, cast
 import uvicorn
 import uvloop
 
-from headgate.gateway.http.connection_limits import Door, LimitedConnection, Visit
-from headgate.gateway.http.security_headers import Hardened
-from headgate.gateway.http.sockets import ServerSocket
+from headgate.gateway.http.connection_limits import Door, Hardened, LimitedConnection, Visit
+from headgate.gateway.http.send_queue import ServerSocket
 from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.node.config import Config, Files
 from headgate.node.health import Metrics

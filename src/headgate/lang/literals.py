@@ -1,4 +1,4 @@
-"""Times of day and days of the week as people write them.
+"""Times, days of the week, zones and reserved words as people write them.
 
 Guarantees: beside `timeofday(...)` the text `'09:00'` or `'09:00:30'` is that many seconds since midnight (`'24:00'` is
 the end of the day), and beside `weekday(...)` the text `'Monday'` or `'Mon'`, in any case, is its number from 1.
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from headgate.model.conditions import Argument, Clock, ClockPart, Combine, Constant, Meta, Operand, plain
+from headgate.model.conditions import Argument, Clock, ClockPart, Combine, Constant, Meta, Operand
 from headgate.model.errors import BadExpression, TypeMismatch
 from headgate.model.values import Value, brief, parse_timestamp
 
@@ -31,10 +31,8 @@ _TIME: Final = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
 _DAY_SECONDS: Final = 86_400
 
 
-def clock_constant(part: Clock, value: Value) -> Value:
-    """The number that a text means beside a part of the clock; anything but text stays as it is."""
-    if not isinstance(value, str):
-        return value
+def _clock_number(part: Clock, value: str) -> int:
+    """The number that a text means beside a part of the clock."""
     if part == "weekday":
         for number, day in enumerate(_DAYS, start=1):
             if value.lower() in (day.lower(), day[:3].lower()):
@@ -63,7 +61,7 @@ def clock_text(part: Clock, value: Argument) -> str | None:
 def read_text(reading: Reading, text: str) -> Value:
     """The moment, or the number of a part of the clock, that a text says."""
     if reading != "timestamp":
-        return clock_constant(reading, text)
+        return _clock_number(reading, text)
     try:
         return parse_timestamp(text)
     except TypeMismatch as error:
@@ -88,14 +86,6 @@ def reading_beside(e: Operand) -> Reading | None:
             return first or second
         case _:
             return None
-
-
-def beside(operand: Operand, *others: Operand) -> Operand:
-    """An operand as it counts beside others: its text means a time or a day if one of them is a part of the clock."""
-    for other in others:
-        if isinstance(other, ClockPart) and isinstance(operand, Constant):
-            return Constant(clock_constant(other.part, plain(operand.value)))
-    return operand
 
 
 def is_zone(zone: str) -> bool:

@@ -7,7 +7,7 @@ The numbers of what is announced, and the states that they stand for, are one du
 published; so whoever reads states gets those of a number, whichever gateway is asked. An epoch begins whenever another
 process begins to announce, also where the file was restored from a copy: in a new epoch everything is read again. What
 someone has followed is remembered while it may come to follow it again. Either file can be lost.
-Leaves out: following (`gateway.federation.following`), publishing (`announcing`), what silence means
+Leaves out: following (`gateway.roles.following`), publishing (`announcing`), what silence means
 (`roles.records.clock`), and who follows what, which is the ledger's.
 """
 

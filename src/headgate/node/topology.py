@@ -91,7 +91,7 @@ class Node:
         return [
             ManagedProcess(PIPELINE, (*python, "headgate.node.pipeline_process", directory, *common)),
             *gateways,
-            ManagedProcess(FOLLOWER, (*python, "headgate.gateway.federation.process", directory, *common)),
+            ManagedProcess(FOLLOWER, (*python, "headgate.gateway.roles.process", directory, *common)),
         ]
 
     def write(self) -> None:

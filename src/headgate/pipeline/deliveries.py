@@ -29,7 +29,7 @@ from headgate.pipeline.index.index import Types
 from headgate.pipeline.log.codec import AttributeSlot, EventBatch, LogBatch, Words, from_blob, to_blob, values_of
 from headgate.pipeline.log.event_log import Chunk, Size
 from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
-from headgate.pipeline.match.match import Matches
+from headgate.pipeline.match import Matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Is a condition true, for many events at once? `decide.truth` over columns.
+"""Is a condition true, for many events at once? The one vectorised evaluator: `decide.truth` over columns.
 
 Guarantees: `truth` gives for every row that is asked about what `decide.truth` gives for the event of that row, by
 Kleene's tables (D1). It works on whole columns; only generic predicates run event by event, and in a conjunction or
 disjunction only for the rows that the rest has not settled. Columns are compared as `model.values.compare` compares
-values: integers and doubles exactly, text by code point.
+values: integers and doubles exactly, text by code point. Where the columns come from, a `Frame` says: events that are
+sent (`EntryFrame`), rows of a batch (`match.BatchRows`).
 Leaves out: subject attributes and comparisons of values of different kinds, which `prepared` takes out beforehand.
 """
 
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias, assert_never
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -24,42 +25,16 @@ import pyarrow.compute as pc
 from headgate.decide import truth as reference
 from headgate.decide.bind import bind
 from headgate.decide.truth import World, clock_part, has_token
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
-    MIRRORED,
-    AllOf,
-    AnyOf,
-    Apply,
-    Attribute,
-    ClockPart,
-    Combine,
-    Compare,
-    CompareOp,
-    Condition,
-    Constant,
-    Count,
-    InGroup,
-    InRange,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    Starred,
-    Subject,
-    TextMatch,
-    Variable,
-    atoms,
-    declared_kind,
-    foreign,
-    plain,
-)
+from headgate.model.conditions import Condition, Operand
 from headgate.model.events import Event
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, kind_of, micros, moment
 from headgate.pipeline.log.codec import Flags, Ints, restored
 
+DOUBLE_MAX: Final = sys.float_info.max
+_EXACT: Final = 2**53
+"""Up to here every integer is a double."""
 _NUMPY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": np.equal,
     "!=": np.not_equal,
@@ -76,63 +51,14 @@ _ARROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_EXACT: Final = 2**53
-"""Up to here every integer is a double."""
+_TEXT_TESTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
+    "starts with": str.startswith,
+    "contains": str.__contains__,
+    "has token": has_token,
+}
 
 
-def number(value: Value) -> Any:
-    """A boolean, number or timestamp as an integer or float column holds it."""
-    if isinstance(value, datetime):
-        return micros(value)
-    return int(value) if isinstance(value, bool) else value
-
-
-def compare_number(op: str, column: npt.NDArray[Any], value: Any) -> Flags:
-    """A column beside one number, compared exactly."""
-    if column.dtype == np.int64:
-        return _compare_ints(op, column, value)
-    if isinstance(value, float) or -_EXACT <= value <= _EXACT:
-        return np.asarray(_NUMPY[op](column, float(value)))
-    return _exact(op, column.tolist(), [value] * len(column))
-
-
-def _compare_ints(op: str, column: npt.NDArray[Any], value: int | float) -> Flags:
-    if isinstance(value, float):
-        if not value.is_integer() and op in ("=", "!="):
-            return np.full(len(column), op == "!=")
-        # Between two integers, `<` and `>=` ask about the upper one, `<=` and `>` about the lower one.
-        value = math.ceil(value) if op in ("<", ">=") else math.floor(value)
-    if INT_MIN <= value <= INT_MAX:
-        return np.asarray(_NUMPY[op](column, np.int64(value)))
-    return np.full(len(column), compare(op, 0, value) is True)  # every integer of 64 bits is on the same side of it
-
-
-def compare_columns(op: str, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Flags:
-    """Two columns of numbers, compared exactly even between int and float."""
-    if a.dtype == b.dtype:
-        return np.asarray(_NUMPY[op](a, b))
-    result: Flags = np.asarray(_NUMPY[op](a.astype(np.float64), b.astype(np.float64)))
-    ints = a if a.dtype == np.int64 else b
-    large = np.flatnonzero((ints > _EXACT) | (ints < -_EXACT))
-    if len(large):
-        result[large] = _exact(op, a[large].tolist(), b[large].tolist())
-    return result
-
-
-def compare_texts(op: str, a: pa.Array, b: pa.Array | str | bytes) -> Flags:
-    """A column of strings or bytes beside another or one value; false where there is a null."""
-    return flags(_ARROW[op](a, pa.scalar(b, a.type) if isinstance(b, (str, bytes)) else b))
-
-
-def flags(array: pa.Array) -> Flags:
-    """An Arrow column of truth values, null as false."""
-    filled = pc.fill_null(array, False) if array.null_count else array
-    found: Flags = filled.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _exact(op: str, a: list[Any], b: list[Any]) -> Flags:
-    return np.fromiter((compare(op, x, y) is True for x, y in zip(a, b, strict=True)), np.bool_, len(a))
+# -- columns ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +70,10 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """An operand as booleans, integers, timestamps or doubles in their stored form, and which rows have one."""
+    """An operand as booleans, integers, timestamps or doubles in their stored form, and which rows have one.
+
+    What is under a null may be anything.
+    """
 
     values: npt.NDArray[Any]
     there: Flags
@@ -152,7 +81,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """An operand as strings or bytes, and which rows have one."""
+    """An operand as strings or bytes, null where it has none, and which rows have one."""
 
     array: pa.Array
     there: Flags
@@ -179,8 +108,26 @@ class ConditionFacts:
         """The rows of a relation, so that two are equal if their values are the same."""
         if relation not in self._rows:
             known = self.world.state.relations.get(relation, frozenset())
-            self._rows[relation] = frozenset(tuple(map(family, row)) for row in known)
+            self._rows[relation] = frozenset(tuple(map(_family, row)) for row in known)
         return self._rows[relation]
+
+
+class Frame(Protocol):
+    """Events as a condition sees them: a column for each leaf, and the events themselves for generic predicates."""
+
+    @property
+    def facts(self) -> ConditionFacts:
+        """Groups, relations and predicates."""
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The attributes that are not null whatever the event says (D3)."""
+
+    def column(self, leaf: tree.Attribute | tree.Meta) -> Column:
+        """An attribute, or what a gateway stamped."""
+
+    def events(self, rows: Ints) -> list[Event]:
+        """Some of the events one by one, with every attribute of their type."""
 
 
 @dataclass(slots=True)
@@ -206,10 +153,7 @@ class Sent:
             return Same(None)
         if name not in self._made:
             array = self.arrays[name]
-            if array.null_count:
-                there = pc.is_valid(array).to_numpy(zero_copy_only=False)
-            else:
-                there = np.ones(self.size, np.bool_)
+            there = valid(array)
             if self.kinds[name] in (Kind.STRING, Kind.BYTES):
                 self._made[name] = Texts(array, there)
             else:
@@ -219,58 +163,53 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Events as one entry sees them: some attributes may be `fixed` to one value, or to null, on every row."""
+class EntryFrame:
+    """Sent events as one entry sees them: some attributes may be `fixed` to one value, or to null, on every row."""
 
     sent: Sent
     facts: ConditionFacts
     fixed: Mapping[str, Value] = field(default_factory=dict)
 
-    def column(self, name: str) -> Column:
-        """An attribute as the entry sees it."""
-        return Same(self.fixed[name]) if name in self.fixed else self.sent.column(name)
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The attributes of the type."""
+        return self.sent.kinds
+
+    def column(self, leaf: tree.Attribute | tree.Meta) -> Column:
+        """An attribute as the entry sees it, or what is stamped."""
+        sent = self.sent
+        match leaf:
+            case tree.Attribute(name):
+                return Same(self.fixed[name]) if name in self.fixed else sent.column(name)
+            case tree.Meta("time"):
+                return Same(sent.time)
+            case tree.Meta("rate"):
+                return sent.rate
+            case tree.Meta("origin"):
+                return sent.origin
+            case _:
+                return Same(sent.publisher)
 
     def events(self, rows: Ints) -> list[Event]:
         """Some of the events one by one, with every attribute of their type, and what was stamped on them."""
-        sent, asked, columns = self.sent, pa.array(rows), []
-        for name, kind in sent.kinds.items():
-            if name in self.fixed or name not in sent.arrays:
-                columns.append([self.fixed.get(name)] * len(rows))
-            else:
-                columns.append([restored(held, kind) for held in sent.arrays[name].take(asked).to_pylist()])
-        rowwise = zip(*columns, strict=True) if columns else ((),) * len(rows)
-        rate, origins = sent.rate.value, self._origins(asked)
+        sent, rate = self.sent, self.sent.rate.value
         assert rate is None or isinstance(rate, int)
+        columns = [
+            [self.fixed.get(name)] * len(rows)
+            if name in self.fixed or name not in sent.arrays
+            else [restored(held, kind) for held in sent.arrays[name].take(pa.array(rows)).to_pylist()]
+            for name, kind in sent.kinds.items()
+        ]
+        rowwise = zip(*columns, strict=True) if columns else ((),) * len(rows)
+        made = (dict(zip(sent.kinds, values, strict=True)) for values in rowwise)
+        origins = _listed(sent.origin, None, rows)
         return [
-            Event(
-                "",
-                sent.publisher,
-                sent.type,
-                dict(zip(sent.kinds, values, strict=True)),
-                sent.time,
-                rate=rate,
-                origin=origin,
-            )
-            for values, origin in zip(rowwise, origins, strict=True)
+            Event("", sent.publisher, sent.type, values, sent.time, rate=rate, origin=origin)
+            for values, origin in zip(made, origins, strict=True)
         ]
 
-    def _origins(self, asked: pa.Array) -> list[Any]:
-        origin = self.sent.origin
-        return [origin.value] * len(asked) if isinstance(origin, Same) else list(origin.array.take(asked).to_pylist())
 
-
-def family(value: Value) -> Any:
-    """A value with what it may be the same as: numbers with numbers, all else with its own kind."""
-    kind = kind_of(value)
-    return (Kind.FLOAT if kind is Kind.INT else kind), value
-
-
-DOUBLE_MAX: Final = sys.float_info.max
-_TEXT_TESTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
-    "starts with": str.startswith,
-    "contains": str.__contains__,
-    "has token": has_token,
-}
+# -- truth --------------------------------------------------------------------------------------------------------
 
 
 class Truth(NamedTuple):
@@ -282,90 +221,80 @@ class Truth(NamedTuple):
 
 def prepared(condition: Condition, subject: Mapping[str, Value], kinds: Mapping[str, Kind]) -> Condition:
     """A condition as `truth` takes it: bound to one subject and type, with what needs a predicate asked last."""
-    return _predicates_last(bind(condition, subject, kinds))
+    return predicates_last(bind(condition, subject, kinds))
 
 
-def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
-    """The truth of a prepared condition on the rows that are needed; anything on the others."""
+def predicates_last(condition: Condition) -> Condition:
+    """A condition with the same truth, in which the parts that need a predicate come after the others."""
     match condition:
-        case AllOf(args):
-            true, false = _constant(True, len(need))
-            for arg in args:
-                part = truth(arg, frame, need & ~false)
-                true, false = true & part.true, false | part.false
-            return Truth(true, false)
-        case AnyOf(args):
-            true, false = _constant(False, len(need))
-            for arg in args:
-                part = truth(arg, frame, need & ~true)
-                true, false = true | part.true, false & part.false
-            return Truth(true, false)
-        case Starred(arg):
-            return truth(arg, frame, need)
-        case Not(arg):
-            inner = truth(arg, frame, need)
-            return Truth(inner.false, inner.true)
-        case Compare(op, left, right):
-            return _compare(op, _column(left, frame), _column(right, frame), len(need))
-        case InRange(operand, low, high):
-            ends = Compare(">=", operand, low), Compare("<=", operand, high)
-            return truth(AllOf(ends), frame, need)
-        case InSet(operand, values):
-            return _in_set(_column(operand, frame), values, len(need))
-        case TextMatch(op, left, right):
-            return _text_match(op, _column(left, frame), _column(right, frame), len(need))
-        case IsNull(operand):
-            column = _column(operand, frame)
-            if isinstance(column, Same):
-                return _constant(column.value is None, len(need))
-            return Truth(~column.there, column.there)
-        case InGroup(operand, group):
-            return _in_group(_column(operand, frame), frame.facts.members(group), len(need))
-        case Related(relation, args):
-            return _related(frame.facts.rows(relation), args, frame, need)
-        case Predicate():
-            return _predicate(condition, frame, need)
-        case _:
-            assert_never(condition)
-
-
-def _predicates_last(condition: Condition) -> Condition:
-    match condition:
-        case AllOf(args):
-            return AllOf(tuple(sorted(map(_predicates_last, args), key=asks_predicate)))
-        case AnyOf(args):
-            return AnyOf(tuple(sorted(map(_predicates_last, args), key=asks_predicate)))
-        case Not(arg):
-            return Not(_predicates_last(arg))
+        case tree.AllOf(args) | tree.AnyOf(args):
+            return replace(condition, args=tuple(sorted(map(predicates_last, args), key=asks_predicate)))
+        case tree.Not(arg):
+            return tree.Not(predicates_last(arg))
         case atom:
             return atom
 
 
 def asks_predicate(condition: Condition) -> bool:
     """Is some part of a condition put to the events one by one?"""
-    return any(isinstance(atom, Predicate) for atom in atoms(condition))
+    return any(isinstance(atom, tree.Predicate) for atom in tree.atoms(condition))
+
+
+def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
+    """The truth of a prepared condition on the rows that are needed; anything on the others."""
+    size = len(need)
+    match condition:
+        case tree.AllOf(args):
+            true, false = _constant(True, size)
+            for arg in args:
+                part = truth(arg, frame, need & ~false)
+                true, false = true & part.true, false | part.false
+            return Truth(true, false)
+        case tree.AnyOf(args):
+            true, false = _constant(False, size)
+            for arg in args:
+                part = truth(arg, frame, need & ~true)
+                true, false = true | part.true, false & part.false
+            return Truth(true, false)
+        case tree.Starred(arg):
+            return truth(arg, frame, need)
+        case tree.Not(arg):
+            inner = truth(arg, frame, need)
+            return Truth(inner.false, inner.true)
+        case tree.Compare(op, left, right):
+            return _compare(op, _column(left, frame), _column(right, frame), size)
+        case tree.InRange(operand, low, high):
+            ends = tree.Compare(">=", operand, low), tree.Compare("<=", operand, high)
+            return truth(tree.AllOf(ends), frame, need)
+        case tree.InSet(operand, values):
+            return _in_set(_column(operand, frame), values, size)
+        case tree.TextMatch(op, left, right):
+            return _text_match(op, _column(left, frame), _column(right, frame), size)
+        case tree.IsNull(operand):
+            there = _there(_column(operand, frame), size)
+            return Truth(~there, there)
+        case tree.InGroup(operand, group):
+            return _in_group(_column(operand, frame), frame.facts.members(group), size)
+        case tree.Related(relation, args):
+            return _related(frame.facts.rows(relation), args, frame, need)
+        case tree.Predicate():
+            return _predicate(condition, frame, need)
+        case _:
+            assert_never(condition)
 
 
 def _column(operand: Operand, frame: Frame) -> Column:
     match operand:
-        case Attribute(name):
-            return frame.column(name)
-        case Meta("time"):
-            return Same(frame.sent.time)
-        case Meta("rate"):
-            return frame.sent.rate
-        case Meta("origin"):
-            return frame.sent.origin
-        case Meta():
-            return Same(frame.sent.publisher)
-        case Constant(value):
-            return Same(plain(value))
-        case ClockPart(part, of, zone):
+        case tree.Attribute() | tree.Meta():
+            return frame.column(operand)
+        case tree.Constant(value):
+            return Same(tree.plain(value))
+        case tree.ClockPart(part, of, zone):
             return _clock_parts(part, _column(of, frame), zone)
-        case Subject():
+        case tree.Subject():
             raise TypeError("subject attributes are bound beforehand")
-        case Variable() | Apply() | Count() | Combine():
-            raise foreign(operand)
+        case tree.Variable() | tree.Apply() | tree.Count() | tree.Combine():
+            raise tree.foreign(operand)
         case _:
             assert_never(operand)
 
@@ -382,22 +311,22 @@ def _clock_parts(part: str, column: Column, zone: str) -> Column:
             return Same(None)
 
 
-def _compare(op: CompareOp, a: Column, b: Column, size: int) -> Truth:
+def _compare(op: tree.CompareOp, a: Column, b: Column, size: int) -> Truth:
     match a, b:
         case Same(x), Same(y):
             return _constant(compare(op, x, y), size)
         case Same(), _:
-            return _compare(MIRRORED[op], b, a, size)
+            return _compare(tree.MIRRORED[op], b, a, size)
         case _, Same(None):
             return _constant(None, size)
         case Numbers(values, there), Same(y):
-            return _where(compare_number(op, values, number(y)), there)
+            return _where(compare_number(op, values, _number(y)), there)
         case Texts(array, there), Same(str() | bytes() as y):
-            return _where(compare_texts(op, array, y), there)
+            return _where(flags(_ARROW[op](array, pa.scalar(y, array.type))), there)
         case Numbers(values, there), Numbers(others, also):
             return _where(compare_columns(op, values, others), there & also)
         case Texts(array, there), Texts(other, also):
-            return _where(compare_texts(op, array, other), there & also)
+            return _where(flags(_ARROW[op](array, other)), there & also)
         case _:
             raise TypeError("kinds that do not compare are taken out beforehand")
 
@@ -405,8 +334,7 @@ def _compare(op: CompareOp, a: Column, b: Column, size: int) -> Truth:
 def _in_set(column: Column, values: tuple[Value, ...], size: int) -> Truth:
     match column:
         case Same(x):
-            answers = [compare("=", x, one) for one in values]
-            return _constant(True if True in answers else None if None in answers else False, size)
+            return _constant(reference.some(compare("=", x, value) for value in values), size)
         case Numbers(held, there):
             return _where(np.isin(held, _holdable(values, held.dtype)), there)
         case Texts(array, there):
@@ -418,7 +346,7 @@ def _in_set(column: Column, values: tuple[Value, ...], size: int) -> Truth:
 def _holdable(values: tuple[Value, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The numbers that a column of this type can equal, as it holds them."""
     numbers: list[int | float] = []
-    for value in map(number, values):
+    for value in map(_number, values):
         if dtype == np.int64:
             if value == int(value) and INT_MIN <= value <= INT_MAX:
                 numbers.append(int(value))
@@ -428,31 +356,21 @@ def _holdable(values: tuple[Value, ...], dtype: np.dtype[Any]) -> npt.NDArray[An
 
 
 def _text_match(op: str, text: Column, part: Column, size: int) -> Truth:
+    """Where Arrow has no such test, row by row: where both are there and the text contains a part that all share."""
     match text, part:
-        case Same(None), _:
-            return _constant(None, size)
-        case _, Same(None):
+        case (Same(None), _) | (_, Same(None)):
             return _constant(None, size)
         case Same(str() as x), Same(str() as y):
             return _constant(_TEXT_TESTS[op](x, y), size)
-        case Texts(array, there), Same(str() as y) if op == "starts with":
-            return _where(flags(pc.starts_with(array, y)), there)
-        case Texts(array, there), Same(str() as y) if op == "contains":
-            return _where(flags(pc.match_substring(array, y)), there)
-        case _:
-            return _text_tests(_TEXT_TESTS[op], text, part, size)
-
-
-def _text_tests(test: Callable[[str, str], bool], text: Column, part: Column, size: int) -> Truth:
-    """A test row by row, where both are there and, if the part is the same for all, the text contains it."""
-    there = _there(text, size) & _there(part, size)
-    hopeful = there
+        case Texts(array, there), Same(str() as y) if op != "has token":
+            return _where(flags((pc.starts_with if op == "starts with" else pc.match_substring)(array, y)), there)
+    there = hopeful = _there(text, size) & _there(part, size)
     if isinstance(text, Texts) and isinstance(part, Same):
         hopeful = there & flags(pc.match_substring(text.array, part.value))
     rows = np.flatnonzero(hopeful)
-    found = np.zeros(size, np.bool_)
-    found[rows] = [test(x, y) for x, y in zip(_listed(text, None, rows), _listed(part, None, rows), strict=True)]
-    return _where(found, there)
+    matches = np.zeros(size, np.bool_)
+    matches[rows] = list(map(_TEXT_TESTS[op], _listed(text, None, rows), _listed(part, None, rows)))
+    return _where(matches, there)
 
 
 def _in_group(column: Column, members: frozenset[str], size: int) -> Truth:
@@ -466,22 +384,24 @@ def _in_group(column: Column, members: frozenset[str], size: int) -> Truth:
 
 
 def _related(known: frozenset[Row], args: tuple[Operand, ...], frame: Frame, need: Flags) -> Truth:
-    truths = _constant(None, len(need))
     rows = np.flatnonzero(need)
-    columns = [_listed(_column(arg, frame), declared_kind(arg, frame.sent.kinds), rows) for arg in args]
-    for row, values in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
-        if None not in values:
-            (truths.true if tuple(map(family, values)) in known else truths.false)[row] = True
-    return truths
+    columns = [_listed(_column(arg, frame), tree.declared_kind(arg, frame.kinds), rows) for arg in args]
+    answers = [None if None in row else tuple(map(_family, row)) in known for row in zip(*columns, strict=True)]
+    return _answered(rows, answers, len(need))
 
 
-def _predicate(asked: Predicate, frame: Frame, need: Flags) -> Truth:
-    truths = _constant(None, len(need))
-    rows = np.flatnonzero(need)
-    for row, event in zip(rows.tolist(), frame.events(rows), strict=True):
-        answer = reference.truth(asked, event, replace(frame.facts.world, origin=event.origin))
-        if answer is not None:
-            (truths.true if answer else truths.false)[row] = True
+def _predicate(asked: tree.Predicate, frame: Frame, need: Flags) -> Truth:
+    rows, world = np.flatnonzero(need), replace(frame.facts.world, attributes=frame.kinds)
+    events = frame.events(rows)
+    answers = [reference.truth(asked, event, replace(world, origin=event.origin)) for event in events]
+    return _answered(rows, answers, len(need))
+
+
+def _answered(rows: Ints, answers: list[bool | None], size: int) -> Truth:
+    """What was found for some rows one by one."""
+    truths = _constant(None, size)
+    truths.true[rows] = [answer is True for answer in answers]
+    truths.false[rows] = [answer is False for answer in answers]
     return truths
 
 
@@ -489,12 +409,12 @@ def _constant(answer: bool | None, size: int) -> Truth:
     return Truth(np.full(size, answer is True), np.full(size, answer is False))
 
 
-def _where(found: Flags, there: Flags) -> Truth:
-    return Truth(found & there, ~found & there)
+def _where(matches: Flags, there: Flags) -> Truth:
+    return Truth(matches & there, ~matches & there)
 
 
 def _there(column: Column, size: int) -> Flags:
-    return np.ones(size, np.bool_) if isinstance(column, Same) else column.there
+    return np.full(size, column.value is not None) if isinstance(column, Same) else column.there
 
 
 def _listed(column: Column, kind: Kind | None, rows: Ints) -> list[Any]:
@@ -510,3 +430,66 @@ def _listed(column: Column, kind: Kind | None, rows: Ints) -> list[Any]:
             return [restored(held, kind or Kind.INT) if is_there else None for held, is_there in pairs]
         case _:
             assert_never(column)
+
+
+def _family(value: Value) -> Any:
+    """A value with what it may be the same as: numbers with numbers, all else with its own kind."""
+    kind = kind_of(value)
+    return (Kind.FLOAT if kind is Kind.INT else kind), value
+
+
+# -- comparing ----------------------------------------------------------------------------------------------------
+
+
+def _number(value: Value) -> Any:
+    """A boolean, number or timestamp as an integer or float column holds it."""
+    if isinstance(value, datetime):
+        return micros(value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def compare_number(op: str, column: npt.NDArray[Any], value: Any) -> Flags:
+    """A column beside one number, compared exactly."""
+    if column.dtype == np.int64:
+        return _compare_ints(op, column, value)
+    if isinstance(value, float) or -_EXACT <= value <= _EXACT:
+        return np.asarray(_NUMPY[op](column, float(value)))
+    return _exactly(op, column.tolist(), [value] * len(column))
+
+
+def _compare_ints(op: str, column: npt.NDArray[Any], value: int | float) -> Flags:
+    if isinstance(value, float):
+        if not value.is_integer() and op in ("=", "!="):
+            return np.full(len(column), op == "!=")
+        # Between two integers, `<` and `>=` ask about the upper one, `<=` and `>` about the lower one.
+        value = math.ceil(value) if op in ("<", ">=") else math.floor(value)
+    if INT_MIN <= value <= INT_MAX:
+        return np.asarray(_NUMPY[op](column, np.int64(value)))
+    return np.full(len(column), compare(op, 0, value) is True)  # every integer of 64 bits is on the same side of it
+
+
+def compare_columns(op: str, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Flags:
+    """Two columns of numbers, compared exactly even between int and float."""
+    if a.dtype == b.dtype:
+        return np.asarray(_NUMPY[op](a, b))
+    result: Flags = np.asarray(_NUMPY[op](a.astype(np.float64), b.astype(np.float64)))
+    ints = a if a.dtype == np.int64 else b
+    large = np.flatnonzero((ints > _EXACT) | (ints < -_EXACT))
+    if len(large):
+        result[large] = _exactly(op, a[large].tolist(), b[large].tolist())
+    return result
+
+
+def _exactly(op: str, a: list[Any], b: list[Any]) -> Flags:
+    return np.fromiter((compare(op, x, y) is True for x, y in zip(a, b, strict=True)), np.bool_, len(a))
+
+
+def flags(array: pa.Array) -> Flags:
+    """An Arrow column of truth values, null as false."""
+    filled: Flags = (pc.fill_null(array, False) if array.null_count else array).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def valid(array: pa.Array) -> Flags:
+    """Which rows of an Arrow column are not null."""
+    return flags(pc.is_valid(array)) if array.null_count else np.ones(len(array), np.bool_)

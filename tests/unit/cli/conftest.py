@@ -11,7 +11,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from headgate.cli.policy import explain, restrictions, verify, versions
+from headgate.cli.policy import explain, verify, versions
 from headgate.cli.shared.common import shows_errors
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.lang import parse_condition
@@ -126,7 +126,7 @@ def headgate(directory: Path) -> Callable[..., Result]:
     app = typer.Typer(rich_markup_mode="markdown")
     commands = {
         "explain": explain.explain,
-        "restrictions": restrictions.restrictions,
+        "restrictions": explain.restrictions,
         "versions": versions.versions,
         "verify": verify.verify,
     }

@@ -171,12 +171,12 @@ class Gate:
         self.enough = asyncio.Event()
         self.most = 5
 
-    async def ask(self, kind: type[Any], method: str, path: str, body: dict[str, Any]) -> rw.CertificateAnswer:
+    async def ask(self, kind: type[Any], method: str, *path: str, body: dict[str, Any]) -> rw.CertificateAnswer:
         assert (kind, method) == (rw.CertificateAnswer, "POST")
         self.asked.append((self.clock.seconds, body))
         if len(self.asked) >= self.most:
             self.enough.set()
-        if self.refusals and path.endswith("renew"):
+        if self.refusals and path[-1] == "renew":
             raise self.refusals.pop(0)
         now = START + timedelta(seconds=self.clock.seconds)
         names = [body["id"]] if "id" in body else ["m1", "m2"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 
 from headgate.client import Issued, Timing, Unreachable, aio
 from headgate.client.gateways import Address, GatewayLink
-from headgate.client.wallet import LONGEST_PAUSE, Renewal, Wallet, held, texts_in
+from headgate.client.wallet import LONGEST_PAUSE, SHORTEST, Renewal, Wallet, held, texts_in
 from headgate.model.authority import NetworkAuthority, Validity
 from headgate.model.errors import BadDefinition, BadStatement, HeadgateError, NotFound, TooLarge
 from headgate.model.rights import Action
@@ -142,6 +142,10 @@ def test_a_wallet_has_an_end(clock: Clock) -> None:
 # -- keeping fresh --------------------------------------------------------------------------------------------
 
 
+def renewal_of(wallet: Wallet, gateway: GatewayLink, show: Callable[[], Awaitable[object]], clock: Clock) -> Renewal:
+    return Renewal(wallet.wait, lambda again: wallet.refresh(gateway, show, again), clock.timing, SHORTEST)
+
+
 def run_for(
     clock: Clock, wallet: Wallet, gateway: GatewayLink, seconds: float, shown: list[float]
 ) -> HeadgateError | None:
@@ -151,9 +155,9 @@ def run_for(
         shown.append(clock.seconds)
 
     async def story() -> object:
-        renewal = Renewal(wallet, lambda: gateway, show, clock.timing)
-        await renewal.once()
-        renewal.start()
+        renewal = renewal_of(wallet, gateway, show, clock)
+        await wallet.refresh(gateway, show)
+        renewal.wake()
         while clock.seconds < seconds:
             await asyncio.sleep(0)
         told = renewal.trouble
@@ -184,11 +188,11 @@ def test_after_a_failure_it_is_tried_again_with_growing_pauses(clock: Clock, gat
         async def show() -> None:
             shown.append(clock.seconds)
 
-        renewal = Renewal(wallet, lambda: gateway, show, clock.timing)
-        await renewal.once()
+        renewal = renewal_of(wallet, gateway, show, clock)
+        await wallet.refresh(gateway, show)
         before = wallet.shown(clock.now)
         service.failing = 12
-        renewal.start()
+        renewal.wake()
         troubles: list[BaseException | None] = []
         while service.failing:
             await asyncio.sleep(0)
@@ -220,9 +224,9 @@ def test_a_failure_to_show_is_tried_again_too(clock: Clock, gateway: GatewayLink
             raise Unreachable("no gateway answered", [])
 
     async def story() -> None:
-        renewal = Renewal(wallet, lambda: gateway, show, clock.timing)
-        await renewal.once()
-        renewal.start()
+        renewal = renewal_of(wallet, gateway, show, clock)
+        await wallet.refresh(gateway, show)
+        renewal.wake()
         while len(tried) < 4:
             await asyncio.sleep(0)
         await renewal.stop()

@@ -38,9 +38,11 @@ from headgate.model.limits import MAX_CLAUSES
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
+from headgate.pipeline.index.build import types_of
 from headgate.pipeline.index.shapes import ShapeTable, lower
 from headgate.pipeline.log.codec import LogBatch, encode, event_batch, places
-from headgate.pipeline.match.rest import RestFacts, RowsAsked, holds
+from headgate.pipeline.match import BatchRows, holds
+from headgate.pipeline.truth import ConditionFacts
 from strategies.conditions import conditions, values
 from strategies.predicates import ARITIES, FUNCTIONS
 from strategies.running import examples
@@ -150,7 +152,8 @@ def test_rows_hold_exactly_where_the_truth_is_wanted(
 
 def rows_hold(found: tuple[Clause, ...], events: list[Event]) -> list[bool]:
     """Which events meet the lowered rows of some clauses?"""
-    layout = places(Catalog().declare(EventType("T", "o", KINDS)), "T")
+    types = types_of(Catalog().declare(EventType("t", "o", KINDS)), 1)
+    layout = types.layouts[0]
     layouts = {"t": layout}
     appends = [LogBatch("m", n, n, 1, micros(e.time), encode([e], layouts)) for n, e in enumerate(events, 1)]
     batch = event_batch(appends, {"t": 0}, layouts, 1)
@@ -160,7 +163,7 @@ def rows_hold(found: tuple[Clause, ...], events: list[Event]) -> list[bool]:
             table.add(row, 0, 0)
     met = np.zeros(len(events), np.bool_)
     every = np.arange(len(events))
-    facts = RestFacts({g: STATE.members_of(g) for g in STATE.groups}, STATE.relations, FUNCTIONS)
+    facts = ConditionFacts(World(STATE, predicates=FUNCTIONS))
     for shape in table.take():
         for number in range(len(shape)):
             row = np.full(len(events), number, np.int32)
@@ -169,7 +172,7 @@ def rows_hold(found: tuple[Clause, ...], events: list[Event]) -> list[bool]:
             rest = shape.rest[number]
             for part in table.rests[rest] if rest >= 0 else ():
                 at = np.flatnonzero(ok)
-                ok[at] = holds(part, RowsAsked(batch, at, facts, [layout], ["t"]))
+                ok[at] = holds(part, BatchRows(batch, at, facts, types, dict(part.where)))
             met |= ok
     return met.tolist()
 

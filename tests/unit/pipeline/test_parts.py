@@ -10,11 +10,12 @@ import pytest
 
 from headgate.decide.normal import clauses
 from headgate.lang import parse_condition
+from headgate.model.conditions import InSet
 from headgate.model.errors import BadDefinition, BadEnvironment, Damaged
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
 from headgate.pipeline.index import predicates
-from headgate.pipeline.index.shapes import MAX_EXPANSION, HashAccess, TermBounds, _dyadic, _node, expand, lower, mix
+from headgate.pipeline.index.shapes import MAX_EXPANSION, HashAccess, _dyadic, _node, expand, lower, mix
 from headgate.pipeline.log.codec import Slot, mask_of, places, words_for
 from headgate.pipeline.paths import Struck, strike
 from headgate.pipeline.spark.session import check_java
@@ -68,7 +69,7 @@ def test_small_sets_become_rows_and_large_ones_stay_in_the_rest() -> None:
     (clause,) = clauses(parse_condition(f"a in {{{many}}}"), KINDS)
     (row,) = lower(clause, LAYOUT, 1)
     assert row.equal == ()
-    assert isinstance(row.rest[0], TermBounds)
+    assert isinstance(row.rest[0].condition, InSet)
 
 
 def test_hashed_rows_are_found_again() -> None:

@@ -19,8 +19,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli.events.subscribe import WhereOption, place_of
-from headgate.cli.roles.source import judged
-from headgate.cli.shared.common import utc_now
+from headgate.cli.shared.common import judged, utc_now
 from headgate.cli.shared.connection import (
     BrokerOption,
     CertificateOption,
@@ -30,9 +29,8 @@ from headgate.cli.shared.connection import (
     PresentingConnection,
     WhoOption,
 )
-from headgate.cli.shared.rendering import check_text, say
-from headgate.cli.shared.times import seconds_of
-from headgate.cli.statements.statement_files import remark
+from headgate.cli.shared.options import argument, option, seconds_of
+from headgate.cli.shared.rendering import remark, say
 from headgate.client.echo import (
     WINDOW,
     Doubt,
@@ -53,35 +51,21 @@ from headgate.node.processes import Lock
 
 _WINDOW: Final = f"{int(WINDOW.total_seconds())}s"
 
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The event type there; its subtypes come too.")]
-AsTypeOption = Annotated[
-    str | None, typer.Option("--as-type", metavar="TYPE", help="The type here.", show_default="the same name")
-]
-NameOption = Annotated[str, typer.Option("--name", metavar="ID", help="The subscription there.")]
-ThereOption = Annotated[
-    list[str] | None, typer.Option("--from", metavar="URL", help="A gateway of the other domain; may be repeated.")
-]
-HomeOption = Annotated[
-    list[str] | None, typer.Option("--to", metavar="URL", help="A gateway of our own domain; may be repeated.")
-]
-ThereKeyOption = Annotated[
-    Path | None,
-    typer.Option("--from-key", metavar="FILE", help="The key to use there.", show_default="the same"),
-]
-ThereWhoOption = Annotated[
-    str | None, typer.Option("--from-as", metavar="NAME", help="The principal there, with `--from-domain`.")
-]
+TypeArgument = Annotated[str, argument("TYPE", "The event type there; its subtypes come too.")]
+AsTypeOption = Annotated[str | None, option("--as-type TYPE", "The type here.", unset="the same name")]
+NameOption = Annotated[str, option("--name ID", "The subscription there.")]
+ThereOption = Annotated[list[str] | None, option("--from URL", "A gateway of the other domain; may be repeated.")]
+HomeOption = Annotated[list[str] | None, option("--to URL", "A gateway of our own domain; may be repeated.")]
+ThereKeyOption = Annotated[Path | None, option("--from-key FILE", "The key to use there.", unset="the same")]
+ThereWhoOption = Annotated[str | None, option("--from-as NAME", "The principal there, with `--from-domain`.")]
 MapOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="THEIRS=OURS",
-        help="An attribute under another name; also `@publisher`, `@time`, `@id` and `@type`. May be repeated.",
+    option(
+        "--map THEIRS=OURS",
+        "An attribute under another name; also `@publisher`, `@time`, `@id` and `@type`. May be repeated.",
     ),
 ]
-DropOption = Annotated[
-    list[str] | None, typer.Option("--drop", metavar="NAME", help="An attribute to leave out; may be repeated.")
-]
+DropOption = Annotated[list[str] | None, option("--drop NAME", "An attribute to leave out; may be repeated.")]
 
 
 def echo(
@@ -91,34 +75,25 @@ def echo(
     home: HomeOption = None,
     name: NameOption = "echo",
     where: WhereOption = None,
-    begin: Annotated[
-        str, typer.Option("--since", metavar="PLACE", help="now, start, version:N or time:2026-01-01T09:00:00Z.")
-    ] = "now",
+    begin: Annotated[str, option("--since PLACE", "now, start, version:N or time:2026-01-01T09:00:00Z.")] = "now",
     map_: MapOption = None,
     drop: DropOption = None,
     enter: Annotated[
-        list[str] | None,
-        typer.Option("--enter", metavar="ROLE", help="Hold this role there, such as `Badges.Proxy('CL')`; repeatable."),
+        list[str] | None, option("--enter ROLE", "Hold this role there, such as `Badges.Proxy('CL')`; repeatable.")
     ] = None,
     show: Annotated[
-        list[str] | None,
-        typer.Option("--show", metavar="ROLE", help="Show there a role that one holds at home; repeatable."),
+        list[str] | None, option("--show ROLE", "Show there a role that one holds at home; repeatable.")
     ] = None,
-    present: Annotated[
-        list[Path] | None, typer.Option("--present", metavar="FILE", help="Certificates to show there; repeatable.")
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option("--journal", metavar="FILE", help="What is under way.", show_default="NAME.echo, here"),
-    ] = None,
-    window: Annotated[str, typer.Option("--window", metavar="TIME", help="Home's `publish.window`.")] = _WINDOW,
+    present: Annotated[list[Path] | None, option("--present FILE", "Certificates to show there; repeatable.")] = None,
+    journal: Annotated[Path | None, option("--journal FILE", "What is under way.", unset="NAME.echo, here")] = None,
+    window: Annotated[str, option("--window TIME", "Home's `publish.window`.")] = _WINDOW,
     doubt: Annotated[
-        Doubt, typer.Option("--doubt", help="What to do with an event that was under way for longer than the window.")
+        Doubt, option("--doubt", "What to do with an event that was under way for longer than the window.")
     ] = "stop",
     skip_refused: Annotated[
-        bool, typer.Option("--skip-refused", help="Go on if home refuses an event, and leave it out.")
+        bool, option("--skip-refused", "Go on if home refuses an event, and leave it out.")
     ] = False,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many events.")] = None,
+    count: Annotated[int | None, option("--count", "End after so many events.", min=1)] = None,
     who: WhoOption = None,
     key: KeyOption = None,
     domain: DirectoryOption = None,
@@ -127,13 +102,11 @@ def echo(
     there_who: ThereWhoOption = None,
     there_key: ThereKeyOption = None,
     there_domain: Annotated[
-        Path | None, typer.Option("--from-domain", metavar="DIR", help="The other domain's directory, if it is here.")
+        Path | None, option("--from-domain DIR", "The other domain's directory, if it is here.")
     ] = None,
-    there_broker: Annotated[
-        str | None, typer.Option("--from-broker", metavar="DID", help="The broker to trust there.")
-    ] = None,
+    there_broker: Annotated[str | None, option("--from-broker DID", "The broker to trust there.")] = None,
     there_certificate: Annotated[
-        Path | None, typer.Option("--from-certificate", metavar="FILE", help="The TLS certificate to trust there.")
+        Path | None, option("--from-certificate FILE", "The TLS certificate to trust there.")
     ] = None,
 ) -> None:
     """Echo another domain's events at home, so that our own clients see them by our own policy.
@@ -150,7 +123,6 @@ def echo(
 
     Exit status: 0 stopped or done, 1 if a role is denied, 2 if it cannot go on; it may be started again.
     """
-    check_text(type, as_type, name, where, begin, window, *(map_ or ()), *(drop or ()))
     if there is None and there_domain is None:
         raise typer.BadParameter("say where the events come from: --from URL, or --from-domain DIR")
     roles, shown = _roles(enter or (), "--enter"), _roles(show or (), "--show")
@@ -191,7 +163,6 @@ def echo(
 def _roles(texts: Sequence[str], option: str) -> list[RoleRef]:
     roles = []
     for text in texts:
-        check_text(text)
         try:
             roles.append(parse_role(text))
         except HeadgateError as error:

@@ -17,7 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.shared.common import err
 from headgate.cli.shared.connection import PresentingConnection, connects
-from headgate.cli.shared.rendering import cells, check_text, say, table
+from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.rendering import say, show_table
 from headgate.client import Client
 from headgate.model.errors import HeadgateError, TypeMismatch
 from headgate.model.values import Kind, brief, conform, plain
@@ -28,25 +29,18 @@ if TYPE_CHECKING:
 SHOWN: Final = 20
 """Refused events that are shown; all are counted."""
 
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")]
-ValuesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME=VALUE", help="The attributes of one event.", show_default=False)
-]
+TypeArgument = Annotated[str, argument("TYPE", "The event type.")]
+ValuesArgument = Annotated[list[str] | None, argument("NAME=VALUE", "The attributes of one event.", unset=False)]
 FromOption = Annotated[
-    str | None,
-    typer.Option("--from", metavar="FILE", help="A file .ndjson, .csv or .parquet, or - for NDJSON on standard input."),
+    str | None, option("--from FILE", "A file .ndjson, .csv or .parquet, or - for NDJSON on standard input.")
 ]
-SourceOption = Annotated[
-    str | None, typer.Option("--source", metavar="URI", help="The events' source.", show_default="the key's name")
-]
+SourceOption = Annotated[str | None, option("--source URI", "The events' source.", unset="the key's name")]
 RequiresOption = Annotated[
-    str | None,
-    typer.Option("--requires", metavar="RULE", help='What receivers must be, such as `$clearance = "secret"`.'),
+    str | None, option("--requires RULE", 'What receivers must be, such as `$clearance = "secret"`.')
 ]
-IdOption = Annotated[str | None, typer.Option("--id", help="The event's id.", show_default="a new one")]
+IdOption = Annotated[str | None, option("--id", "The event's id.", unset="a new one")]
 IdColumnOption = Annotated[
-    str | None,
-    typer.Option("--id-column", metavar="NAME", help="The column with ids.", show_default="made from file and row"),
+    str | None, option("--id-column NAME", "The column with ids.", unset="made from file and row")
 ]
 
 
@@ -93,7 +87,6 @@ def publish(
 
     `producer | headgate publish shop.Sale --from - --as till --domain shop`
     """
-    check_text(type, from_, id, id_column, source, requires, *(values or ()))
     if from_ is not None and (values or id is not None):
         raise typer.BadParameter("give either attributes of one event, or --from FILE")
     if from_ is None and id_column is not None:
@@ -230,8 +223,8 @@ def _show_refusals(tally: FileTally, *, one: bool = False) -> None:
     if not one:
         codes = ", ".join(f"{count:,} {code}" for code, count in tally.codes.most_common())
         say((f"{tally.codes.total():,}", "bold red"), f" refused: {codes}")
-    shown = table(*(() if one else ("row",)), "code", "why")
+    rows = []
     for row, error in tally.first:
         why = f"{error.message}; {error.remedy}" if error.remedy else error.message
-        shown.add_row(*cells(*(() if one else (str(row + 1),)), error.code, why))
-    err.print(shown)
+        rows.append((*(() if one else (str(row + 1),)), error.code, why))
+    show_table((*(() if one else ("row",)), "code", "why"), rows, console=err)

@@ -16,28 +16,22 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from headgate.cli.shared.common import err, out
+from headgate.cli.shared.common import err, out, printable
 from headgate.cli.shared.connection import PresentingConnection, connects
-from headgate.cli.shared.rendering import check_text, printable
+from headgate.cli.shared.options import argument, option
 from headgate.client import Delivery, Gap, Subscription
 from headgate.client.aio import Start
 from headgate.model.errors import HeadgateError
 from headgate.model.values import parse_timestamp, render_timestamp
 
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The event type; its subtypes come too.")]
-WhereOption = Annotated[str | None, typer.Option("--where", metavar="FILTER", help="Only events for which this holds.")]
+TypeArgument = Annotated[str, argument("TYPE", "The event type; its subtypes come too.")]
+WhereOption = Annotated[str | None, option("--where FILTER", "Only events for which this holds.")]
 NameOption = Annotated[
-    str | None,
-    typer.Option("--name", metavar="ID", help="Keep the subscription under this name and resume it next time."),
+    str | None, option("--name ID", "Keep the subscription under this name and resume it next time.")
 ]
-FromOption = Annotated[
-    str, typer.Option("--from", metavar="PLACE", help="now, start, version:N or time:2026-01-01T09:00:00Z.")
-]
-RequiresOption = Annotated[
-    str | None,
-    typer.Option("--requires", metavar="RULE", help='What publishers must be, such as `$nation = "NO"`.'),
-]
-CountOption = Annotated[int | None, typer.Option("--count", min=1, help="End after so many deliveries.")]
+FromOption = Annotated[str, option("--from PLACE", "now, start, version:N or time:2026-01-01T09:00:00Z.")]
+RequiresOption = Annotated[str | None, option("--requires RULE", 'What publishers must be, such as `$nation = "NO"`.')]
+CountOption = Annotated[int | None, option("--count", "End after so many deliveries.", min=1)]
 
 _HIDDEN: Final = "-"
 
@@ -50,7 +44,7 @@ def subscribe(
     from_: FromOption = "now",
     count: CountOption = None,
     requires: RequiresOption = None,
-    json: Annotated[bool, typer.Option("--json", help="One CloudEvent a line, as JSON.")] = False,
+    json: Annotated[bool, option("--json", "One CloudEvent a line, as JSON.")] = False,
     *,
     connection: PresentingConnection,
 ) -> None:
@@ -66,7 +60,6 @@ def subscribe(
 
     `headgate subscribe shop.Sale --count 10 --json --as ann | jq .data`
     """
-    check_text(type, where, name, from_, requires)
     begin = place_of(from_, "--from")
     ending = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

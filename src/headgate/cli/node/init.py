@@ -13,14 +13,14 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
-from headgate.cli.shared.rendering import check_text, say
+from headgate.cli.shared.common import check_text
+from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.rendering import say
 from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadConfig, BadDefinition
 from headgate.model.limits import MAX_CERTIFICATE_DAYS
@@ -92,11 +92,10 @@ class Made:
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that is absent or empty.")],
-    name: Annotated[str | None, typer.Option(help="The domain's name.", show_default="the directory's")] = None,
+    directory: Annotated[Path, argument("DIR", "A directory that is absent or empty.")],
+    name: Annotated[str | None, option("--name", "The domain's name.", unset="the directory's")] = None,
     host: Annotated[
-        list[str] | None,
-        typer.Option("--host", metavar="HOST", help="A name or address that clients will use; may be repeated."),
+        list[str] | None, option("--host HOST", "A name or address that clients will use; may be repeated.")
     ] = None,
 ) -> None:
     """Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.
@@ -110,7 +109,7 @@ def init(
 
     `headgate init /srv/headgate --name shop --host gate.example.org --host 10.0.0.7`
     """
-    check_text(str(directory), name, *(host or ()))
+    check_text(str(directory))
     _show(directory, make_domain(directory, name, host or (), utc_now()))
 
 
@@ -133,7 +132,7 @@ def make_domain(directory: Path, name: str | None, hosts: Sequence[str], now: da
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    return Made(Files(directory), made.name, made.broker, made.administrator, made.certificate, made.expires)
+    return replace(made, files=Files(directory))
 
 
 def _check_free(place: Path, given: Path) -> None:

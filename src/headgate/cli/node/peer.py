@@ -7,8 +7,9 @@ Leaves out: following them, which the node does.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,22 +18,16 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from headgate.cli.policy.policy import describe
-from headgate.cli.shared.common import DomainOption, data_directory, out, shows_errors, utc_now
-from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
+from headgate.cli.policy.policy import confirm, describe
+from headgate.cli.shared.common import data_directory, group, utc_now, writing
+from headgate.cli.shared.options import DomainOption, Json, argument, option
+from headgate.cli.shared.rendering import count_of, print_json, say, say_lines, show_table
 from headgate.commands.peer_roles import allowing
 from headgate.commands.policy import plan
 from headgate.lang.render import render_condition
-from headgate.model.changes import (
-    AddRule,
-    Change,
-    DeclarePrincipal,
-    RemovePeer,
-    SetKey,
-    SetPeer,
-)
+from headgate.model.changes import AddRule, Change, DeclarePrincipal, RemovePeer, SetKey, SetPeer
 from headgate.model.conditions import TRUE
-from headgate.model.errors import AlreadyExists, NotFound, StorageFull, UnknownName
+from headgate.model.errors import AlreadyExists, NotFound, UnknownName
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.rights import Action, Rule
 from headgate.model.roles import Peer, RoleBook
@@ -45,37 +40,23 @@ from headgate.node.peers import Peers, PeerStatus
 from headgate.roles.certificates.remote_records import FollowCounts, mirrored
 from headgate.trust.keys import PublicKey
 
-app = typer.Typer(
-    help="Let roles of other domains count here, and let other domains follow roles of ours.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
 BOUND: Final = 30
 """Seconds for which the silence of a peer is borne, unless another number is given."""
 
-_MOST: Final = 50
-"""Lines shown of one kind."""
-
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What the service is called here.")]
-PrintOption = Annotated[bool, typer.Option("--print", help="Change nothing: print it for a policy directory.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+NameArgument = Annotated[str, argument("NAME", "What the service is called here.")]
+PrintOption = Annotated[bool, option("--print", "Change nothing: print it for a policy directory.")]
+YesOption = Annotated[bool, option("--yes -y", "Do not ask.")]
 
 
 def add(
     name: NameArgument,
-    key: Annotated[str, typer.Option("--key", metavar="DID", help="The key of the other domain, its broker's.")],
+    key: Annotated[str, option("--key DID", "The key of the other domain, its broker's.")],
     domain: DomainOption,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="A gateway of the other domain.")] = "",
-    service: Annotated[
-        str | None, typer.Option("--service", metavar="NAME", help="The service there.", show_default="the same name")
-    ] = None,
-    bound: Annotated[
-        int, typer.Option("--bound", metavar="SECONDS", min=1, help="For how long its silence is borne.")
-    ] = BOUND,
+    url: Annotated[str, option("--url URL", "A gateway of the other domain.")] = "",
+    service: Annotated[str | None, option("--service NAME", "The service there.", unset="the same name")] = None,
+    bound: Annotated[int, option("--bound SECONDS", "For how long its silence is borne.", min=1)] = BOUND,
     certificate: Annotated[
-        Path | None,
-        typer.Option("--certificate", metavar="FILE", help="The TLS certificate of its gateways, if it is their own."),
+        Path | None, option("--certificate FILE", "The TLS certificate of its gateways, if it is their own.")
     ] = None,
     printed: PrintOption = False,
     yes: YesOption = False,
@@ -91,7 +72,6 @@ def add(
 
     Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
     """
-    check_text(name, key, url, service)
     check_name("service", name)
     peer = Peer(name, PublicKey.from_did(key).did, service or name, bound, url)
     if printed:
@@ -101,7 +81,9 @@ def add(
     copied = None if certificate is None else _certificate(certificate, domain, name)
     if _commit(domain, lambda _: (SetPeer(peer),), f"roles of {name} count here", yes=yes) and copied is not None:
         path, data = copied
-        _write(path, data)
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
         say(f"its TLS certificate is kept in {path}")
 
 
@@ -114,7 +96,6 @@ def remove(name: NameArgument, domain: DomainOption, yes: YesOption = False) -> 
 
     Exit status: 0 applied, 1 not confirmed, 2 refused; then nothing has changed.
     """
-    check_text(name)
 
     def changes(state: State) -> tuple[Change, ...]:
         if name not in state.roles.peers:
@@ -125,12 +106,10 @@ def remove(name: NameArgument, domain: DomainOption, yes: YesOption = False) -> 
 
 
 def allow(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The other domain: a principal here.")],
-    service: Annotated[str, typer.Option("--service", metavar="NAME", help="The service of ours that it follows.")],
+    name: Annotated[str, argument("NAME", "The other domain: a principal here.")],
+    service: Annotated[str, option("--service NAME", "The service of ours that it follows.")],
     domain: DomainOption,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="DID", help="Its key, if it is not a principal here yet.")
-    ] = None,
+    key: Annotated[str | None, option("--key DID", "Its key, if it is not a principal here yet.")] = None,
     printed: PrintOption = False,
     yes: YesOption = False,
 ) -> None:
@@ -145,7 +124,6 @@ def allow(
 
     Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
     """
-    check_text(name, service, key)
     check_name("principal", name)
     check_name("service", service)
     did = None if key is None else PublicKey.from_did(key).did
@@ -184,31 +162,14 @@ def _commit(domain: Path, changes: Any, note: str, *, yes: bool) -> bool:
         if not shown.changes:
             say(f"nothing to change at version {made.expect}")
             return True
-        _lines("Changes", (one.words for one in shown.changes))
-        _lines("Roles that end", (one.words for one in shown.ended))
-        if not yes and not _confirmed(made.expect + 1):
-            say("nothing was changed")
-            raise typer.Exit(1)
+        for title, lines in (("Changes", shown.changes), ("Roles that end", shown.ended)):
+            if lines:
+                say((title, "bold"))
+                say_lines((one.words for one in lines), more="")
+        confirm(made.expect + 1, yes=yes)
         version = opened.commit(made.batch, expect=made.expect)
     say(("applied", "bold green"), f" as version {version}; a policy directory that is to be applied must say it too")
     return True
-
-
-def _confirmed(version: int) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
-    return typer.confirm(f"Apply this as version {version}?", err=True)
-
-
-def _lines(title: str, lines: Iterable[str]) -> None:
-    every = list(lines)
-    if not every:
-        return
-    say((title, "bold"))
-    for line in every[:_MOST]:
-        say(f"  {line}")
-    if len(every) > _MOST:
-        say(f"  and {len(every) - _MOST:,} more")
 
 
 def _certificate(certificate: Path, domain: Path, name: str) -> tuple[Path, bytes]:
@@ -224,14 +185,6 @@ def _certificate(certificate: Path, domain: Path, name: str) -> tuple[Path, byte
         raise typer.BadParameter(f"--certificate: `{certificate}` is no certificate in PEM")
     directory = domain if Files(domain).config.is_file() else domain.parent
     return Files(directory).peers / f"{name}.crt", data
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise StorageFull(f"`{path}` cannot be written ({error.strerror})") from None
 
 
 # -- for a policy directory -----------------------------------------------------------------------------------
@@ -276,9 +229,7 @@ class Listed:
     watchers: dict[str, int]
 
 
-def list_(
-    domain: DomainOption, json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False
-) -> None:
+def list_(domain: DomainOption, json: Json = False) -> None:
     """List services of other domains, when each was heard, and what is unknown for its silence.
 
     For example:
@@ -288,24 +239,16 @@ def list_(
     data = data_directory(domain)
     with Domain.open(data) as opened:
         book = opened.ledger.state().roles
-    watchers: dict[str, int] = {}
-    for watch in book.watches:
-        watchers[watch.watcher] = watchers.get(watch.watcher, 0) + 1
+    watchers = Counter(watch.watcher for watch in book.watches)
     listing = Listed(tuple(_statuses(data / Peers.FILE, book, utc_now())), dict(sorted(watchers.items())))
-    if json:
-        print_json(listing)
-    else:
-        _show(listing, book)
+    print_json(listing) if json else _show(listing, book)
 
 
 def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
     """How one stands with each; a node that has never run has heard nobody."""
     if path.is_file():
-        peers = Peers(path)
-        try:
+        with closing(Peers(path)) as peers:
             return peers.statuses(book, now)
-        finally:
-            peers.close()
     statuses = []
     for name, peer in sorted(book.peers.items()):
         silent = None if peer.heard is None else max(0.0, (now - peer.heard).total_seconds())
@@ -321,18 +264,17 @@ def _show(listing: Listed, book: RoleBook) -> None:
     if not listing.peers:
         say("no peers; `headgate peer add` names one")
     else:
-        shown = table("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble")
+        rows = []
         for peer in listing.peers:
             heard = "never" if peer.seconds is None else f"{peer.seconds:.0f} s ago"
-            late = peer.seconds is None or peer.seconds > peer.bound
-            shown.add_row(
-                *cells(peer.name, peer.service, book.peers[peer.name].url, f"{heard}{', silent' if late else ''}"),
-                *cells(f"{peer.bound} s", str(peer.records), str(peer.unknown), peer.trouble or ""),
-            )
-        out.print(shown)
+            silent = ", silent" if peer.seconds is None or peer.seconds > peer.bound else ""
+            at = (peer.name, peer.service, book.peers[peer.name].url, f"{heard}{silent}", f"{peer.bound} s")
+            rows.append((*at, str(peer.records), str(peer.unknown), peer.trouble or ""))
+        show_table(("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble"), rows)
     for name, count in listing.watchers.items():
-        say(f"{name} follows {count:,} record{'' if count == 1 else 's'} of ours")
+        say(f"{name} follows {count_of(count, 'record')} of ours")
 
 
-for word, command in (("add", add), ("list", list_), ("remove", remove), ("allow", allow)):
-    app.command(word)(shows_errors(command))
+app = group(
+    "Let roles of other domains count here, and let other domains follow roles of ours.", add, list_, remove, allow
+)

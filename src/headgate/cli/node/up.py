@@ -15,8 +15,9 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.shared.common import err
-from headgate.cli.shared.rendering import check_text, printable, say
+from headgate.cli.shared.common import err, printable
+from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.rendering import say
 from headgate.node.processes import Notice, Supervisor, What, settings_from
 from headgate.node.topology import Node, check_ports, prepare
 from headgate.trust.tls import expires
@@ -25,16 +26,11 @@ _HERE = Path()
 
 
 def up(
-    directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The domain.", show_default="the current directory")
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="The port of the first gateway.", show_default="the settings'")
-    ] = None,
-    gateways: Annotated[int | None, typer.Option(help="How many gateways.", show_default="the settings'")] = None,
+    directory: Annotated[Path | None, argument("DIR", "The domain.", unset="the current directory")] = None,
+    port: Annotated[int | None, option("--port", "The port of the first gateway.", unset="the settings'")] = None,
+    gateways: Annotated[int | None, option("--gateways", "How many gateways.", unset="the settings'")] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."),
+        list[str] | None, option("--set SECTION.KEY=VALUE", "Any other setting; may be repeated.")
     ] = None,
 ) -> None:
     """Start a node: the pipeline on Spark and one or more gateways, each a process of its own.
@@ -48,7 +44,6 @@ def up(
 
     `headgate up shop --port 9443 --gateways 2 --set pipeline.memory=4g`
     """
-    check_text(*(settings or ()))
     override = settings_from(settings or [])
     if port is not None:
         override["gateway.port"] = str(port)

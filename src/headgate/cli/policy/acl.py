@@ -12,22 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from headgate.cli.shared.common import DomainOption, data_directory, shows_errors
-from headgate.cli.shared.rendering import check_text, print_json, say
+from headgate.cli.shared.common import check_text, data_directory, group
+from headgate.cli.shared.options import DomainOption, Json, argument, option
+from headgate.cli.shared.rendering import print_json, say
 from headgate.decide.views import named_type
-from headgate.lang.acl import (
-    LETTERS,
-    Acl,
-    acl_of,
-    ordered,
-    parse_acl,
-    parse_unix,
-    render_acl,
-    rules_of,
-    unix_rights,
-)
+from headgate.lang.acl import LETTERS, Acl, acl_of, ordered, parse_acl, parse_unix, render_acl, rules_of, unix_rights
 from headgate.ledger import Ledger
 from headgate.model.errors import BadDefinition, BadExpression, NotFound, UnknownType
 from headgate.model.limits import MAX_ACL_CHARS
@@ -37,32 +26,21 @@ from headgate.model.types import check_type_name
 from headgate.model.values import brief
 from headgate.pipeline.paths import Paths
 
-app = typer.Typer(
-    help="Turn access control lists into rules and back, and see what a list gives.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
 LettersOption = Annotated[
-    str,
-    typer.Option(metavar="r=ACTION,...", help="Which action each right is.", show_default="r=subscribe,w=publish"),
+    str, option("--letters r=ACTION,...", "Which action each right is.", unset="r=subscribe,w=publish")
 ]
 UnixOption = Annotated[
-    bool, typer.Option("--unix", help="The list is one of Unix: the most closely binding entry counts, whatever order.")
+    bool, option("--unix", "The list is one of Unix: the most closely binding entry counts, whatever order.")
 ]
-GroupOption = Annotated[
-    list[str] | None, typer.Option("--group", metavar="NAME", help="A name that is a group; may be repeated.")
-]
+GroupOption = Annotated[list[str] | None, option("--group NAME", "A name that is a group; may be repeated.")]
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The list; `-` is standard input.")],
-    type_name: Annotated[str, typer.Option("--type", metavar="TYPE", help="The event type that the rules are for.")],
+    file: Annotated[Path, argument("FILE", "The list; `-` is standard input.")],
+    type_name: Annotated[str, option("--type TYPE", "The event type that the rules are for.")],
     letters: LettersOption = "",
-    anyone: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="The group that `*` and Unix's `other` stand for.")
-    ] = None,
-    prefix: Annotated[str, typer.Option(metavar="NAME", help="How the ids of the rules begin.")] = "acl",
+    anyone: Annotated[str | None, option("--anyone GROUP", "The group that `*` and Unix's `other` stand for.")] = None,
+    prefix: Annotated[str, option("--prefix NAME", "How the ids of the rules begin.")] = "acl",
     unix: UnixOption = False,
     group: GroupOption = None,
 ) -> None:
@@ -79,7 +57,7 @@ def import_(
 
     Exit status: 0, or 2 if the list is refused, or rules cannot say it.
     """
-    check_text(str(file), type_name, letters, anyone, prefix, *(group or ()))
+    check_text(str(file))
     check_type_name(type_name)
     text = _read(file)
     listed = ordered(parse_unix(text), frozenset(group or ())) if unix else parse_acl(text)
@@ -87,7 +65,7 @@ def import_(
 
 
 def export(
-    type_name: Annotated[str, typer.Option("--type", metavar="TYPE", help="The event type.")],
+    type_name: Annotated[str, option("--type TYPE", "The event type.")],
     domain: DomainOption,
     letters: LettersOption = "",
 ) -> None:
@@ -99,7 +77,6 @@ def export(
 
     Exit status: 0, or 2 if a rule says what no list can: a condition, attributes, a role.
     """
-    check_text(type_name, letters)
     state = _state(domain)
     if type_name not in state.types:
         raise UnknownType(f"no event type `{brief(type_name)}`", remedy="`headgate versions` shows the types")
@@ -127,16 +104,12 @@ def exported(state: State, type_name: str, letters: Mapping[str, Action]) -> Acl
 
 
 def show(
-    text: Annotated[str, typer.Argument(metavar="LIST", help="The list itself.")],
-    user: Annotated[str, typer.Option("--user", metavar="NAME", help="Whose rights.")],
-    domain: Annotated[
-        Path | None, typer.Option("--domain", metavar="DIR", help="The domain whose groups count.", show_default="none")
-    ] = None,
+    text: Annotated[str, argument("LIST", "The list itself.")],
+    user: Annotated[str, option("--user NAME", "Whose rights.")],
+    domain: Annotated[Path | None, option("--domain DIR", "The domain whose groups count.", unset="none")] = None,
     unix: UnixOption = False,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="NAME", help="A group that the user is in; may be repeated.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    group: Annotated[list[str] | None, option("--group NAME", "A group that the user is in; may be repeated.")] = None,
+    json: Json = False,
 ) -> None:
     """Show what an access control list gives a user, and which entries say so.
 
@@ -148,7 +121,6 @@ def show(
 
     Exit status: 0, or 2 if the list is refused.
     """
-    check_text(text, user, *(group or ()))
     state = State() if domain is None else _state(domain)
     inside = state.groups_of(user) | frozenset(group or ())
     listed = parse_unix(text) if unix else parse_acl(text)
@@ -161,14 +133,11 @@ def show(
         print_json({"user": user, "rights": shown, "entries": [render_acl(Acl((one,))) for one in steps]})
         return
     say(f"{user} has ", (shown or "no rights", "bold"))
-    for at in range(len(steps)):
-        entry = steps[at]
-        gives = Acl(tuple(steps[: at + 1])).rights(inside | {user}) - Acl(tuple(steps[:at])).rights(inside | {user})
-        does = (
-            f"bars {''.join(sorted(entry.rights))}"
-            if entry.negative
-            else f"gives {''.join(sorted(gives)) or 'nothing more'}"
-        )
+    for at, entry in enumerate(steps):
+        before, after = (Acl(tuple(steps[:end])).rights(inside | {user}) for end in (at, at + 1))
+        does = f"gives {''.join(sorted(after - before)) or 'nothing more'}"
+        if entry.negative:
+            does = f"bars {''.join(sorted(entry.rights))}"
         say(f"  {render_acl(Acl((entry,)))}: {does}")
 
 
@@ -219,6 +188,4 @@ def _yaml(rules: tuple[Rule, ...]) -> str:
     return "\n".join(lines)
 
 
-app.command("import")(shows_errors(import_))
-app.command("export")(shows_errors(export))
-app.command("show")(shows_errors(show))
+app = group("Turn access control lists into rules and back, and see what a list gives.", import_, export, show)

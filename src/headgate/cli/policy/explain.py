@@ -1,7 +1,10 @@
-"""`headgate explain`: why a principal sees what it sees of an event."""
+"""`headgate explain` and `headgate restrictions`: why a principal sees what it sees of an event, and what a
+subscription or a publisher loses to its rights (Hermes 8).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -21,41 +24,47 @@ from headgate.analysis.explanation import (
     ViewAt,
     Why,
 )
-from headgate.cli.shared.asker import AskerOption
-from headgate.cli.shared.common import DomainOption, open_domain, out
+from headgate.analysis.restrictions import (
+    PublishEntry,
+    PublishRestriction,
+    Reason,
+    Restriction,
+    RestrictionEntry,
+    TypeReach,
+)
+from headgate.cli.shared.common import open_domain, out
+from headgate.cli.shared.options import AskerOption, DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import (
-    cells,
-    check_text,
     names,
     print_json,
     say,
     show_condition,
     show_held,
     show_part,
+    show_table,
     show_truth,
     show_value,
-    table,
 )
 from headgate.commands import explaining
 from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
-from headgate.model.conditions import TRUE
+from headgate.model.conditions import TRUE, Atom, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.rights import Effect
 from headgate.model.values import render_timestamp
 
 
 def explain(
-    principal: Annotated[str, typer.Argument(help="Whose view to explain.")],
-    event: Annotated[str, typer.Argument(help="The id of an event, or its place as `stream:seq`.")],
+    principal: Annotated[str, argument("", "Whose view to explain.")],
+    event: Annotated[str, argument("", "The id of an event, or its place as `stream:seq`.")],
     domain: DomainOption,
-    stream: Annotated[str | None, typer.Option(help="Look for the id in this stream only.")] = None,
+    stream: Annotated[str | None, option("--stream", "Look for the id in this stream only.")] = None,
     version: Annotated[
-        int | None, typer.Option(min=0, help="Decide by this control version instead of the event's own.")
+        int | None, option("--version", "Decide by this control version instead of the event's own.", min=0)
     ] = None,
     subscription: Annotated[
-        str | None, typer.Option(metavar="ID", help="Also say what became of this subscription.")
+        str | None, option("--subscription ID", "Also say what became of this subscription.")
     ] = None,
     asker: AskerOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.
 
@@ -70,16 +79,12 @@ def explain(
 
     `headgate explain billing e1 --as billing --domain DIR`
     """
-    check_text(principal, event, stream, subscription, asker)
     with open_domain(domain) as opened:
         question = Question(asker or opened.ledger.administrator, principal, event, version, subscription)
         answer, others = explaining.explain(opened, question, stream)
-    if json:
-        print_json(answer)
-    else:
-        _show(answer)
-        if others and answer.full:
-            say(f"\nnote: {others + 1} events are called `{event}`; ask for the others as stream:seq")
+    print_json(answer) if json else _show(answer)
+    if others and answer.full and not json:
+        say(f"\nnote: {others + 1} events are called `{event}`; ask for the others as stream:seq")
 
 
 # -- words ------------------------------------------------------------------------------------------------------
@@ -87,7 +92,8 @@ def explain(
 
 def _show(answer: Explanation) -> None:
     place = f" at {answer.place[0]}:{answer.place[1]}" if answer.place else ""
-    say("event ", (answer.event, "bold"), f" ({answer.type}){place}, ", _published(answer))
+    published = f"published by {answer.publisher} at {render_timestamp(answer.time)}"
+    say("event ", (answer.event, "bold"), f" ({answer.type}){place}, {published}")
     if answer.version == answer.event_version:
         say(f"seen by {answer.principal} at control version {answer.version}")
     else:
@@ -98,11 +104,12 @@ def _show(answer: Explanation) -> None:
     if not answer.visible:
         say(("no view: ", "bold red"), _no_view(answer))
     out.print()
-    shown = table("attribute", "sees", "why")
-    for one in answer.attributes:
-        sees = Text(show_value(one.value), "green") if one.visible else Text("hidden", "red")
-        shown.add_row(*cells(one.name, sees, _why(one, answer)))
-    out.print(shown)
+    hidden = Text("hidden", "red")
+    rows = (
+        (one.name, Text(show_value(one.value), "green") if one.visible else hidden, _why(one, answer))
+        for one in answer.attributes
+    )
+    show_table(("attribute", "sees", "why"), rows)
     for view in answer.views:
         _show_tried(view, answer)
     for unmet in answer.unmet:
@@ -116,10 +123,6 @@ def _show(answer: Explanation) -> None:
         say(("what would have been needed", "bold underline"))
         for need in answer.needed:
             say(f"  {_need(need, answer)}")
-
-
-def _published(answer: Explanation) -> str:
-    return f"published by {answer.publisher} at {render_timestamp(answer.time)}"
 
 
 def _no_view(answer: Explanation) -> str:
@@ -141,11 +144,8 @@ def _why(attribute: AttributeExplanation, answer: Explanation) -> str:
         case Why.FORBIDDEN:
             return f"forbidden by `{attribute.rule}`{when}"
         case Why.UNCOVERED if attribute.failed:
-            covers = (
-                "covers it, but its condition is"
-                if len(attribute.failed) == 1
-                else "cover it, but their conditions are"
-            )
+            many = len(attribute.failed) > 1
+            covers = "cover it, but their conditions are" if many else "covers it, but its condition is"
             return f"{names(attribute.failed)} {covers} not true{when}"
         case Why.UNCOVERED:
             return f"no {'entry' if answer.full else 'right of yours'} shows it{when}"
@@ -158,10 +158,8 @@ def _show_tried(view: ViewAt, answer: Explanation) -> None:
     say((title, "bold underline"), "" if view.tried else ": none")
     if not view.tried:
         return
-    shown = table("entry", "effect", "condition", "outcome")
-    for one in view.tried:
-        shown.add_row(*cells(one.rule, _to(one), _asks(one), _outcome(one)))
-    out.print(shown)
+    rows = ((one.rule, _to(one), _asks(one), _outcome(one)) for one in view.tried)
+    show_table(("entry", "effect", "condition", "outcome"), rows)
 
 
 def _to(one: Tried) -> str:
@@ -181,9 +179,8 @@ def _outcome(attempt: Tried) -> str:
         return "not told"
     if attempt.matched:
         does = "shows" if attempt.effect is Effect.GRANT else "hides"
-        outcome = (
-            f"{does} {names(attempt.decided)}" if attempt.decided else "matches, but decides nothing that is still open"
-        )
+        nothing = "matches, but decides nothing that is still open"
+        outcome = f"{does} {names(attempt.decided)}" if attempt.decided else nothing
     else:
         outcome = "does not match"
     if not attempt.told:
@@ -258,3 +255,167 @@ def _need(need: Needed, answer: Explanation) -> str:
     if need.failed:
         text += f"; or the condition of {' or '.join(f'`{r}`' for r in need.failed)} true"
     return text
+
+
+_REASONS = {
+    Reason.NO_GRANT: "no grant reaches it",
+    Reason.CREDENTIALS: "event policy asks for credentials that do not count",
+    Reason.FORBIDDEN: "a forbid always comes first",
+    Reason.NEVER_TRUE: "no grant's condition can ever be true",
+    Reason.FILTER: "the filter contradicts itself",
+    Reason.HIDDEN: "the filter needs an attribute that is never visible",
+    Reason.CONTRADICTS: "the filter contradicts every grant",
+    Reason.NO_IDENTITY: "no identity statement is in force",
+}
+
+
+def restrictions(
+    subscription: Annotated[str | None, argument("", "The id of a subscription.")] = None,
+    *,
+    domain: DomainOption,
+    publish: Annotated[
+        tuple[str, str] | None,
+        option("--publish PRINCIPAL TYPE", "What becomes of a principal's events of a type instead."),
+    ] = None,
+    version: Annotated[
+        int | None, option("--version", "Under the rights of this version; default the newest.", min=0)
+    ] = None,
+    asker: AskerOption = None,
+    json: Json = False,
+) -> None:
+    """Show what a subscription comes to under its principal's rights, beside what was asked.
+
+    For each type that it takes in: the attributes that are visible at most, the condition, and whether anything can
+    be delivered at all. "No" is said only where it is proven.
+
+    For example:
+
+    `headgate restrictions track --domain DIR`
+
+    `headgate restrictions track --as smith --version 3 --domain DIR`
+
+    `headgate restrictions --publish cctv uk.gov.pito.Numberplate --domain DIR`
+    """
+    if (subscription is None) == (publish is None):
+        raise typer.BadParameter("give either a subscription, or --publish with a principal and a type")
+    with open_domain(domain) as opened:
+        if publish is not None:
+            lost = explaining.publish_restriction(opened, asker, *publish, version)
+            print_json(lost) if json else _show_publish(lost)
+            return
+        assert subscription is not None
+        answer = explaining.restriction(opened, asker, subscription, version)
+    print_json(answer) if json else _show_restriction(answer)
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------
+
+
+def _show_restriction(answer: Restriction) -> None:
+    past = ", with history" if answer.history else ""
+    whose = f" of {answer.principal} at control version {answer.version}{past}"
+    say("subscription ", (answer.subscription, "bold"), whose)
+    say(f"asked for: {answer.type} where {show_condition(answer.where)}")
+    if answer.counted:
+        say("counts for event policy: ", "; ".join(map(show_held, answer.counted)))
+    say("can be satisfied: ", _verdict(answer))
+    if answer.never:
+        say(f"asked for in the filter, but never visible: {names(answer.never)}")
+    out.print()
+    show_table(("type", "sees at most", "when"), ((one.name, _attributes(one), _when(one)) for one in answer.types))
+    for reach in answer.types:
+        if reach.entries:
+            out.print()
+            say((f"entries on {reach.name}, in order", "bold underline"))
+            rows = ((one.rule, one.effect.value, _covers(one, reach), _asks_of(one)) for one in reach.entries)
+            show_table(("entry", "effect", "attributes", "condition"), rows)
+
+
+def _asks_of(entry: RestrictionEntry) -> str:
+    """What an entry asks of the event, and through which membership it counts."""
+    if entry.policy is not None:
+        return render_entry(entry.policy)
+    held = "" if entry.membership is None else f"\n{show_held(entry.membership)}"
+    return f"{show_condition(entry.condition)}{held}"
+
+
+def _verdict(answer: Restriction) -> Text:
+    if answer.satisfiable is None:
+        return Text("not by the types that may be told here", "yellow")
+    if not answer.satisfiable:
+        reasons = dict.fromkeys(_REASONS[one.reason] for one in answer.types if one.reason is not None)
+        return Text(f"no: {'; '.join(reasons)}", "bold red")
+    unless = ", ".join(_unless(answer))
+    return Text(f"yes, unless {unless} decide otherwise" if unless else "yes", "green")
+
+
+def _unless(answer: Restriction) -> Iterator[str]:
+    """What a proof does not look into."""
+    able = [one for one in answer.types if one.told and one.reason is None]
+    entries = [entry for one in able for entry in one.entries]
+    conditions: list[Condition] = [answer.where, *(e.condition for e in entries if e.condition is not None)]
+    yield from dict.fromkeys(filter(None, (_assumed(atom) for condition in conditions for atom in atoms(condition))))
+    if any(entry.condition is None and entry.policy is not None for entry in entries):
+        yield "what the event policy looks up"
+    if any(entry.condition is None and entry.policy is None for entry in entries):
+        yield "conditions that are not disclosed"
+
+
+def _assumed(atom: Atom) -> str | None:
+    match atom:
+        case Predicate(name, _):
+            return f"the predicate `{name}`"
+        case InGroup(_, name):
+            return f"the members of `{name}`"
+        case Related(name, _):
+            return f"the relation `{name}`"
+        case _:
+            return None
+
+
+def _attributes(one: TypeReach) -> Text:
+    if not one.told:
+        return Text("(not told)", "dim")
+    return Text(", ".join(one.attributes) or ("nothing" if one.reason else "no attribute"))
+
+
+def _when(reach: TypeReach) -> str:
+    if not reach.told:
+        return "you do not govern or audit this type"
+    if reach.reason is not None:
+        return f"never: {_REASONS[reach.reason]}"
+    if reach.condition is None and all(e.condition is not None or e.policy is not None for e in reach.entries):
+        return "as the entries below say"
+    if reach.condition is None:
+        return "under conditions that are not disclosed"
+    return "always" if reach.condition == TRUE else show_condition(reach.condition)
+
+
+def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
+    every = len(entry.attributes) == len(one.attributes) + len(one.hidden)
+    return "all" if every else ", ".join(entry.attributes) or "none"
+
+
+# -- publishing -------------------------------------------------------------------------------------------------
+
+
+def _show_publish(answer: PublishRestriction) -> None:
+    say(f"what becomes of {answer.type} published by {answer.principal} at control version {answer.version}")
+    if answer.reason is None:
+        verdict = Text("yes, as the first of these grants that is true allows", "green")
+    else:
+        verdict = Text(f"no: {_REASONS[answer.reason]}", "bold red")
+    say("can be published: ", verdict)
+    if not answer.entries:
+        return
+    out.print()
+    rows = []
+    for entry in answer.entries:
+        kept = (", ".join(entry.keeps), _forced(entry), ", ".join(entry.nulls))
+        when = "passed over: no identity statement in force" if entry.passed_over else show_condition(entry.condition)
+        rows.append((entry.rule, entry.effect.value, *(kept if entry.effect is Effect.GRANT else ("",) * 3), when))
+    show_table(("entry", "effect", "keeps", "forces", "nulls", "condition"), rows)
+
+
+def _forced(one: PublishEntry) -> str:
+    return ", ".join(f"{name} = {show_value(value)}" if one.told else name for name, value in one.forces.items())

@@ -8,7 +8,7 @@ Python of the directory runs without `--run-python`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,10 +20,21 @@ from headgate.analysis.advice import advise
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.plan import Plan
 from headgate.cli.policy import policy_check
-from headgate.cli.policy.policy_warnings import Warned, named_by_entrants, warned, whom
-from headgate.cli.shared.common import data_directory, err, out, shows_errors
-from headgate.cli.shared.rendering import cells, check_text, names, print_json, say, show_open, table
-from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
+from headgate.cli.policy.policy_check import Warned, named_by_entrants, warned, whom
+from headgate.cli.shared.common import check_text, data_directory, err, group
+from headgate.cli.shared.options import Json, PolicyDomainOption, RunPython, argument, option
+from headgate.cli.shared.rendering import (
+    MOST,
+    count_of,
+    joined,
+    names,
+    print_json,
+    say,
+    say_lines,
+    say_not_run,
+    show_open,
+    show_table,
+)
 from headgate.commands import policy as policies
 from headgate.lang.render import render_condition, render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
@@ -34,31 +45,13 @@ from headgate.model.errors import BadDefinition, VersionConflict
 from headgate.model.rights import Action
 from headgate.node.config import Files
 from headgate.node.domain import Domain
+from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
 from headgate.scenario.format.policy import Desired, plan_policy, read_policy
 
-_MOST: Final = 50
-"""Lines shown of one kind; `--json` has them all."""
-
 _ALWAYS: Final = render_condition(TRUE)
 
-app = typer.Typer(
-    help="Keep the policy in files: show what they would change, and make it so.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The policy: a directory of YAML files.")]
-DomainOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--domain",
-        metavar="DIR",
-        help="The domain, or its data directory.",
-        envvar="HEADGATE_DOMAIN",
-        show_default="the one the policy stands in, or the current directory",
-    ),
-]
+Directory = Annotated[Path, argument("DIR", "The policy: a directory of YAML files.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +80,10 @@ class ShownPlan:
 
 def plan(
     directory: Directory,
-    domain: DomainOption = None,
+    domain: PolicyDomainOption = None,
     run_python: RunPython = False,
-    check: Annotated[bool, typer.Option("--check", help="Leave with status 1 if anything would change.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    check: Annotated[bool, option("--check", "Leave with status 1 if anything would change.")] = False,
+    json: Json = False,
 ) -> None:
     """Show what a policy directory would change: who gains and who loses what, and then the changes themselves.
 
@@ -113,23 +106,20 @@ def plan(
     paths = Paths(_data(domain, directory))
     with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
-    desired = read_policy(directory, now.administrator, allowed_at(paths, now, run_python))
+    desired = read_policy(directory, now.administrator, Allowed(run_python, now.predicates, paths.predicates))
     made = plan_policy(now, desired)
     shown = replace(describe(made), not_run=desired.not_run)
-    if json:
-        print_json(shown)
-    else:
-        _show(shown, made)
+    print_json(shown) if json else _show(shown, made)
     say_not_run(desired.not_run)
     raise typer.Exit(int(check and not made.empty))
 
 
 def apply(
     directory: Directory,
-    domain: DomainOption = None,
+    domain: PolicyDomainOption = None,
     run_python: RunPython = False,
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the history.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    note: Annotated[str, option("--note TEXT", "Why, for the history.")] = "",
+    yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,
 ) -> None:
     """Make the ledger say what a policy directory says, as one new version; shows the plan and asks first.
 
@@ -151,10 +141,12 @@ def apply(
 
     Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
     """
-    check_text(str(directory), note)
+    check_text(str(directory))
     with Domain.open(_data(domain, directory)) as opened:
         now = opened.ledger.state()
-        desired = read_policy(directory, now.administrator, allowed_at(opened.paths, now, run_python))
+        desired = read_policy(
+            directory, now.administrator, Allowed(run_python, now.predicates, opened.paths.predicates)
+        )
         if desired.not_run:
             raise BadDefinition(
                 f"the policy registers {names(desired.not_run)}: Python that gateways and the pipeline will run",
@@ -165,9 +157,7 @@ def apply(
         _show(describe(made), made)
         if made.empty:
             return
-        if not yes and not _confirmed(made):
-            say("nothing was changed")
-            raise typer.Exit(1)
+        confirm(made.expect + 1, yes=yes)
         version = _commit(opened, made, desired, note)
         starts = opened.ledger.starting_points(version=version)
         over = opened.ledger.passed_over(made.expect, version)
@@ -180,11 +170,16 @@ def _data(domain: Path | None, directory: Path) -> Path:
     return data_directory(beside if domain is None and Files(beside).config.is_file() else domain or Path())
 
 
-def _confirmed(made: Plan) -> bool:
+def confirm(version: int, *, yes: bool) -> None:
+    """Leave, with nothing changed, unless whoever is asked says yes or has said so."""
+    if yes:
+        return
     if not _is_terminal():
         raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
     err.print()
-    return typer.confirm(f"Apply this as version {made.expect + 1}?", err=True)
+    if not typer.confirm(f"Apply this as version {version}?", err=True):
+        say("nothing was changed")
+        raise typer.Exit(1)
 
 
 def _is_terminal() -> bool:
@@ -266,14 +261,14 @@ def _show(shown: ShownPlan, made: Plan) -> None:
         if shown.ended:
             say()
             say(("Roles that end", "bold"))
-            _show_lines(one.words for one in shown.ended)
+            say_lines(one.words for one in shown.ended)
         say()
         say(("Changes", "bold"))
-        _show_lines(one.words for one in shown.changes)
+        say_lines(one.words for one in shown.changes)
     if shown.warnings:
         say()
         say(("Warnings", "bold yellow"))
-        _show_lines(one.words for one in shown.warnings)
+        say_lines(one.words for one in shown.warnings)
 
 
 def _show_effects(affected: Sequence[Affected], made: Plan) -> None:
@@ -282,20 +277,14 @@ def _show_effects(affected: Sequence[Affected], made: Plan) -> None:
         if _speaks_of_roles(made):
             say("  rules for roles and event policy count for whoever comes to hold the roles they ask for")
         return
-    made_table = table("", "", "")
-    left = _MOST
-    for effect in affected:
-        who = whom(effect.who, made.after, made.before)
-        for gain in effect.gains[:left]:
-            mark, style = _MARKS[gain.turn]
-            made_table.add_row(*cells(f"  {who}", Text(mark, style=style), gain_words(gain)))
-            who = ""
-        left -= min(left, len(effect.gains))
-    made_table.show_header = False
-    out.print(made_table)
-    more = sum(len(one.gains) for one in affected) - _MOST
-    if more > 0:
-        say(f"  and {more:,} more; `--json` has them all")
+    rows = [
+        (f"  {'' if number else whom(effect.who, made.after, made.before)}", Text(*_MARKS[gain.turn]), gain_words(gain))
+        for effect in affected
+        for number, gain in enumerate(effect.gains)
+    ]
+    show_table(("", "", ""), rows[:MOST])
+    if len(rows) > MOST:
+        say(f"  and {len(rows) - MOST:,} more; `--json` has them all")
 
 
 def _speaks_of_roles(made: Plan) -> bool:
@@ -304,27 +293,16 @@ def _speaks_of_roles(made: Plan) -> bool:
     return any(added) or any(isinstance(one, SetEventPolicy | SetRolefile) for one in made.batch.changes)
 
 
-def _show_lines(lines: Iterable[str]) -> None:
-    every = list(lines)
-    for line in every[:_MOST]:
-        say(f"  {line}")
-    if len(every) > _MOST:
-        say(f"  and {len(every) - _MOST:,} more; `--json` has them all")
-
-
 def _applied(version: int, starts: Sequence[StartingPoint], over: Rebased | None) -> None:
     say()
     say(("applied", "bold green"), f" as version {version}")
     if over is not None:
-        count = "1 version" if over.versions == 1 else f"{over.versions:,} versions"
-        kinds = " and ".join([", ".join(over.kinds[:-1]), over.kinds[-1]] if len(over.kinds) > 1 else over.kinds)
-        say(f"  rebased over {count} by others: {kinds or 'nothing changed'}")
+        kinds = joined(over.kinds) or "nothing changed"
+        say(f"  rebased over {count_of(over.versions, 'version')} by others: {kinds}")
     for point in starts:
         say(f"  from event {point.seq} of stream `{point.stream}` on")
     if not starts:
         say("  from the first event on: there is no stream yet")
 
 
-app.command("plan")(shows_errors(plan))
-app.command("apply")(shows_errors(apply))
-app.command("check")(shows_errors(policy_check.check))
+app = group("Keep the policy in files: show what they would change, and make it so.", plan, apply, policy_check.check)

@@ -6,30 +6,31 @@ the proof is about is said with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.text import Text
 
-from headgate.analysis.advice import nothing_of_it, unattested, valued
+from headgate.analysis.advice import Advice, Concern, nothing_of_it, unattested, valued
 from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
-from headgate.cli.policy.policy_warnings import Warned, named_by_entrants, warned
-from headgate.cli.shared.common import data_directory, open_domain, out
+from headgate.cli.shared.common import check_text, data_directory, open_domain
+from headgate.cli.shared.options import Json, PolicyDomainOption, RunPython, argument, option
 from headgate.cli.shared.rendering import (
-    cells,
-    check_text,
+    MOST,
+    count_of,
     names,
     print_json,
     say,
+    say_lines,
+    say_not_run,
     show_condition,
     show_constant,
-    table,
+    show_table,
 )
-from headgate.cli.shared.run_python import RunPython, allowed_at, say_not_run
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang.render import render_role
@@ -43,10 +44,8 @@ from headgate.model.values import Value, brief, same
 from headgate.node.config import Files
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
+from headgate.roles.rolefiles.checking import asked_for, relation_columns
 from headgate.scenario.format.policy import plan_policy, read_policy
-
-_MOST: Final = 50
-"""Lines shown; `--json` has them all."""
 
 _ABOUT: Final = (
     "the rules, the event policy and the chains that stand now, whatever attributes and roles principals come to have; "
@@ -55,6 +54,7 @@ _ABOUT: Final = (
 """What is proven, and what is not looked at."""
 
 _FEW: Final = 3
+"""Rules or principals that are named one by one."""
 _MOST_SECONDS: Final = 3_600.0
 
 
@@ -69,35 +69,21 @@ class _Policy:
 
 def check(
     directory: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DIR]", help="A policy directory, as it would be applied.", show_default="the ledger's"
-        ),
+        Path | None, argument("[DIR]", "A policy directory, as it would be applied.", unset="the ledger's")
     ] = None,
-    domain: Annotated[
-        Path | None,
-        typer.Option(
-            "--domain",
-            metavar="DIR",
-            help="The domain, or its data directory.",
-            envvar="HEADGATE_DOMAIN",
-            show_default="the one the policy stands in, or the current directory",
-        ),
-    ] = None,
+    domain: PolicyDomainOption = None,
     version: Annotated[
-        int | None, typer.Option(min=0, help="The ledger's policy at this version; default the newest.")
+        int | None, option("--version", "The ledger's policy at this version; default the newest.", min=0)
     ] = None,
-    sees: Annotated[
-        str | None, typer.Option("--can-see", metavar="TYPE.ATTRIBUTE", help="Can anyone ever see this attribute?")
-    ] = None,
+    sees: Annotated[str | None, option("--can-see TYPE.ATTRIBUTE", "Can anyone ever see this attribute?")] = None,
     outside: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP", help="With --can-see: anyone but its members; may be repeated.")
+        list[str] | None, option("--outside GROUP", "With --can-see: anyone but its members; may be repeated.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, max=_MOST_SECONDS, help="How long one proof may take.")
+        float, option("--seconds", "How long one proof may take.", min=0.0, max=_MOST_SECONDS)
     ] = WIDER_SECONDS,
     run_python: RunPython = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Find rules that never count and rules that nobody would miss; or prove who can never see an attribute.
 
@@ -124,7 +110,7 @@ def check(
     Exit status: 0 nothing found, or nobody can see it; 1 something found, or somebody can; 2 if the policy is refused.
     Warnings do not count.
     """
-    check_text(str(directory or ""), sees, *(outside or ()))
+    check_text(str(directory or ""))
     if outside and sees is None:
         raise typer.BadParameter("--outside goes with --can-see")
     if directory is not None and version is not None:
@@ -162,7 +148,7 @@ def _policy(
     paths = Paths(data_directory(domain or beside))
     with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
-    read = read_policy(directory, now.administrator, allowed_at(paths, now, run_python))
+    read = read_policy(directory, now.administrator, Allowed(run_python, now.predicates, paths.predicates))
     return _Policy(plan_policy(now, read).after, read.functions, read.not_run)
 
 
@@ -194,22 +180,14 @@ def _show(proofs: PolicyProofs, state: State, warnings: tuple[Warned, ...]) -> N
     for title, findings in (("Rules that never count", never), ("Rules that nobody would miss", needless)):
         if findings:
             say((title, "bold yellow"))
-            for line in list(_lines(findings, rules))[:_MOST]:
-                say(f"  {line}")
-            if len(findings) > _MOST:
-                say(f"  and {len(findings) - _MOST:,} more; `--json` has them all")
+            say_lines(_lines(findings, rules))
     if not proofs.findings:
-        say(("nothing found", "bold green"), f" in {len(rules):,} rule{'' if len(rules) == 1 else 's'}")
+        say(("nothing found", "bold green"), f" in {count_of(len(rules), 'rule')}")
     if warnings:
         say(("Warnings", "bold yellow"))
-        for one in warnings[:_MOST]:
-            say(f"  {one.words}")
+        say_lines(one.words for one in warnings[:MOST])
     if proofs.undecided:
         say(("not decided", "yellow"), f": {_some(proofs.undecided)}; `--seconds` gives proofs more time")
-    _say_about()
-
-
-def _say_about() -> None:
     say((f"about {_ABOUT}", "dim"))
 
 
@@ -250,7 +228,7 @@ def _show_sight(answer: Sight, policy: _Policy, attribute: str, type_name: str, 
         )
     else:
         _show_example(answer, policy, what)
-    _say_about()
+    say((f"about {_ABOUT}", "dim"))
 
 
 def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
@@ -264,12 +242,9 @@ def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
     seen = view(example_state(policy.state, answer), who, event, policy.predicates, event.origin)
     visible = frozenset() if seen is None else seen.attributes
     say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
-    shown = table("", "", "")
-    shown.show_header = False
-    for name, value in event.values.items():
-        mark = Text("seen", "red") if name in visible else Text("hidden", "dim")
-        shown.add_row(*cells(f"    {name}", show_constant(value), mark))
-    out.print(shown)
+    marks = {True: Text("seen", "red"), False: Text("hidden", "dim")}
+    rows = ((f"    {name}", show_constant(value), marks[name in visible]) for name, value in event.values.items())
+    show_table(("", "", ""), rows)
 
 
 def _once(now: Mapping[str, Value], answer: Sight) -> str:
@@ -283,3 +258,72 @@ def _once(now: Mapping[str, Value], answer: Sight) -> str:
 
 def _where(rule: Rule) -> str:
     return "" if rule.where == TRUE else f" (where {show_condition(rule.where)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something odd about the policy, and that in words."""
+
+    concern: Concern | Literal["asked-for"]
+    names: tuple[str, ...]
+    words: str
+
+
+def warned(found: Iterable[Advice], *states: State) -> tuple[Warned, ...]:
+    """Everything that is odd, with its words; `states` know the groups."""
+    return tuple(Warned(one.concern, one.names, _words(one, *states)) for one in found)
+
+
+def whom(who: Sequence[str], *states: State) -> str:
+    """Principals in a few words: by name if they are few, by their group if they have one, or by number."""
+    if len(who) <= _FEW:
+        return names(who)
+    members = frozenset(who)
+    for state in states:
+        inside = [(len(found), group) for group in state.groups if members <= (found := state.members_of(group))]
+        if inside:
+            size, group = min(inside)
+            return f"the {size:,} members of `{group}`" if size == len(who) else f"{len(who):,} members of `{group}`"
+    return f"{names(who[:2])} and {len(who) - 2:,} more"
+
+
+def _words(advice: Advice, *states: State) -> str:
+    rules, people, many = _some(advice.names), whom(advice.names, *states), len(advice.names) > 1
+    match advice.concern:
+        case Concern.IDLE_FORBID:
+            return f"the forbid {rules} takes nothing away: those it speaks to have no right that it would limit"
+        case Concern.IDLE_GRANT:
+            return f"the grant {rules} gives nothing: rules before it decide all it speaks of, or it is never true"
+        case Concern.EMPTY_GROUP:
+            valued = any(state.groups.get(advice.group or "") for state in states)
+            members = "principals as members" if valued else "members"
+            return f"`{advice.group}` has no {members}, so {rules} {'speak' if many else 'speaks'} to nobody"
+        case Concern.VALUES:
+            are = "are no principals: they count as values" if many else "is no principal: it counts as a value"
+            return f"{rules} in `{advice.group}` {are}, and no rule speaks to {'them' if many else 'it'}"
+        case Concern.NO_KEY:
+            return f"{people} {'have' if many else 'has'} no key, and cannot connect"
+        case Concern.NOT_LET_IN:
+            return f"{people} {'have' if many else 'has'} a key, but no rule lets {'them' if many else 'it'} connect"
+        case Concern.NO_ROLE:
+            return f"{rules} {'ask' if many else 'asks'} for `{_role(advice)}`, and no service here has such a role"
+        case Concern.UNATTESTED:
+            who = people if advice.role is None else f"by {rules}, whoever holds `{_role(advice)}`"
+            return f"{who} could publish without an identity statement; `attested: true` in a rule asks for one"
+        case Concern.AVOIDABLE:
+            return f"{rules} forbids by `{_role(advice)}`, and whoever holds that need not count it for a subscription"
+        case Concern.NOTHING_OF_IT:
+            return f"{rules} gives no attribute: whoever it is for sees that the event happened, and nothing of it"
+
+
+def named_by_entrants(state: State) -> tuple[Warned, ...]:
+    """Arguments of roles that whoever enters them names as it likes."""
+    return tuple(
+        Warned("asked-for", (service,), f"rolefile of `{service}`, line {one.line}: {one.message}; {one.remedy}")
+        for service, rolefile in state.roles.rolefiles.items()
+        for one in asked_for(rolefile, relation_columns(state))
+    )
+
+
+def _role(one: Advice) -> str:
+    return "" if one.role is None else render_role(one.role)

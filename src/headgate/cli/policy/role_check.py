@@ -1,4 +1,7 @@
-"""`headgate role check` and `headgate erdl check`: what is wrong with rolefiles and event policy, before they count.
+"""`headgate role check` and `headgate erdl`: what is wrong with rolefiles and event policy, before they count.
+
+Event policy is also shown in the stages in which it is worked through, as a ledger would keep it (OASIS 7.4, figure
+7.1). Where only a file of entries is given, types, groups and relations are taken to be as it uses them.
 
 Guarantees: changes nothing. Every finding has its file and line. Errors are what a ledger would refuse; what cannot be
 read at all is an error too, and what was found before it is still told. A file on its own is checked as far as it goes:
@@ -16,22 +19,36 @@ from typing import Annotated, Final, Literal, TypeAlias
 import typer
 from rich.text import Text
 
-from headgate.cli.shared.common import data_directory, out
-from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
-from headgate.cli.shared.run_python import RunPython, say_not_run
+from headgate.analysis.stages import (
+    Stages,
+    render_acceptance,
+    render_clause,
+    render_client,
+    render_literal,
+    render_stages,
+    stages,
+)
+from headgate.cli.shared.common import check_text, data_directory, group, placed
+from headgate.cli.shared.options import Json, RunPython, argument, option
+from headgate.cli.shared.rendering import count_of, print_json, say, say_not_run, show_table
 from headgate.decide.constraints import RoleFunction, is_monitored
-from headgate.decide.event_policy import parameters
+from headgate.decide.event_policy import parameters, type_named
 from headgate.decide.truth import NotRun
+from headgate.lang.render import render_entry
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
+from headgate.model.changes import Batch, Change, DeclareGroup, DeclareRelation, DeclareType, SetEventPolicy
+from headgate.model.conditions import InGroup, Variable
 from headgate.model.errors import BadScenario, HeadgateError, NotFound
 from headgate.model.limits import MAX_ROLEFILE_CHARS
 from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.types import EventType
+from headgate.model.values import Kind
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import next_state
 from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile, settle_rolefile
 from headgate.roles.rolefiles.kinds import parameter_kinds
-from headgate.roles.rolefiles.names import Finding
+from headgate.roles.rolefiles.names import Finding, called, leaves
 from headgate.scenario.format.file import load
 from headgate.scenario.format.policy import MAX_FILES, read_policy
 from headgate.scenario.format.story import Scenario
@@ -44,20 +61,14 @@ _LINE: Final = re.compile(r"\bline ([1-9][0-9]{0,8})\b")
 _COLUMN: Final = re.compile(r"\bcolumn [1-9][0-9]{0,8}\b")
 _STYLES: Final = {"error": "bold red", "warning": "yellow"}
 
-Kind: TypeAlias = Literal["roles", "events"]
+TextKind: TypeAlias = Literal["roles", "events"]
 
 FilesArgument = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILE...", help="Files `*.roles` and `*.erdl`, scenario files, or a policy directory."),
+    list[Path], argument("FILE...", "Files `*.roles` and `*.erdl`, scenario files, or a policy directory.")
 ]
-PolicyOption = Annotated[
-    Path | None, typer.Option("--policy", metavar="DIR", help="A policy directory whose names the files may use.")
-]
-DomainOption = Annotated[
-    Path | None, typer.Option("--domain", metavar="DIR", help="A domain whose names the files may use.")
-]
-StrictOption = Annotated[bool, typer.Option("--strict", help="Leave with 1 if there are warnings, too.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
+PolicyOption = Annotated[Path | None, option("--policy DIR", "A policy directory whose names the files may use.")]
+NamesDomain = Annotated[Path | None, option("--domain DIR", "A domain whose names the files may use.")]
+StrictOption = Annotated[bool, option("--strict", "Leave with 1 if there are warnings, too.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class LocatedFinding:
 class WrittenPolicy:
     """The text of a rolefile or an event policy, and where it stands."""
 
-    kind: Kind
+    kind: TextKind
     service: str
     text: str
     place: SourcePlace
@@ -101,7 +112,7 @@ class CheckGround:
 def check(
     files: FilesArgument,
     policy: PolicyOption = None,
-    domain: DomainOption = None,
+    domain: NamesDomain = None,
     strict: StrictOption = False,
     run_python: RunPython = False,
     json: Json = False,
@@ -127,10 +138,7 @@ def check(
 
 def tell(findings: Sequence[LocatedFinding], *, strict: bool, json: bool) -> None:
     """Show findings, and leave with the status that they come to."""
-    if json:
-        print_json(findings)
-    else:
-        _show(findings)
+    print_json(findings) if json else _show(findings)
     bad = any(one.severity == "error" or strict for one in findings)
     raise typer.Exit(int(bad))
 
@@ -138,7 +146,7 @@ def tell(findings: Sequence[LocatedFinding], *, strict: bool, json: bool) -> Non
 # -- what is checked ------------------------------------------------------------------------------------------
 
 
-def check_files(paths: Sequence[Path], ground: CheckGround, only: Kind | None = None) -> list[LocatedFinding]:
+def check_files(paths: Sequence[Path], ground: CheckGround, only: TextKind | None = None) -> list[LocatedFinding]:
     """What is wrong with these files: those of roles and event policy together, directories and scenarios each."""
     check_text(*map(str, paths))
     findings: list[LocatedFinding] = []
@@ -230,18 +238,24 @@ def _texts(paths: Sequence[Path]) -> tuple[list[WrittenPolicy], list[LocatedFind
 
 def _alone(path: Path) -> WrittenPolicy:
     most = 4 * MAX_ROLEFILE_CHARS
+    raw = _bytes_of(path, most)
     try:
-        with path.open("rb") as file:
-            raw = file.read(most + 1)
         text = raw.decode("utf-8")
-    except OSError as error:
-        raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise BadScenario("the file is not text in UTF-8", place=f"{path}:1") from None
     if len(raw) > most:
         raise BadScenario(f"the file is longer than {most} bytes", place=f"{path}:1")
-    kind: Kind = "roles" if path.suffix == ROLES else "events"
+    kind: TextKind = "roles" if path.suffix == ROLES else "events"
     return WrittenPolicy(kind, path.stem, text, SourcePlace(str(path), 1, text=1))
+
+
+def _bytes_of(path: Path, most: int) -> bytes:
+    """The beginning of a file: one byte more than the most that it may have."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
 
 
 def _in_yaml(path: Path) -> Iterator[WrittenPolicy]:
@@ -259,7 +273,7 @@ def _in_yaml(path: Path) -> Iterator[WrittenPolicy]:
 # -- checking -------------------------------------------------------------------------------------------------
 
 
-def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, only: Kind | None) -> Iterator[LocatedFinding]:
+def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, only: TextKind | None) -> Iterator[LocatedFinding]:
     """The findings of texts that know each other."""
     rolefiles: dict[str, Rolefile] = {} if ground.state is None else dict(ground.state.roles.rolefiles)
     parsed: list[tuple[WrittenPolicy, Rolefile | EventPolicy]] = []
@@ -348,14 +362,137 @@ def _show(findings: Sequence[LocatedFinding]) -> None:
         return
     for file in dict.fromkeys(one.file for one in findings):
         say((file, "bold"))
-        shown = table("line", "", "what")
-        for one in (each for each in findings if each.file == file):
-            told = f"{one.message} [{one.code}]" + (f"\n{one.remedy}" if one.remedy else "")
-            shown.add_row(*cells(str(one.line), Text(one.severity, _STYLES[one.severity]), told))
-        out.print(shown)
+        rows = (
+            (
+                str(one.line),
+                Text(one.severity, _STYLES[one.severity]),
+                f"{one.message} [{one.code}]" + (f"\n{one.remedy}" if one.remedy else ""),
+            )
+            for one in findings
+            if one.file == file
+        )
+        show_table(("line", "", "what"), rows)
     errors = sum(one.severity == "error" for one in findings)
-    say(f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
+    say(f"{count_of(errors, 'error')}, {count_of(len(findings) - errors, 'warning')}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+_FUNCTIONS: Final = frozenset({"unixacl", "acl"})
+
+
+def explain_events(
+    file: Annotated[
+        Path | None, argument("[FILE]", "Event policy (`*.erdl`), or a scenario.", unset="the policy's or domain's")
+    ] = None,
+    policy: PolicyOption = None,
+    domain: NamesDomain = None,
+    type_name: Annotated[str | None, option("--type TYPE", "Only of this type.", unset="all it speaks of")] = None,
+    json: Json = False,
+) -> None:
+    """Show the stages of event policy: the entries, the acceptance function, and its client and event expressions.
+
+    Client expressions are worked out once at registration, event expressions once an event, and only the mixed terms
+    for each pair.
+
+    For example:
+
+    `headgate erdl explain badges.erdl`
+
+    `headgate erdl explain --policy policy --type badge.Seen`
+
+    `headgate erdl explain --domain /srv/headgate`
+    """
+    check_text(str(file or ""))
+    state = _state(file, policy, domain)
+    explanations = [stages(state, name) for name in _types(state, type_name)]
+    if json:
+        print_json([_facts(one) for one in explanations])
+        return
+    if not explanations:
+        say("there is no event policy")
+    for number, explanation in enumerate(explanations):
+        if number:
+            say()
+        say((explanation.type, "bold"))
+        say(render_stages(explanation))
+
+
+def check_events(
+    files: Annotated[list[Path], argument("FILE...", "Files `*.erdl`, scenarios, or a directory.")],
+    policy: PolicyOption = None,
+    domain: NamesDomain = None,
+    strict: StrictOption = False,
+    run_python: RunPython = False,
+    json: Json = False,
+) -> None:
+    """Check event policy: names, entries that never apply, and negative ones that a client can avoid.
+
+    For example:
+
+    `headgate erdl check badges.erdl`
+
+    `headgate erdl check badges.erdl --policy policy --strict`
+
+    Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
+    """
+    tell(check_files(files, ground_of(policy, domain, run_python), "events"), strict=strict, json=json)
+
+
+# -- what is explained ----------------------------------------------------------------------------------------
+
+
+def _state(file: Path | None, policy: Path | None, domain: Path | None) -> State:
+    ground = ground_of(policy, domain)
+    if file is None:
+        if ground.state is None:
+            raise typer.BadParameter("name a FILE, or --policy DIR, or --domain DIR")
+        return ground.state
+    if file.suffix in (".yaml", ".yml") and ground.state is None:
+        return state_of(load(file, Allowed()))
+    if file.suffix != EVENTS:
+        raise NotFound(f"`{file}` is no event policy", remedy="it ends in .erdl, or it is a scenario")
+    raw = _bytes_of(file, 4 * MAX_ROLEFILE_CHARS)
+    state = State(administrator=ADMINISTRATOR) if ground.state is None else ground.state
+    with placed(str(file)):
+        events = parse_event_policy(raw.decode("utf-8", "replace"))
+        needed = tuple(_needed(events)) if ground.state is None else ()
+        return next_state(state, Batch(state.administrator, (*needed, SetEventPolicy(events))), ground.functions)
+
+
+def _needed(policy: EventPolicy) -> Iterator[Change]:
+    """The types, groups and relations that a policy uses."""
+    attributes: dict[str, list[str]] = {}
+    groups: dict[str, None] = {}
+    relations: dict[str, None] = {}
+    for entry in policy.entries:
+        known = attributes.setdefault(entry.event.type, [])
+        for term in entry.event.args[len(known) :]:
+            name = term.name if isinstance(term, Variable) and term.name not in (*known, "_") else ""
+            known.append(name or f"parameter_{len(known) + 1}")
+        for leaf, _ in leaves(entry.constraint):
+            groups |= {leaf.group: None} if isinstance(leaf, InGroup) else {}
+            relations |= dict.fromkeys(called(leaf))
+    for type_name, names in attributes.items():
+        yield DeclareType(EventType(type_name, ADMINISTRATOR, dict.fromkeys(names, Kind.STRING)))
+    yield from map(DeclareGroup, groups)
+    yield from (DeclareRelation(name) for name in relations if name not in _FUNCTIONS)
+
+
+def _types(state: State, wanted: str | None) -> list[str]:
+    """The type that is asked about, or all that entries name."""
+    if wanted is not None:
+        return [type_named(state.types, wanted)]
+    return list(dict.fromkeys(entry.event.type for entry in state.roles.policy.entries))
+
+
+def _facts(explanation: Stages) -> dict[str, object]:
+    return {
+        "type": explanation.type,
+        "entries": [render_entry(each) for each in explanation.entries],
+        "acceptance": [render_acceptance(each) for each in explanation.acceptance],
+        "clients": [render_client(each) for each in explanation.clients],
+        "events": [render_literal(each) for each in explanation.events],
+        "clauses": None if explanation.clauses is None else [render_clause(each) for each in explanation.clauses],
+    }
+
+
+erdl = group("Check event policy, and see how it is worked through.", explain=explain_events, check=check_events)

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.text import Text
 
 from headgate.cli.shared.common import ENGINE_FAILED, err, fail, keep_trace, out, renew_spark, start_spark
+from headgate.cli.shared.options import argument, option
 from headgate.model.errors import BadScenario, HeadgateError
 
 if TYPE_CHECKING:
@@ -40,18 +41,17 @@ class Engine(StrEnum):
 
 
 def test(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE_OR_DIR...", help="Scenario files, or folders of them.")],
+    paths: Annotated[list[Path], argument("FILE_OR_DIR...", "Scenario files, or folders of them.")],
     engine: Annotated[
         Engine,
-        typer.Option(
-            help="`decide`: the reference decision, no Java. `spark`: the real pipeline. `node`: gateways and clients, "
-            "over HTTP and WebSocket. `both`: the first two. `all`: the three."
+        option(
+            "--engine",
+            "`decide`: the reference decision, no Java. `spark`: the real pipeline. `node`: gateways and clients, "
+            "over HTTP and WebSocket. `both`: the first two. `all`: the three.",
         ),
     ] = Engine.BOTH,
-    as_lines: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line for each scenario and engine.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(help="Chooses where `crash` steps strike; shown when one fails.")] = None,
+    as_lines: Annotated[bool, option("--json", "One JSON object a line for each scenario and engine.")] = False,
+    seed: Annotated[int | None, option("--seed", "Chooses where `crash` steps strike; shown when one fails.")] = None,
 ) -> None:
     """Test policies: run scenario files and compare what comes of them with what they expect.
 

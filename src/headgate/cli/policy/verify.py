@@ -9,23 +9,20 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from headgate.cli.shared.common import DomainOption, err, on_spark, open_domain, out
-from headgate.cli.shared.rendering import cells, print_json, say, show_constant, table
+from headgate.cli.shared.common import err, on_spark, open_domain, out
+from headgate.cli.shared.options import DomainOption, Json, option
+from headgate.cli.shared.rendering import MOST, count_of, print_json, say, show_constant, show_table
 from headgate.model.values import Value
 from headgate.pipeline.spark.verify import Copy, DeliveryDifference, DifferenceKind, Report, replay
 from headgate.pipeline.spark.verify import verify as verified
-
-_MOST = 50
-"""Differences shown; `--json` has them all."""
 
 
 def verify(
     domain: DomainOption,
     replay_into: Annotated[
-        Path | None,
-        typer.Option("--replay", metavar="FILE", help="Also write the recomputed deliveries to a new store."),
+        Path | None, option("--replay FILE", "Also write the recomputed deliveries to a new store.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Recompute all deliveries from the log and the ledger on Spark, and report every difference.
 
@@ -54,10 +51,7 @@ def verify(
             written = on_spark(write)
     if replay_into is not None:
         err.print(Text(f"{written:,} deliveries written to `{replay_into}`"), soft_wrap=True, highlight=False)
-    if json:
-        print_json(report)
-    else:
-        show_report(report)
+    print_json(report) if json else show_report(report)
     if not report.sound:
         raise typer.Exit(1)
 
@@ -65,21 +59,20 @@ def verify(
 def show_report(report: Report) -> None:
     """A report in words, ending with one sentence."""
     if report.differences:
-        shown = table("difference", "event", "subscription", "what")
-        for one in report.differences[:_MOST]:
-            shown.add_row(*cells(one.kind.value, f"{one.stream}:{one.seq}", one.subscription, _what(one)))
-        out.print(shown)
-        if len(report.differences) > _MOST:
-            say(f"and {len(report.differences) - _MOST:,} more; --json has them all")
+        some = report.differences[:MOST]
+        rows = ((one.kind.value, f"{one.stream}:{one.seq}", one.subscription, _what(one)) for one in some)
+        show_table(("difference", "event", "subscription", "what"), rows)
+        if len(report.differences) > MOST:
+            say(f"and {len(report.differences) - MOST:,} more; --json has them all")
         out.print()
     for stream, count in report.undecided.items():
-        say(f"not decided yet: {_many(count, 'event')} of stream {stream}")
+        say(f"not decided yet: {count_of(count, 'event')} of stream {stream}")
     say(sentence(report))
 
 
 def sentence(report: Report) -> Text:
     """The outcome in one sentence."""
-    done = f"{_many(report.deliveries, 'delivery')} of {_many(report.events, 'event')} recomputed: "
+    done = f"{count_of(report.deliveries, 'delivery')} of {count_of(report.events, 'event')} recomputed: "
     if report.sound:
         return Text.assemble(done, ("all as delivered", "bold green"))
     kinds = [f"{report.count(kind):,} {kind.value}" for kind in DifferenceKind if report.count(kind)]
@@ -123,8 +116,3 @@ def _view(view: Mapping[str, Value]) -> str:
     return (
         ", ".join(f"{name} {show_constant(value)}" for name, value in view.items() if value is not None) or "all null"
     )
-
-
-def _many(count: int, what: str) -> str:
-    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{count:,} {what if count == 1 else plural}"

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.shared.common import DomainOption, open_domain, out
-from headgate.cli.shared.rendering import cells, check_text, print_json, say, table
-from headgate.ledger import Difference, Ledger, StartingPoint
+from headgate.cli.shared.common import open_domain
+from headgate.cli.shared.options import DomainOption, Json, option
+from headgate.cli.shared.rendering import print_json, say, show_table
+from headgate.ledger import Difference, HistoryEntry, Ledger, StartingPoint, VersionInfo
 from headgate.model.errors import NotFound
 
 _MOST = 20
@@ -32,17 +33,17 @@ class VersionEntry:
 
 def versions(
     domain: DomainOption,
-    since: Annotated[int, typer.Option(min=0, help="Only versions after this one.")] = 0,
+    since: Annotated[int, option("--since", "Only versions after this one.", min=0)] = 0,
     diff: Annotated[
-        tuple[int, int] | None, typer.Option(metavar="A B", help="What is in force at B and was not at A, and so on.")
+        tuple[int, int] | None, option("--diff A B", "What is in force at B and was not at A, and so on.")
     ] = None,
     principal: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what touched this principal, also through its groups.")
+        str | None, option("--principal NAME", "Only what touched this principal, also through its groups.")
     ] = None,
     starting_points: Annotated[
-        bool, typer.Option("--starting-points", help="Only where each version starts in each stream.")
+        bool, option("--starting-points", "Only where each version starts in each stream.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Show every control version: its author, its time, what it changed, and where it starts in each stream.
 
@@ -56,7 +57,6 @@ def versions(
     """
     if sum((diff is not None, principal is not None, starting_points)) > 1:
         raise typer.BadParameter("--diff, --principal and --starting-points exclude each other")
-    check_text(principal)
     with open_domain(domain) as opened:
         ledger = opened.ledger
         if since > ledger.version:
@@ -76,23 +76,19 @@ def _history(ledger: Ledger, since: int, principal: str | None) -> list[VersionE
     starts: dict[int, list[StartingPoint]] = {}
     for point in ledger.starting_points():
         starts.setdefault(point.version, []).append(point)
+    made: list[tuple[VersionInfo | HistoryEntry, tuple[str, ...]]]
     if principal is not None:
-        touched = [one for one in ledger.history(principal) if one.version > since]
-        return [
-            VersionEntry(one.version, one.author, one.time, one.note, one.words, tuple(starts.get(one.version, ())))
-            for one in touched
-        ]
+        made = [(one, one.words) for one in ledger.history(principal) if one.version > since]
+    else:
+        made = [(one, _changed(ledger, one.version)) for one in ledger.versions(since)]
     return [
-        VersionEntry(
-            info.version,
-            info.author,
-            info.time,
-            info.note,
-            tuple(d.words for d in ledger.difference(info.version - 1, info.version)),
-            tuple(starts.get(info.version, ())),
-        )
-        for info in ledger.versions(since)
+        VersionEntry(one.version, one.author, one.time, one.note, words, tuple(starts.get(one.version, ())))
+        for one, words in made
     ]
+
+
+def _changed(ledger: Ledger, version: int) -> tuple[str, ...]:
+    return tuple(one.words for one in ledger.difference(version - 1, version))
 
 
 def _show(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None) -> None:
@@ -100,15 +96,16 @@ def _show(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None
         whom = f" that touched {principal}" if principal is not None else ""
         say(f"no version{whom} here; the ledger is at version {ledger.version}")
         return
-    shown = table("version", "author", "time (UTC)", "starts at", "what changed")
+    rows = []
     for entry in entries:
         changes = [entry.note, ""] if entry.note else []
         changes += list(entry.changes[:_MOST]) or ["nothing"]
         if len(entry.changes) > _MOST:
             changes.append(f"and {len(entry.changes) - _MOST:,} more")
         starts = "\n".join(f"{p.stream}:{p.seq}" for p in entry.starts)
-        shown.add_row(*cells(str(entry.version), entry.author, _time(entry.time), starts, "\n".join(changes)))
-    out.print(shown)
+        time = f"{entry.time:%Y-%m-%d %H:%M:%S}"
+        rows.append((str(entry.version), entry.author, time, starts, "\n".join(changes)))
+    show_table(("version", "author", "time (UTC)", "starts at", "what changed"), rows)
 
 
 def _show_difference(a: int, b: int, differences: Sequence[Difference]) -> None:
@@ -120,11 +117,5 @@ def _show_difference(a: int, b: int, differences: Sequence[Difference]) -> None:
 
 
 def _show_points(points: Iterable[StartingPoint]) -> None:
-    shown = table("stream", "version", "first event")
-    for point in points:
-        shown.add_row(*cells(point.stream, str(point.version), str(point.seq)))
-    out.print(shown)
-
-
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    rows = ((point.stream, str(point.version), str(point.seq)) for point in points)
+    show_table(("stream", "version", "first event"), rows)

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.shared.common import out
-from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_constant, show_truth, table
+from headgate.cli.shared.common import placed
+from headgate.cli.shared.options import Json, argument, option
+from headgate.cli.shared.rendering import print_json, say, show_constant, show_table, show_truth
 from headgate.lang import parse_condition
 from headgate.model.conditions import Condition
-from headgate.model.errors import BadExpression
 from headgate.model.limits import WIDER_SECONDS
 from headgate.solver import WiderAnswer, match, wider
 
@@ -30,19 +30,20 @@ class Method(StrEnum):
 
 
 def command(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="The rule that may be wider, such as a policy rule.")],
-    other: Annotated[str, typer.Argument(metavar="RULE", help="The rule it is compared with, such as a requirement.")],
+    rule: Annotated[str, argument("RULE", "The rule that may be wider, such as a policy rule.")],
+    other: Annotated[str, argument("RULE", "The rule it is compared with, such as a requirement.")],
     method: Annotated[
         Method,
-        typer.Option(
-            help="`vector` compares attribute by attribute, for comparisons joined by `and`; `exact` takes any rule; "
-            "`auto` tries both."
+        option(
+            "--method",
+            "`vector` compares attribute by attribute, for comparisons joined by `and`; `exact` takes any rule; "
+            "`auto` tries both.",
         ),
     ] = Method.AUTO,
     seconds: Annotated[
-        float, typer.Option(min=0.0, max=_MOST_SECONDS, help="How long an exact answer may take.")
+        float, option("--seconds", "How long an exact answer may take.", min=0.0, max=_MOST_SECONDS)
     ] = WIDER_SECONDS,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Is the first rule wider than the second: true for every subject for whom the second is true?
 
@@ -57,21 +58,13 @@ def command(
 
     Exit status: 0 wider, 1 not wider or it cannot be told, 2 if a rule is refused.
     """
-    check_text(rule, other)
-    one, two = _read("first rule", rule), _read("second rule", other)
+    with placed("first rule"):
+        one = parse_condition(rule)
+    with placed("second rule"):
+        two = parse_condition(other)
     answer = wider(one, two, method=method.value, limit=seconds)
-    if json:
-        print_json(answer)
-    else:
-        _show(answer, one, two)
+    print_json(answer) if json else _show(answer, one, two)
     raise typer.Exit(0 if answer.holds else 1)
-
-
-def _read(which: str, text: str) -> Condition:
-    try:
-        return parse_condition(text)
-    except BadExpression as error:
-        raise error.at(which) from None
 
 
 def _show(answer: WiderAnswer, rule: Condition, other: Condition) -> None:
@@ -94,9 +87,6 @@ def _show_counterexample(answer: WiderAnswer, rule: Condition, other: Condition)
     who = "a subject with" if counterexample else "a subject without attributes"
     say(f"  for {who}")
     if counterexample:
-        shown = table("", "")
-        shown.show_header = False
-        for name, value in counterexample.items():
-            shown.add_row(*cells(f"    ${name}", f"= {show_constant(value)}"))
-        out.print(shown)
+        rows = ((f"    ${name}", f"= {show_constant(value)}") for name, value in counterexample.items())
+        show_table(("", ""), rows)
     say(f"  the second rule is {second} and the first is {first}")

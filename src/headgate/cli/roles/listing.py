@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headgate.cli.roles.graph import pictured
-from headgate.cli.roles.graph_tree import tree
-from headgate.cli.roles.source import role_words
+from headgate.cli.roles.graph import pictured, tree
 from headgate.cli.shared.common import out
 from headgate.cli.shared.connection import NodeConnection, connects
-from headgate.cli.shared.rendering import cells, check_text, print_json, say, show_truth, table
+from headgate.cli.shared.options import Json, argument, option
+from headgate.cli.shared.rendering import count_of, print_json, role_words, say, show_table, show_truth
 from headgate.lang.render import render_role, render_rolefile
 from headgate.model.errors import NotFound
 from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from headgate.node.domain import Domain
 
 _PENDING: Final = "; not in effect until others have as well"
-
-Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +90,8 @@ class CredentialHistory:
 
 @connects
 def list_(
-    every: Annotated[
-        bool, typer.Option("--all", help="Also the roles that there are, and what is revoked by role.")
-    ] = False,
-    holder: Annotated[
-        str | None, typer.Option("--holder", metavar="NAME", help="Only of this principal; of a directory alone.")
-    ] = None,
+    every: Annotated[bool, option("--all", "Also the roles that there are, and what is revoked by role.")] = False,
+    holder: Annotated[str | None, option("--holder NAME", "Only of this principal; of a directory alone.")] = None,
     json: Json = False,
     *,
     connection: NodeConnection,
@@ -113,7 +106,6 @@ def list_(
 
     `headgate role list --holder ann --domain DIR`
     """
-    check_text(holder)
     if connection.asks:
         if holder is not None:
             raise typer.BadParameter("--holder goes with a directory; a node tells you of your own")
@@ -133,7 +125,7 @@ def list_(
 
 @connects
 def show(
-    name: Annotated[str, typer.Argument(metavar="ID|SERVICE", help="A membership, an election, or a service.")],
+    name: Annotated[str, argument("ID|SERVICE", "A membership, an election, or a service.")],
     json: Json = False,
     *,
     connection: NodeConnection,
@@ -146,7 +138,6 @@ def show(
 
     `headgate role show Conf --domain DIR`
     """
-    check_text(name)
     if connection.asks:
         _show_asked(connection, name, json=json)
     else:
@@ -238,22 +229,22 @@ def _show_held(held: Sequence[ListedMembership]) -> None:
     if not held:
         say("no memberships")
         return
-    shown = table("id", "role", "holder", "", "until")
-    for one in held:
-        notes = f"{one.state}{', appointment' if one.appointment else ''}"
-        shown.add_row(*cells(one.id, one.role, one.holder or "", notes, _time(one.until)))
-    out.print(shown)
+    rows = (
+        (one.id, one.role, one.holder or "", one.state + (", appointment" if one.appointment else ""), _time(one.until))
+        for one in held
+    )
+    show_table(("id", "role", "holder", "", "until"), rows)
 
 
 def _show_elections(elections: Sequence[ListedElection]) -> None:
     if not elections:
         return
     say()
-    shown = table("id", "elects to", "elector", "whoever holds", "until")
-    for one in elections:
-        required = " and ".join(one.required) or "anything"
-        shown.add_row(*cells(one.id, one.role, one.elector or "", required, _time(one.until)))
-    out.print(shown)
+    rows = (
+        (one.id, one.role, one.elector or "", " and ".join(one.required) or "anything", _time(one.until))
+        for one in elections
+    )
+    show_table(("id", "elects to", "elector", "whoever holds", "until"), rows)
 
 
 def _show_roles(overview: RolesSeen) -> None:
@@ -328,12 +319,9 @@ def _story(ledger: Ledger, state: State, id: str) -> CredentialHistory | None:
     if not ends:
         return None
     before = ledger.state(ends[-1].version - 1)
-    last = _credential(before, id)
-    return (
-        None
-        if last is None
-        else CredentialHistory(last, ends, in_force=False, revoked=_revocations_of(before, state, id))
-    )
+    if (last := _credential(before, id)) is None:
+        return None
+    return CredentialHistory(last, ends, in_force=False, revoked=_revocations_of(before, state, id))
 
 
 def _revocations_of(before: State, now: State, id: str) -> tuple[str, ...]:
@@ -366,7 +354,7 @@ def _show_service(
         return
     say(("service     ", ""), (name, "bold"))
     if held is not None:
-        say(f"held        {held:,} membership{'' if held == 1 else 's'}")
+        say(f"held        {count_of(held, 'membership')}")
     for number, line in enumerate(_role_lines(roles)):
         say(f"{'' if number else 'roles':12}{line}")
     for number, line in enumerate(revoked):
@@ -382,11 +370,7 @@ def _show_story(connection: NodeConnection, story: CredentialHistory, *, json: b
     if json:
         print_json(story)
         return
-    shown = table("", "")
-    shown.show_header = False
-    for name, value in _rows(story):
-        shown.add_row(*cells(name, value))
-    out.print(shown)
+    show_table(("", ""), _rows(story))
     if not story.in_force:
         return
     say()
@@ -395,7 +379,7 @@ def _show_story(connection: NodeConnection, story: CredentialHistory, *, json: b
         out.print(line, highlight=False, soft_wrap=True)
 
 
-def _rows(story: CredentialHistory) -> Iterator[tuple[str, Any]]:
+def _rows(story: CredentialHistory) -> Iterator[tuple[str, str]]:
     credential = story.credential
     yield "id", credential.id
     if isinstance(credential, ListedMembership):

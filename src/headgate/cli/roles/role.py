@@ -17,14 +17,13 @@ from typing import Annotated, Any
 import typer
 
 from headgate.cli.policy import role_check
-from headgate.cli.roles import graph as role_graph
-from headgate.cli.roles import listing as role_shown
-from headgate.cli.roles.source import arguments_of, judged, role_words
-from headgate.cli.shared.common import shows_errors, utc_now
+from headgate.cli.roles import graph, listing
+from headgate.cli.shared.common import group, judged, utc_now
 from headgate.cli.shared.connection import NodeConnection, connects
-from headgate.cli.shared.rendering import check_text, say
+from headgate.cli.shared.options import ForOption, UntilOption, argument, option
+from headgate.cli.shared.rendering import role_words, say
 from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
-from headgate.lang.rolefile import parse_role
+from headgate.lang.rolefile import parse_argument, parse_role
 from headgate.model.arguments import load_argument
 from headgate.model.conditions import Argument, Constant, Variable
 from headgate.model.errors import BadExpression, BadStatement, HeadgateError
@@ -34,45 +33,24 @@ from headgate.trust import role_statements as statements
 from headgate.trust.presented import said_kind
 from headgate.trust.statements import Form, said_payload
 
-app = typer.Typer(
-    help="Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
-ServiceArgument = Annotated[str, typer.Argument(metavar="SERVICE", help="The service that the role is of.")]
-RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="The role.")]
+ServiceArgument = Annotated[str, argument("SERVICE", "The service that the role is of.")]
+RoleArgument = Annotated[str, argument("ROLE", "The role.")]
 ArgsArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[ARGS]...",
-        help="Its arguments: `dm`, `3`, `{rw}`, `_` for one that is left open.",
-        show_default="all open",
-    ),
+    argument("[ARGS]...", "Its arguments: `dm`, `3`, `{rw}`, `_` for one that is left open.", unset="all open"),
 ]
-GivenArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments: `dm`, `3`, `{rw}`.", show_default="none")
-]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The membership or election, as `list` has it.")]
+GivenArgument = Annotated[list[str] | None, argument("[ARGS]...", "Its arguments: `dm`, `3`, `{rw}`.", unset="none")]
+IdArgument = Annotated[str, argument("ID", "The membership or election, as `list` has it.")]
 WithOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="ID|FILE",
-        help="Show this: a membership, an election or a certificate's file; may be repeated.",
-        show_default="all memberships that you hold",
+    option(
+        "--with ID|FILE",
+        "Show this: a membership, an election or a certificate's file; may be repeated.",
+        unset="all memberships that you hold",
     ),
 ]
-InstanceOption = Annotated[
-    str, typer.Option("--instance", metavar="NAME", help="The instance of the service.", show_default="the only one")
-]
-SaveOption = Annotated[
-    Path | None, typer.Option("--save", metavar="FILE", help="A new file for the certificate; - for standard output.")
-]
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long, such as `8h` or `30d`.")]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Until when, such as `2027-01-01T00:00:00Z`.")
-]
+InstanceOption = Annotated[str, option("--instance NAME", "The instance of the service.", unset="the only one")]
+SaveOption = Annotated[Path | None, option("--save FILE", "A new file for the certificate; - for standard output.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +88,6 @@ def enter(
 
     Exit status: 0 entered, 1 if the role is denied, 2 if that could not be found out.
     """
-    check_text(service, role, instance, *(args or ()), *(with_ or ()))
     with judged(), connection.client() as client:
         using = None if with_ is None else _shown(with_)
         given = arguments_of(args) if args else None
@@ -120,7 +97,7 @@ def enter(
 
 @connects
 def accept(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A delegation certificate; - for standard input.")],
+    file: Annotated[Path, argument("FILE", "A delegation certificate; - for standard input.")],
     args: ArgsArgument = None,
     with_: WithOption = None,
     save: SaveOption = None,
@@ -135,7 +112,6 @@ def accept(
 
     Exit status: 0 entered, 1 if the role is denied, 2 if that could not be found out.
     """
-    check_text(*(args or ()), *(with_ or ()))
     text = read_one(file).text
     delegation = _said(text, str(file), statements.DELEGATION)
     given = list(delegation.args) if not args else arguments_of(args)
@@ -148,18 +124,13 @@ def accept(
 
 
 @connects
-def exit_(
-    id: IdArgument,
-    *,
-    connection: NodeConnection,
-) -> None:
+def exit_(id: IdArgument, *, connection: NodeConnection) -> None:
     """Give a membership of your own up; what rests on it falls with it.
 
     For example:
 
     `headgate role exit mk3fd-ann --as ann`
     """
-    check_text(id)
     with judged(), connection.client() as client:
         client.roles.exit(id)
     say(("left", "bold green"), f" {id}")
@@ -179,7 +150,6 @@ def renew(
 
     `headgate role renew Login mk3fd-ann --save ann.jwt --as ann`
     """
-    check_text(service, id)
     with judged(), connection.client() as client:
         told = client.roles.renew(service, id=id)
     _entered("renewed", told, save)
@@ -187,7 +157,7 @@ def renew(
 
 @connects
 def present(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A role certificate of another domain.")],
+    file: Annotated[Path, argument("FILE", "A role certificate of another domain.")],
     *,
     connection: NodeConnection,
 ) -> None:
@@ -211,9 +181,9 @@ def present(
 def grant(
     service: ServiceArgument,
     role: RoleArgument,
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help="The principal.")],
+    to: Annotated[str, option("--to NAME", "The principal.")],
     args: GivenArgument = None,
-    appointment: Annotated[bool, typer.Option("--appointment", help="Appoint: it outlives sessions.")] = False,
+    appointment: Annotated[bool, option("--appointment", "Appoint: it outlives sessions.")] = False,
     for_: ForOption = None,
     until: UntilOption = None,
     instance: InstanceOption = "",
@@ -229,7 +199,6 @@ def grant(
 
     `headgate role grant Court courtOrder case-7 'AE05 XYZ' --to smith --appointment --for 30d --as administrator`
     """
-    check_text(service, role, to, instance, *(args or ()))
     end = _end(for_, until)
     with judged(), connection.client() as client:
         answer = client.roles.grant(
@@ -247,18 +216,17 @@ def elect(
     role: RoleArgument,
     args: ArgsArgument = None,
     to: Annotated[
-        list[str] | None,
-        typer.Option("--to", metavar="ROLE", help="What the elected must hold; may be repeated: all of them."),
+        list[str] | None, option("--to ROLE", "What the elected must hold; may be repeated: all of them.")
     ] = None,
-    anyone: Annotated[bool, typer.Option("--anyone", help="Elect whoever has the certificate.")] = False,
+    anyone: Annotated[bool, option("--anyone", "Elect whoever has the certificate.")] = False,
     for_: ForOption = None,
     until: UntilOption = None,
-    revoke_on_exit: Annotated[bool, typer.Option("--revoke-on-exit", help="It ends with your own role.")] = False,
+    revoke_on_exit: Annotated[bool, option("--revoke-on-exit", "It ends with your own role.")] = False,
     with_: WithOption = None,
     instance: InstanceOption = "",
     save: SaveOption = None,
     revocation: Annotated[
-        Path | None, typer.Option("--revocation", metavar="FILE", help="A new file for the revocation certificate.")
+        Path | None, option("--revocation FILE", "A new file for the revocation certificate.")
     ] = None,
     *,
     connection: NodeConnection,
@@ -273,7 +241,6 @@ def elect(
 
     Exit status: 0 elected, 1 if you may not, 2 if that could not be found out.
     """
-    check_text(service, role, instance, *(args or ()), *(to or ()), *(with_ or ()))
     if bool(to) == anyone:
         raise typer.BadParameter("say who is elected: either --to ROLE, what they hold, or --anyone")
     end = _end(for_, until)
@@ -303,7 +270,7 @@ def elect(
 @connects
 def pass_(
     id: IdArgument,
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help="Another holder of the elector's role.")],
+    to: Annotated[str, option("--to NAME", "Another holder of the elector's role.")],
     save: SaveOption = STANDARD,
     *,
     connection: NodeConnection,
@@ -314,7 +281,6 @@ def pass_(
 
     `headgate role pass mk3fd-jmb --to rmn --save rmn-revokes.jwt --as jmb`
     """
-    check_text(id, to)
     with judged(), connection.client() as client:
         answer = client.roles.pass_revocation(id, to)
     if answer.revocation is None:
@@ -327,9 +293,9 @@ def pass_(
 def revoke(
     what: Annotated[
         list[str],
-        typer.Argument(
-            metavar="ID|FILE|SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
-            help="An election or its certificate; or a role, in which `_` stands for any argument.",
+        argument(
+            "ID|FILE|SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
+            "An election or its certificate; or a role, in which `_` stands for any argument.",
         ),
     ],
     with_: WithOption = None,
@@ -354,7 +320,6 @@ def revoke(
 
     Exit status: 0 revoked, 1 if you may not, 2 if that could not be found out.
     """
-    check_text(instance, *what, *(with_ or ()))
     named = _role_named(what, instance)
     if named is not None:
         service, named_instance, role, args = named
@@ -383,9 +348,9 @@ def revoke(
 def reinstate(
     what: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
-            help="A role with the arguments it was revoked with, of which `_` is open.",
+        argument(
+            "SERVICE.ROLE(ARGS)|SERVICE ROLE [ARGS]...",
+            "A role with the arguments it was revoked with, of which `_` is open.",
         ),
     ],
     with_: WithOption = None,
@@ -401,7 +366,6 @@ def reinstate(
 
     `headgate role reinstate "Hospital.Override('dan', _)" --as chief`
     """
-    check_text(instance, *what, *(with_ or ()))
     named = _role_named(what, instance)
     if named is None:
         raise typer.BadParameter("name a service and a role, or write them as `Service.Role('a', _)`")
@@ -413,6 +377,18 @@ def reinstate(
 
 
 # -- what is shown and what is told ---------------------------------------------------------------------------
+
+
+def arguments_of(texts: Iterable[str]) -> list[Argument | None]:
+    """Arguments of the command line: `_` is open, and what is no constant of rolefiles is text."""
+    return [None if text == "_" else _argument(text) for text in texts]
+
+
+def _argument(text: str) -> Argument:
+    try:
+        return parse_argument(text)
+    except BadExpression:
+        return text
 
 
 def _end(for_: str | None, until: str | None) -> datetime | None:
@@ -496,10 +472,8 @@ def _entered(does: str, answer: rw.CertificateAnswer, save: Path | None) -> None
         say("there is no certificate: the holder has no key")
 
 
-for word, command in (
-    *(("check", role_check.check), ("list", role_shown.list_), ("show", role_shown.show)),
-    *(("graph", role_graph.role_graph), ("enter", enter), ("accept", accept), ("exit", exit_), ("renew", renew)),
-    *(("present", present), ("elect", elect), ("pass", pass_), ("revoke", revoke), ("reinstate", reinstate)),
-    ("grant", grant),
-):
-    app.command(word)(shows_errors(command))
+app = group(
+    "Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
+    *(role_check.check, listing.list_, listing.show, graph.graph_, enter, accept, exit_, renew),
+    *(present, elect, pass_, revoke, reinstate, grant),
+)

@@ -1,23 +1,34 @@
-"""What the commands share: the consoles, the `--domain` option, the clock and how errors are shown.
+"""What the commands share: the consoles, the clock, how errors are shown, the domain of `--domain`, and Spark.
 
-Guarantees: importing it loads neither ledger nor pipeline, which many commands never need.
+Guarantees: importing it loads neither ledger nor pipeline, which many commands never need. What was typed and is no
+text is refused before a command runs.
+
+Ctrl-C does not tear up the conversation with Spark: work that is `interruptible` runs in a thread of its own, so an
+interrupt never strikes between a question to the JVM and its answer, which would leave the next call reading the wrong
+one. On Ctrl-C the work is asked to stop and given a moment; then `KeyboardInterrupt` is raised. What does not stop ends
+with the process, and the JVM with it. From Ctrl-C on, standard error is closed to the protests of threads and processes
+that lose each other.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from headgate.model.errors import BadEnvironment, EngineFailed, HeadgateError, NotFound
+from headgate.model.errors import BadEnvironment, EngineFailed, HeadgateError, NotFound, RoleDenied, StorageFull
 
 if TYPE_CHECKING:
     from headgate.node.domain import Domain
@@ -28,21 +39,17 @@ err = Console(stderr=True)
 ENGINE_FAILED = 3
 """The status of a command whose engine failed: nothing is known of what was asked."""
 
+PATIENCE = 5.0
+"""Seconds that the work has to stop by itself."""
+
+TICK = 0.1
+"""Seconds between two looks at whether to stop."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_HERE = Path()
-DomainOption = Annotated[
-    Path,
-    typer.Option(
-        "--domain",
-        metavar="DIR",
-        help="The domain, or its data directory.",
-        envvar="HEADGATE_DOMAIN",
-        default_factory=lambda: _HERE,
-        show_default="the current directory",
-    ),
-]
+HERE: Final = Path()
+"""The domain where none is named."""
 
 
 def utc_now() -> datetime:
@@ -88,10 +95,11 @@ def fail(error: HeadgateError, status: int = 2) -> NoReturn:
 
 
 def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """A command that shows Headgate's errors instead of a traceback."""
+    """A command that shows Headgate's errors instead of a traceback, and is given only what is text."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_text(args, *kwargs.values())
         try:
             with needs_extras():
                 return command(*args, **kwargs)
@@ -102,6 +110,62 @@ def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
             fail(error)
 
     return run
+
+
+def group(help: str, *commands: Callable[..., object], **named: Callable[..., object]) -> typer.Typer:
+    """A command that has commands of its own, under their own names (less a last `_`) or others."""
+    made = typer.Typer(help=help, no_args_is_help=True, rich_markup_mode="markdown")
+    for name, command in ({one.__name__.removesuffix("_"): one for one in commands} | named).items():
+        made.command(name)(shows_errors(command))
+    return made
+
+
+def printable(text: str) -> str:
+    """Text in which nothing but line breaks can move a terminal's cursor or change its colours."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def check_text(*given: object) -> None:
+    """Refuse what was typed if it is not text: no name can match it."""
+    for one in given:
+        if isinstance(one, list | tuple):
+            check_text(*one)
+        elif isinstance(one, str):
+            try:
+                one.encode()
+            except UnicodeEncodeError:
+                raise typer.BadParameter(f"`{printable(one)}` is not valid UTF-8") from None
+
+
+@contextmanager
+def placed(place: str, *, exactly: bool = False) -> Iterator[None]:
+    """What is refused inside is refused at this place; `exactly` there, whatever place it has itself."""
+    try:
+        yield
+    except HeadgateError as error:
+        if exactly:
+            error.place = None
+        raise error.at(place) from None
+
+
+@contextmanager
+def judged() -> Iterator[None]:
+    """A role that is denied is an answer: it is shown with its class, and the status is 1."""
+    try:
+        yield
+    except RoleDenied as error:
+        reason = error.details.get("reason")
+        error.message = f"{error.message} ({error.failure}{f', {reason}' if reason else ''})"
+        fail(error, status=1)
+
+
+@contextmanager
+def writing(path: Path, remedy: str | None = None) -> Iterator[None]:
+    """A file that cannot be written is an error that says why."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy=remedy) from None
 
 
 def keep_trace(trace: str) -> str:
@@ -119,7 +183,7 @@ def data_directory(domain: Path) -> Path:
     files = Files(domain)
     if files.config.is_file() or (not Paths(domain).ledger.exists() and Paths(files.data).ledger.exists()):
         return files.data
-    if domain == _HERE and not Paths(domain).ledger.exists():
+    if domain == HERE and not Paths(domain).ledger.exists():
         raise NotFound("the current directory is not a domain", remedy="give `--domain DIR`; `headgate init` makes one")
     return domain
 
@@ -150,7 +214,6 @@ def renew_spark(**settings: Any) -> Any:
 @contextmanager
 def engine_failures() -> Iterator[None]:
     """Work on Spark: what it fails of is `EngineFailed`, whatever Spark calls it."""
-    from headgate.cli.shared.interrupt import Stopped
     from headgate.pipeline.spark.session import describe
 
     try:
@@ -173,3 +236,54 @@ def on_spark(work: Callable[[Any], R]) -> R:
         err.print(Text(f"Spark failed and is tried once more, on a new JVM: {error.message}"), soft_wrap=True)
     with engine_failures():
         return work(renew_spark())
+
+
+# -- Ctrl-C ---------------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """The work was asked to stop, and did."""
+
+
+def interruptible(work: Callable[[threading.Event], R], patience: float = PATIENCE) -> R:
+    """Do the work, which raises `Stopped` soon after the event that it is given is set."""
+    stop = threading.Event()
+    result = _begin(lambda: work(stop))
+    try:
+        while True:
+            with suppress(NotYet):
+                return result.result(TICK)
+    except KeyboardInterrupt:
+        _hush()
+        stop.set()
+        with suppress(NotYet, Stopped):
+            result.result(patience)
+        raise
+
+
+def unless(stop: threading.Event, call: Callable[[], R]) -> R:
+    """The result of a long call, or `Stopped` once the event is set; the call is then left to itself."""
+    result = _begin(call)
+    while not stop.is_set():
+        with suppress(NotYet):
+            return result.result(TICK)
+    raise Stopped
+
+
+def _hush() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+def _begin(call: Callable[[], R]) -> Future[R]:
+    result: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the result raises it again
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result

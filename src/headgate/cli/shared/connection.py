@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from headgate.cli.shared.common import open_domain
-from headgate.cli.shared.rendering import check_text
+from headgate.cli.shared.options import option
 from headgate.cli.statements.keys import keyring_at
 from headgate.cli.statements.statement_files import signer
 from headgate.model.errors import NotFound
@@ -29,51 +29,37 @@ R = TypeVar("R")
 
 NodeOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--node",
-        metavar="URL",
+    option(
+        "--node URL",
+        "A gateway, such as `https://gate.example.org:8443`; may be repeated.",
+        unset="as the domain's settings say",
         envvar="HEADGATE_NODE",
-        help="A gateway, such as `https://gate.example.org:8443`; may be repeated.",
-        show_default="as the domain's settings say",
     ),
 ]
-WhoOption = Annotated[
-    str | None, typer.Option("--as", metavar="NAME", help="Act as this principal: `keys/NAME.pem` of the domain.")
-]
-KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The principal's private key instead.")]
-BrokerOption = Annotated[
-    str | None,
-    typer.Option("--broker", metavar="DID", help="The broker to trust.", show_default="the domain's"),
-]
+WhoOption = Annotated[str | None, option("--as NAME", "Act as this principal: `keys/NAME.pem` of the domain.")]
+KeyOption = Annotated[Path | None, option("--key FILE", "The principal's private key instead.")]
+BrokerOption = Annotated[str | None, option("--broker DID", "The broker to trust.", unset="the domain's")]
 CertificateOption = Annotated[
-    Path | None,
-    typer.Option("--certificate", metavar="FILE", help="The certificate to trust.", show_default="the domain's"),
+    Path | None, option("--certificate FILE", "The certificate to trust.", unset="the domain's")
 ]
 DirectoryOption = Annotated[
     Path | None,
-    typer.Option(
-        "--domain",
-        metavar="DIR",
-        envvar="HEADGATE_DOMAIN",
-        help="The domain's directory.",
-        show_default="the current one, if it is a domain",
+    option(
+        "--domain DIR", "The domain's directory.", unset="the current one, if it is a domain", envvar="HEADGATE_DOMAIN"
     ),
 ]
 
 
 PresentOption = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--present", metavar="FILE", help="Certificates and other statements to show, one a line; may be repeated."
-    ),
+    option("--present FILE", "Certificates and other statements to show, one a line; may be repeated."),
 ]
 CoordinatorOption = Annotated[
     str | None,
-    typer.Option(
-        "--coordinator",
-        metavar="DID",
+    option(
+        "--coordinator DID",
+        "Trust only a broker that shows a chain from this domain, which coordinates the network.",
         envvar="HEADGATE_COORDINATOR",
-        help="Trust only a broker that shows a chain from this domain, which coordinates the network.",
     ),
 ]
 
@@ -113,7 +99,6 @@ class NodeConnection:
     def _connected(self, present: Sequence[Path], coordinator: str | None) -> Client:
         from headgate.client import connect
 
-        check_text(self.who, self.broker, coordinator, *(self.node or ()))
         if (self.who is None) == (self.key is None):
             raise typer.BadParameter("say who you are, with either --as NAME or --key FILE")
         location = _place(self.domain, needed=not self.node, wanted=self.who is not None)

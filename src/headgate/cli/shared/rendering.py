@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headgate.analysis.explain_roles import RoleHolding
 from headgate.analysis.truth_trace import TruthPart
-from headgate.cli.shared.common import out
+from headgate.cli.shared.common import err, out, printable
 from headgate.gateway.http.rendering import as_json
-from headgate.lang.render import render_condition, render_membership, render_operand
+from headgate.lang.render import render_argument, render_condition, render_membership, render_operand
 from headgate.model.conditions import Condition, Constant
+from headgate.model.errors import BadDefinition
 from headgate.model.values import Value, render_timestamp
+
+MOST: Final = 50
+"""Lines shown of one kind."""
 
 _EVENT_POLICY: Final = re.compile("predicate `\0event policy [0-9a-f]+`\\(\\)")
 """How a part that conditions cannot say is rendered; no predicate can have such a name."""
@@ -87,17 +91,28 @@ def names(found: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in found)
 
 
-def table(*columns: str) -> Table:
-    """A plain table; long cells wrap and nothing is taken for markup."""
-    made = Table(header_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, console: Console = out, whole: int | None = None
+) -> None:
+    """Rows under their columns, which need no names; long cells wrap, but not those of the column `whole`.
+
+    Cells are shown as they are: nothing is taken for markup.
+    """
+    made = Table(header_style="bold", box=None, pad_edge=False, show_header=any(columns))
+    for at, column in enumerate(columns):
+        made.add_column(column, overflow="fold", no_wrap=at == whole)
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
+    console.print(made)
 
 
-def cells(*texts: str | Text) -> list[Text]:
-    """Cells that are shown as they are."""
-    return [text if isinstance(text, Text) else Text(printable(text)) for text in texts]
+def say_lines(lines: Iterable[str], most: int = MOST, *, more: str = "; `--json` has them all") -> None:
+    """Lines farther in, and how many there are past the most that are shown."""
+    every = list(lines)
+    for line in every[:most]:
+        say(f"  {line}")
+    if len(every) > most:
+        say(f"  and {len(every) - most:,} more{more}")
 
 
 def say(*pieces: str | tuple[str, str] | Text) -> None:
@@ -115,15 +130,38 @@ def _piece(piece: str | tuple[str, str] | Text) -> str | tuple[str, str] | Text:
             return piece
 
 
-def printable(text: str) -> str:
-    """Text in which nothing but line breaks can move a terminal's cursor or change its colours."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+def remark(line: str) -> None:
+    """A word on standard error, for whoever watches."""
+    err.print(Text(printable(line)), soft_wrap=True, highlight=False)
 
 
-def check_text(*given: str | None) -> None:
-    """Refuse what was typed if it is not text: no name can match it."""
-    for text in given:
-        try:
-            (text or "").encode()
-        except UnicodeEncodeError:
-            raise typer.BadParameter(f"`{printable(text or '')}` is not valid UTF-8") from None
+def say_not_run(predicates: Sequence[str]) -> None:
+    """Which predicates were known by name alone."""
+    if predicates:
+        remark(f"not run, and so unknown: {names(predicates)} (`--run-python` runs the modules beside the files)")
+
+
+def joined(parts: Iterable[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def count_of(number: int, what: str) -> str:
+    """`1 event`, `2,000 events`."""
+    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"
+
+
+def role_words(service: str, instance: str, role: str, args: Sequence[Any]) -> str:
+    """`Conf.Member('dm', _)`; a service without a rolefile may have any name."""
+    try:
+        if None not in args:
+            return render_membership(service, instance, role, args)
+        return f"{render_membership(service, instance, role, ())}({', '.join(map(_open, args))})"
+    except BadDefinition:
+        return f"{service}.{role}({', '.join(map(_open, args))})" if args else f"{service}.{role}"
+
+
+def _open(one: Any) -> str:
+    return "_" if one is None else render_argument(one)

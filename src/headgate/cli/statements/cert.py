@@ -1,147 +1,163 @@
 """`headgate cert`: issue, show, verify, reduce and revoke authorisation certificates.
 
 Guarantees: nothing is issued that would be refused elsewhere; a signed text goes to standard output or a new file and
-nothing else does. Verifying leaves with 0 if the holder gets something from an owner or a coordinator that was named,
-with 1 if not or if nobody was named, and with 2 if it could not be found out; whose revocation lists were not there is
-said. A revocation list never falls behind one that the same key has signed on this machine.
+nothing else does. A right in one piece, `ACTIONS TYPE (NAMES) where CONDITION` or `ACTIONS network NAME`, is read whole
+or refused. Verifying leaves with 0 if the holder gets something from an owner or a coordinator that was named, with 1
+if not or if nobody was named, and with 2 if it could not be found out; whose revocation lists were not there is said.
+
+Only what looks like the id of a statement is revoked, or what a statement itself says is its id, if the signer has
+issued it. The last list of each key is remembered beside the key, durably and before it is handed out, so that a file
+that is older, or was lost, never becomes the next list: numbers only grow. Two commands at once make two lists.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from headgate.authority.reduction import Reduced
-from headgate.cli.shared.common import fail, shows_errors, utc_now
+from headgate.cli.shared.common import fail, group, placed, printable, utc_now, writing
 from headgate.cli.shared.connection import NodeConnection, connects
-from headgate.cli.shared.rendering import check_text, print_json, say
-from headgate.cli.shared.times import moment_of, seconds_of
-from headgate.cli.statements.authority_syntax import actions_of, attributes_of, given_right
-from headgate.cli.statements.certificate_rendering import (
-    authority_words,
-    draw_chain,
-    say_legend,
-    say_reduced,
-    steps,
-    validity_words,
-)
-from headgate.cli.statements.keys import Json, KeysOption, PassphraseFile
-from headgate.cli.statements.list_check import ListCheck, check_lists, lists_beside, say_checked
+from headgate.cli.shared.options import ForOption, Json, UntilOption, argument, moment_of, option, seconds_of
+from headgate.cli.shared.rendering import joined, print_json, remark, say
+from headgate.cli.statements.keys import KeysOption, PassphraseFile
 from headgate.cli.statements.offline_verify import (
     NOBODY,
+    ListCheck,
     VerifyGround,
-    WantedType,
     certificates_of,
+    check_lists,
     holder_of,
     in_order,
+    lists_beside,
     opened,
+    say_checked,
 )
-from headgate.cli.statements.revocation_lists import ids_of, revoke_at_service, revoke_in_file
 from headgate.cli.statements.statement_files import (
     AtOption,
     AudienceOption,
     FilesArgument,
-    ForOption,
+    FileSigner,
     FromOption,
     HeardOption,
     KeyNames,
     OutOption,
     SignerOption,
     SubjectOption,
-    UntilOption,
+    WrittenStatement,
     condition_of,
     hand_out,
-    joined,
+    pieces,
     read_all,
-    remark,
     signer,
     validity_of,
+    value_of,
 )
-from headgate.cli.statements.statement_rendering import show_all
-from headgate.model.authority import NETWORK_ACTIONS, TYPE_ACTIONS, Authority, NetworkAuthority, TypeAuthority
+from headgate.cli.statements.statement_rendering import (
+    authority_words,
+    draw_chain,
+    say_legend,
+    say_reduced,
+    show_all,
+    steps,
+    validity_words,
+)
+from headgate.model.authority import (
+    ANY,
+    NETWORK_ACTIONS,
+    TYPE_ACTIONS,
+    Authority,
+    NetworkAuthority,
+    RevocationList,
+    TypeAuthority,
+)
 from headgate.model.conditions import TRUE
-from headgate.model.errors import BadStatement, ChainInvalid, Expired, Revoked
-from headgate.model.limits import MAX_AUTHORITIES
-from headgate.trust.certificates import CERTIFICATE, issue_certificate
-
-app = typer.Typer(
-    help="Issue certificates, look at them, and find out what they give.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+from headgate.model.errors import (
+    BadStatement,
+    ChainInvalid,
+    Expired,
+    HeadgateError,
+    Revoked,
+    StaleList,
+    StorageFull,
+    TooLarge,
 )
+from headgate.model.limits import MAX_AUTHORITIES, MAX_LIST_BYTES
+from headgate.model.rights import Action
+from headgate.model.values import brief
+from headgate.trust.certificates import (
+    CERTIFICATE,
+    check_newer,
+    issue_certificate,
+    issue_revocations,
+    verify_revocations,
+)
+from headgate.trust.identities import IDENTITY
+from headgate.trust.presented import said_kind
 
 _REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
 """What is an answer of `verify`, and no failure of it."""
 _NOBODY: Final = "nobody was named to believe"
 _NAME_ONE: Final = "name the owner of the types with `--owner`, or the coordinating domain with `--coordinator`"
 
-TypeOption = Annotated[
-    str | None,
-    typer.Option("--type", metavar="PATTERN", help="The types: `a.b.Name`, `a.b.*` or `OWNER/a.b.*`."),
-]
-NetworkOption = Annotated[str | None, typer.Option("--network", metavar="NAME", help="The network; `*` for any.")]
+_RIGHT: Final = re.compile(
+    r"""\s*(?P<actions>[a-z*]+(?:\s*[,|]\s*[a-z*]+)*)
+    \s+(?:network(?:\s+(?P<network>[^\s(].*?))? | (?P<type>[^\s(]+)
+        (?:\s*\((?P<attributes>(?:[^()']|'(?:[^']|'')*')*)\))?
+        (?:\s+where\s+(?P<where>.+?))?
+    )\s*\Z""",
+    re.VERBOSE | re.DOTALL,
+)
+_ID: Final = re.compile(r"s[A-Za-z0-9_-]{22}\Z")
+"""An id as statements are given them (`trust.certificates.new_id`); one that was chosen otherwise is in their files."""
+
+TypeOption = Annotated[str | None, option("--type PATTERN", "The types: `a.b.Name`, `a.b.*` or `OWNER/a.b.*`.")]
+NetworkOption = Annotated[str | None, option("--network NAME", "The network; `*` for any.")]
 MayOption = Annotated[
-    str | None,
-    typer.Option(
-        "--may", "--actions", metavar="ACTIONS", help="publish, subscribe, extend; or connect, install; `*` for all."
-    ),
+    str | None, option("--may --actions ACTIONS", "publish, subscribe, extend; or connect, install; `*` for all.")
 ]
 GiveOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--give",
-        metavar="RIGHT",
-        help="A right in one piece: `ACTIONS TYPE (NAMES) where CONDITION`, or `ACTIONS network NAME`; repeatable.",
+    option(
+        "--give RIGHT",
+        "A right in one piece: `ACTIONS TYPE (NAMES) where CONDITION`, or `ACTIONS network NAME`; repeatable.",
     ),
 ]
 AttributesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--attributes",
-        metavar="NAMES",
-        help="Only these attributes; `name=value` forces a value.",
-        show_default="all",
-    ),
+    str | None, option("--attributes NAMES", "Only these attributes; `name=value` forces a value.", unset="all")
 ]
-WhereOption = Annotated[
-    str | None, typer.Option("--where", metavar="CONDITION", help="Only events for which it holds.")
-]
-DelegateOption = Annotated[bool, typer.Option("--delegate", help="Let the holder pass it on.")]
+WhereOption = Annotated[str | None, option("--where CONDITION", "Only events for which it holds.")]
+DelegateOption = Annotated[bool, option("--delegate", "Let the holder pass it on.")]
 FreshnessOption = Annotated[
-    str | None,
-    typer.Option("--freshness", metavar="TIME", help="How long it counts without a word from you, such as `5m`."),
+    str | None, option("--freshness TIME", "How long it counts without a word from you, such as `5m`.")
 ]
-CoordinatorOption = Annotated[
-    str | None, typer.Option("--coordinator", metavar="WHO", help="The domain that coordinates the network.")
-]
+CoordinatorOption = Annotated[str | None, option("--coordinator WHO", "The domain that coordinates the network.")]
 OwnerOption = Annotated[
     str | None,
-    typer.Option(
-        "--owner",
-        metavar="WHO",
-        help="The owner of the types, at whom chains begin: a DID, a name of your keys, or a file with its key "
+    option(
+        "--owner WHO",
+        "The owner of the types, at whom chains begin: a DID, a name of your keys, or a file with its key "
         "(`.did`) or with a type that it signed.",
-        show_default="nobody",
+        unset="nobody",
     ),
 ]
-HolderOption = Annotated[
-    str | None,
-    typer.Option("--holder", metavar="WHO", help="Who shows them.", show_default="the last of the chain"),
-]
+HolderOption = Annotated[str | None, option("--holder WHO", "Who shows them.", unset="the last of the chain")]
 WantedOption = Annotated[
-    str | None,
-    typer.Option("--type", metavar="TYPE", help="Ask about this type alone: `a.b.Name` or `OWNER/a.b.Name`."),
+    str | None, option("--type TYPE", "Ask about this type alone: `a.b.Name` or `OWNER/a.b.Name`.")
 ]
 IdsArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE|ID...", help="Certificates and identity statements: their files, or their ids."),
+    list[str], argument("FILE|ID...", "Certificates and identity statements: their files, or their ids.")
 ]
-ListOption = Annotated[
-    Path | None, typer.Option("--list", metavar="FILE", help="Your revocation list; made if it is not there.")
-]
+ListOption = Annotated[Path | None, option("--list FILE", "Your revocation list; made if it is not there.")]
 
 
 # -- issuing --------------------------------------------------------------------------------------------------
@@ -187,7 +203,6 @@ def issue(
     `headgate cert issue --as pito --to met --give "connect,install network police" --give "* uk.gov.pito.*"
     --give "subscribe uk.gov.dvla.Keeper (name, plate) where plate starts with 'AE'" --for 30d`
     """
-    check_text(to, may, type, network, attributes, where, *(give or ()), *(audience or ()))
     names = KeyNames(keys)
     now = utc_now()
     authority = _authorities(names, type, network, may, attributes, where, give or [])
@@ -243,15 +258,70 @@ def _authority(
         raise typer.BadParameter(f"say what it is about, with either --type PATTERN or --network NAME{both}")
     if may is None:
         raise typer.BadParameter("say with --may what the holder may do")
+    if type is None and (attributes is not None or where is not None):
+        raise typer.BadParameter("--attributes and --where go with --type")
+    return _right(names, may, type, network, attributes, where)
+
+
+def _right(
+    names: KeyNames,
+    may: str,
+    type: str | None,
+    network: str | None,
+    attributes: str | None,
+    where: str | None,
+    option: str | None = None,
+) -> Authority:
+    """The right that these words give, on a type or on a network; `option` is the one that all of them stand in."""
     if type is None:
-        assert network is not None
-        if attributes is not None or where is not None:
-            raise typer.BadParameter("--attributes and --where go with --type")
-        return NetworkAuthority(actions_of(may, NETWORK_ACTIONS, "--may"), network)
+        assert network is not None, "one of the two is given"
+        return NetworkAuthority(actions_of(may, NETWORK_ACTIONS, option or "--may"), network)
     owner, pattern = names.owned(type)
-    named, forced = (None, {}) if attributes is None else attributes_of(attributes, "--attributes")
-    condition = TRUE if where is None else condition_of(where, "--where")
-    return TypeAuthority(actions_of(may, TYPE_ACTIONS, "--may"), pattern, owner, named, forced, condition)
+    named, forced = (None, {}) if attributes is None else attributes_of(attributes, option or "--attributes")
+    condition = TRUE if where is None else condition_of(where, option or "--where")
+    return TypeAuthority(actions_of(may, TYPE_ACTIONS, option or "--may"), pattern, owner, named, forced, condition)
+
+
+def given_right(text: str, names: KeyNames) -> Authority:
+    """A right that is given in one piece."""
+    parts = _RIGHT.match(text)
+    if parts is None:
+        raise typer.BadParameter(
+            f"--give: `{printable(brief(text))}` is neither `ACTIONS TYPE (NAMES) where CONDITION` "
+            "nor `ACTIONS network NAME`"
+        )
+    try:
+        network = parts["network"] or ANY
+        return _right(names, parts["actions"], parts["type"], network, parts["attributes"], parts["where"], "--give")
+    except HeadgateError as error:
+        raise error if error.place is not None else error.at("--give") from None
+
+
+def actions_of(given: str, possible: frozenset[Action], option: str) -> frozenset[Action]:
+    """Actions with commas between them, or `*` for all there are."""
+    by_name = {one.value: one for one in possible}
+    words = pieces(given.replace("|", ","))
+    if words == ["*"]:
+        return possible
+    if unknown := [one for one in words if one not in by_name]:
+        raise typer.BadParameter(f"{option}: `{unknown[0]}` is none of {', '.join(sorted(by_name))}, or `*` for all")
+    if not words:
+        raise typer.BadParameter(f"{option} names one or more of {', '.join(sorted(by_name))}, or `*` for all")
+    return frozenset(by_name[one] for one in words)
+
+
+def attributes_of(given: str, option: str) -> tuple[tuple[str, ...], dict[str, object]]:
+    """Names of attributes, some with the value that is forced."""
+    named: list[str] = []
+    forced: dict[str, object] = {}
+    for one in pieces(given):
+        name, equals, value = one.partition("=")
+        if name.strip() in named:
+            raise typer.BadParameter(f"{option} names `{name.strip()}` twice")
+        named.append(name.strip())
+        if equals:
+            forced[named[-1]] = value_of(value.strip())
+    return tuple(named), forced
 
 
 # -- looking --------------------------------------------------------------------------------------------------
@@ -309,7 +379,6 @@ def verify(
 
     `headgate cert verify bag.jwt --holder smith --owner pito.did --coordinator police --json`
     """
-    check_text(owner, holder, coordinator, type, network, audience)
     names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
@@ -323,12 +392,10 @@ def verify(
         given = holder_of(ground.bag.certificates) if given is None else given
         chains = ground.chains(given, wanted)
     except _REFUSALS as error:
-        if json:
-            print_json(
-                CertificateVerdict(given or "", holds=False, code=error.code, why=error.message, remedy=error.remedy)
-            )
-            raise typer.Exit(1) from None
-        fail(names.told(error), status=1)
+        if not json:
+            fail(names.told(error), status=1)
+        print_json(CertificateVerdict(given or "", False, (), (), error.code, error.message, error.remedy))
+        raise typer.Exit(1) from None
     checked = check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
         print_json(
@@ -342,7 +409,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _wanted(names: KeyNames, owner: str | None, type: str | None) -> tuple[str | None, WantedType | None]:
+def _wanted(names: KeyNames, owner: str | None, type: str | None) -> tuple[str | None, str | None]:
     """The owner that is named, in whichever option, and the type that is asked about."""
     anchor = None if owner is None else names.owner(owner, "--owner")
     if type is None:
@@ -350,7 +417,7 @@ def _wanted(names: KeyNames, owner: str | None, type: str | None) -> tuple[str |
     named, name = names.owned(type)
     if anchor is not None and named not in (None, anchor):
         raise typer.BadParameter("--owner and --type name different owners")
-    return anchor or named, WantedType(name)
+    return anchor or named, name
 
 
 def _say_chains(
@@ -365,10 +432,8 @@ def _say_chains(
     say()
     if ground.anchored:
         for what in ground.unasked(chains):
-            option, whom = (
-                ("--owner", "their owner") if what == "types" else ("--coordinator", "the coordinating domain")
-            )
-            say(f"rights on {what} are left out: nobody was named as {whom} (`{option}`)")
+            whom = "their owner (`--owner`)" if what == "types" else "the coordinating domain (`--coordinator`)"
+            say(f"rights on {what} are left out: nobody was named as {whom}")
     else:
         say((f"{_NOBODY}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
     say_checked(checked, names)
@@ -450,7 +515,6 @@ def revoke(
 
     `headgate cert revoke s8kXcVn0Jm3rT5yQbZ2LhGw --as administrator --domain met`
     """
-    check_text(connection.who, *ids)
     if list_ is not None:
         who = connection.who
         if who is None or connection.node or connection.key or connection.broker or connection.certificate:
@@ -459,8 +523,119 @@ def revoke(
         by = signer(who, names.keyring, passphrase_file)
         revoke_in_file(by, ids_of(ids, names, names.own(who, by.key.public.did)), list_, utc_now())
         return
-    revoke_at_service(ids_of(ids, KeyNames(keys)), connection)
+    revoked = ids_of(ids, KeyNames(keys))
+    with connection.client() as client:
+        for id in revoked:
+            number = client.revoke(id)
+            say((id, "bold"), f" is revoked: list {number}")
 
 
-for word, command in (("issue", issue), ("show", show), ("verify", verify), ("reduce", reduce), ("revoke", revoke)):
-    app.command(word)(shows_errors(command))
+def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None = None) -> list[str]:
+    """The ids that are given, and those of the statements in the files that are; issued by these keys, if it is known.
+
+    What is there as a file is one, and so is what could not be an id.
+    """
+    ids: dict[str, None] = {}
+    for text in given:
+        if Path(text).is_file() or "/" in text or Path(text).suffix == ".jwt":
+            ids |= dict.fromkeys(_issued(each, names, issuers) for each in read_all([Path(text)]))
+        elif _ID.match(text):
+            ids[text] = None
+        else:
+            raise BadStatement(
+                f"`{brief(text)}` is neither a file nor the id of a statement",
+                reason="bad-claim",
+                remedy="give the file of the certificate, or its id as `headgate cert show` has it",
+            )
+    return list(ids)
+
+
+def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] | None) -> str:
+    """The id of a certificate or identity statement, which one of these keys must have issued."""
+    with placed(written.place, exactly=True):
+        is_identity = said_kind(written.text) == IDENTITY.typ
+        statement = IDENTITY.read(written.text).value if is_identity else CERTIFICATE.read(written.text).value
+        if issuers is not None and statement.issuer not in issuers:
+            raise BadStatement(
+                f"`{statement.id}` was issued by {names(statement.issuer)}",
+                reason="wrong-issuer",
+                remedy="only whoever issued it can take it back",
+            )
+    return statement.id
+
+
+def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime) -> None:
+    """Replace the list in a file by the next one, which has these ids too."""
+    issuer = by.key.public.did
+    memory = by.directory / f"{issuer.removeprefix('did:key:')}.list"
+    with _alone(memory):
+        known, given = _list_in(memory, issuer), _list_in(path, issuer)
+        if known is not None and given is not None:
+            _check_not_older(given, known, path)
+        before = given or known
+        last = before or RevocationList(issuer, 0, now)
+        at, revoked = max(now, last.issued), last.revoked | set(ids)
+        if before is not None and revoked == before.revoked:
+            say("Nothing new: all of them are on list ", (str(last.number), "bold"))
+            _write(path, issue_revocations(by.key, number=last.number, revoked=revoked, now=at))
+            return
+        number = last.number + 1
+        text = issue_revocations(by.key, number=number, revoked=revoked, now=at)
+        _write(memory, text)
+        _write(path, text)
+    say("List ", (str(number), "bold"), f" in {path}: {len(revoked)} revoked")
+
+
+def _check_not_older(given: RevocationList, known: RevocationList, path: Path) -> None:
+    try:
+        check_newer(given, known)
+    except StaleList as error:
+        raise StaleList(
+            error.message, place=str(path), remedy=f"your last list is number {known.number}: bring that file"
+        ) from None
+
+
+@contextmanager
+def _alone(memory: Path) -> Iterator[None]:
+    """One command at a time for each key."""
+    lock = memory.with_suffix(".lock")
+    with writing(lock, "make the directory yours"):
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _list_in(path: Path, issuer: str) -> RevocationList | None:
+    """The list of a file, which must be this issuer's; none if there is no file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LIST_BYTES + 2)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFull(f"`{path}` cannot be read ({error.strerror})", remedy="name another file") from None
+    if len(data) > MAX_LIST_BYTES + 1:
+        raise TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
+    with placed(str(path), exactly=True):
+        return verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a list in its place whole, on disk."""
+    passing = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path, "make room"):
+        try:
+            with passing.open("w", encoding="ascii") as file:
+                file.write(f"{text}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            passing.replace(path)
+        except OSError:
+            passing.unlink(missing_ok=True)
+            raise
+
+
+app = group("Issue certificates, look at them, and find out what they give.", *(issue, show, verify, reduce, revoke))

@@ -17,12 +17,11 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import fail, shows_errors, utc_now
-from headgate.cli.shared.rendering import check_text, print_json, say, show_truth, show_value
-from headgate.cli.shared.times import moment_of
-from headgate.cli.statements.certificate_rendering import say_legend, validity_words
-from headgate.cli.statements.keys import Json, KeysOption, PassphraseFile
-from headgate.cli.statements.list_check import ListCheck, check_lists, lists_beside, say_checked
+from headgate.cli.shared.common import fail, group, placed, utc_now
+from headgate.cli.shared.options import Json, argument, moment_of, option
+from headgate.cli.shared.rendering import print_json, say, show_truth
+from headgate.cli.statements.keys import KeysOption, PassphraseFile
+from headgate.cli.statements.offline_verify import ListCheck, check_lists, lists_beside, say_checked
 from headgate.cli.statements.statement_files import (
     AtOption,
     AudienceOption,
@@ -42,32 +41,19 @@ from headgate.cli.statements.statement_files import (
     validity_of,
     value_of,
 )
-from headgate.cli.statements.statement_rendering import show_all
+from headgate.cli.statements.statement_rendering import attribute_words, say_legend, show_all, validity_words
 from headgate.decide.check import check_requirement, match
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider, RevocationList
 from headgate.model.conditions import Condition
-from headgate.model.errors import BadStatement, Expired, HeadgateError, NotFound, Revoked
+from headgate.model.errors import BadStatement, Expired, NotFound, Revoked
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers
 from headgate.scenario.format.yamlfile import load_yaml
 from headgate.trust.certificates import REVOCATIONS, verify_revocations
-from headgate.trust.identities import (
-    CROSSING,
-    IDENTITY,
-    cross_domain,
-    guest,
-    issue_identity,
-    verify_server,
-)
+from headgate.trust.identities import CROSSING, IDENTITY, cross_domain, guest, issue_identity, verify_server
 from headgate.trust.presented import said_kind
-
-app = typer.Typer(
-    help="Attest who is who: attributes and policy rules of members, guests and servers.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
 
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
@@ -79,27 +65,16 @@ _WORDS: Final = {
 }
 """Why a statement through another provider does not hold, by reason."""
 
-AttributesOption = Annotated[
-    str, typer.Option("--attributes", metavar="NAME=VALUE", help="What is attested, with commas between.")
-]
+AttributesOption = Annotated[str, option("--attributes NAME=VALUE", "What is attested, with commas between.")]
 RuleOption = Annotated[
-    str | None,
-    typer.Option("--policy-rule", metavar="RULE", help='The widest that its events may go, such as `$nation = "NO"`.'),
+    str | None, option("--policy-rule RULE", 'The widest that its events may go, such as `$nation = "NO"`.')
 ]
-ShortOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is good, a day at most.")]
+ShortOption = Annotated[str, option("--for TIME", "How long it is good, a day at most.")]
 ProvidersOption = Annotated[
-    Path,
-    typer.Option(
-        "--providers", metavar="FILE", help="A YAML file with `providers`: whom you trust, and how you map attributes."
-    ),
+    Path, option("--providers FILE", "A YAML file with `providers`: whom you trust, and how you map attributes.")
 ]
-AnchorOption = Annotated[
-    str | None,
-    typer.Option("--provider", metavar="WHO", help="The provider to believe.", show_default="nobody"),
-]
-AskedRule = Annotated[
-    str | None, typer.Option("--rule", metavar="RULE", help="Ask whether this rule holds of the attributes too.")
-]
+AnchorOption = Annotated[str | None, option("--provider WHO", "The provider to believe.", unset="nobody")]
+AskedRule = Annotated[str | None, option("--rule RULE", "Ask whether this rule holds of the attributes too.")]
 
 
 # -- issuing --------------------------------------------------------------------------------------------------
@@ -124,7 +99,6 @@ def issue(
 
     `headgate identity issue --as norway --to ola --attributes nation=NO --policy-rule '$nation = "NO"'`
     """
-    check_text(to, attributes, policy_rule, *(audience or ()))
     names, now = KeyNames(keys), utc_now()
     rule = _rule(policy_rule, "--policy-rule")
     subject = names.did(to, "--to")
@@ -144,13 +118,11 @@ def issue(
 
 
 def guest_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The statement from home.")],
+    file: Annotated[Path, argument("FILE", "The statement from home.")],
     who: SignerOption,
     providers: ProvidersOption,
     policy_rule: RuleOption = None,
-    heard_by: Annotated[
-        str | None, typer.Option("--heard-by", metavar="DOMAIN", help="The name under which it is addressed to you.")
-    ] = None,
+    heard_by: Annotated[str | None, option("--heard-by DOMAIN", "The name under which it is addressed to you.")] = None,
     audience: AudienceOption = None,
     out: OutOption = None,
     keys: KeysOption = None,
@@ -166,7 +138,6 @@ def guest_(
 
     `headgate identity guest ola.jwt --as italy --providers trust.yaml -o guest.jwt`
     """
-    check_text(policy_rule, heard_by, *(audience or ()))
     names = KeyNames(keys)
     rule = _rule(policy_rule, "--policy-rule")
     home = read_one(file)
@@ -203,7 +174,6 @@ def vouch(
 
     `headgate identity vouch --as norway --to italy --for 1h -o italy-by-norway.jwt`
     """
-    check_text(to, *(audience or ()))
     names, now = KeyNames(keys), utc_now()
     other = names.did(to, "--to")
     validity = validity_of(now, for_, None)
@@ -229,10 +199,8 @@ def _rule(given: str | None, option: str) -> Condition | None:
     if given is None:
         return None
     condition = condition_of(given, option)
-    try:
+    with placed(option):
         check_requirement(condition)
-    except HeadgateError as error:
-        raise error.at(option) from None
     return condition
 
 
@@ -251,7 +219,7 @@ def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
 
 def _said(text: str, names: KeyNames) -> list[str]:
     identity = IDENTITY.read(text).value
-    attested = ", ".join(f"{name} = {show_value(value)}" for name, value in identity.attributes.items()) or "nothing"
+    attested = attribute_words(identity.attributes) or "nothing"
     lines = [f"{names(identity.issuer)} says of {names(identity.subject)}: {attested}"]
     if identity.policy_rule is not None:
         lines.append(f"policy rule {render_condition(identity.policy_rule)}")
@@ -305,7 +273,6 @@ def verify(
 
     `headgate identity verify server.jwt italy-by-norway.jwt --provider norway`
     """
-    check_text(provider, rule, audience)
     names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     asked = _rule(rule, "--rule")
@@ -318,10 +285,10 @@ def verify(
         identity = _verified(statement.text, crossing, anchor, audience, now, names)
         checked = _not_revoked(identity, crossing, anchor, lists)
     except _REFUSALS as error:
-        if json:
-            print_json(IdentityVerdict(holds=False, code=error.code, why=error.message, remedy=error.remedy))
-            raise typer.Exit(1) from None
-        fail(names.told(error), status=1)
+        if not json:
+            fail(names.told(error), status=1)
+        print_json(IdentityVerdict(holds=False, code=error.code, why=error.message, remedy=error.remedy))
+        raise typer.Exit(1) from None
     truth = None if asked is None else match(asked, identity.attributes)
     holds = anchor is not None and (asked is None or truth is True)
     if json:
@@ -368,13 +335,11 @@ def _lists_of(
     rest: list[WrittenStatement] = []
     lists: list[RevocationList] = []
     for statement in written:
-        try:
+        with placed(statement.place):
             if said_kind(statement.text) == REVOCATIONS.typ:
                 lists.append(verify_revocations(statement.text, now=now))
             else:
                 rest.append(statement)
-        except HeadgateError as error:
-            raise error.at(statement.place) from None
     return rest, tuple(lists)
 
 
@@ -409,12 +374,12 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
             reason="malformed",
             remedy="give one identity statement, and at most one that vouches for its provider",
         )
-    try:
+    with placed(brief(statements[0].place)):
         IDENTITY.read(statements[0].text)
-    except HeadgateError as error:
-        raise error.at(brief(statements[0].place)) from None
     return statements[0], crossings[0].text if crossings else None
 
 
-for word, command in (("issue", issue), ("guest", guest_), ("vouch", vouch), ("show", show), ("verify", verify)):
-    app.command(word)(shows_errors(command))
+app = group(
+    "Attest who is who: attributes and policy rules of members, guests and servers.",
+    *(issue, guest_, vouch, show, verify),
+)

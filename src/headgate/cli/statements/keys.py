@@ -12,41 +12,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from headgate.cli.shared.common import err, out, shows_errors, utc_now
-from headgate.cli.shared.rendering import cells, check_text, print_json, printable, say, table
-from headgate.cli.shared.times import ahead, moment_of
+from headgate.cli.shared.common import group, utc_now
+from headgate.cli.shared.options import Json, ahead, argument, moment_of, option
+from headgate.cli.shared.rendering import print_json, remark, say, show_table
 from headgate.model.errors import BadKey
 from headgate.model.limits import MAX_PASSPHRASE_BYTES
 from headgate.model.values import render_timestamp
 from headgate.trust.keyring import KeptKey, Keyring, check_alias
 from headgate.trust.keys import read_secret
 
-app = typer.Typer(
-    help="Make and keep the keys that principals are named by.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name of your own for the key; others never see it.")]
+Name = Annotated[str, argument("NAME", "A name of your own for the key; others never see it.")]
 KeysOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--keys",
-        metavar="DIR",
-        help="The directory of your keys.",
-        envvar="HEADGATE_KEYS",
-        show_default="~/.headgate/keys",
-    ),
+    Path | None, option("--keys DIR", "The directory of your keys.", unset="~/.headgate/keys", envvar="HEADGATE_KEYS")
 ]
 PassphraseFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="A file with the passphrase that only you can read; the last line break is not part."
+    option(
+        "--passphrase-file FILE", "A file with the passphrase that only you can read; the last line break is not part."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +49,7 @@ def new(
     name: Name,
     keys: KeysOption = None,
     passphrase_file: PassphraseFile = None,
-    prompt: Annotated[bool, typer.Option("--prompt", help="Ask for a passphrase, and put the key under it.")] = False,
+    prompt: Annotated[bool, option("--prompt", "Ask for a passphrase, and put the key under it.")] = False,
 ) -> None:
     """Make a key, and print its public name.
 
@@ -74,7 +59,6 @@ def new(
 
     `headgate keys new pito --prompt --keys /srv/pito/keys`
     """
-    check_text(name)
     check_alias(name, new=True)
     if prompt and passphrase_file is not None:
         raise typer.BadParameter("--prompt and --passphrase-file exclude each other")
@@ -99,12 +83,11 @@ def list_(keys: KeysOption = None, json: Json = False) -> None:
     if not entries:
         say(f"No keys in {keyring.directory}; make one with `headgate keys new NAME`.")
         return
-    shown = table("name", "key", "notes")
-    shown.columns[1].no_wrap = True  # it is copied
+    rows = []
     for one in entries:
         notes = {"passphrase": one.locked, "rotated": one.succession is not None}
-        shown.add_row(*cells(one.name, one.key.did, ", ".join(word for word, so in notes.items() if so)))
-    out.print(shown)
+        rows.append((one.name, one.key.did, ", ".join(word for word, so in notes.items() if so)))
+    show_table(("name", "key", "notes"), rows, whole=1)  # a key is copied
 
 
 def show(name: Name, keys: KeysOption = None, json: Json = False) -> None:
@@ -114,7 +97,6 @@ def show(name: Name, keys: KeysOption = None, json: Json = False) -> None:
 
     `headgate keys show ann`
     """
-    check_text(name)
     entry = keyring_at(keys).show(name)
     if json:
         print_json(_shown(entry))
@@ -130,7 +112,7 @@ def show(name: Name, keys: KeysOption = None, json: Json = False) -> None:
 def export(
     name: Name,
     keys: KeysOption = None,
-    public_pem: Annotated[bool, typer.Option("--public-pem", help="Print the public key in PEM instead.")] = False,
+    public_pem: Annotated[bool, option("--public-pem", "Print the public key in PEM instead.")] = False,
 ) -> None:
     """Print the public name of a key, and nothing else.
 
@@ -140,7 +122,6 @@ def export(
 
     `headgate keys export ann --public-pem`
     """
-    check_text(name)
     key = keyring_at(keys).public(name)
     print(key.pem().strip() if public_pem else key.did)
 
@@ -155,12 +136,11 @@ def rotate(name: Name, keys: KeysOption = None, passphrase_file: PassphraseFile 
 
     `headgate keys rotate ann`
     """
-    check_text(name)
     check_alias(name, new=True)
     keyring = keyring_at(keys)
     new, statement = keyring.rotate(name, utc_now(), _passphrase(keyring, name, passphrase_file))
     kept = keyring.earlier(name)
-    _note(
+    remark(
         f"{name} now means the new key, {new.did}; the old one is {kept}, and counts until `headgate keys end {name}`"
     )
     print(statement)
@@ -168,10 +148,8 @@ def rotate(name: Name, keys: KeysOption = None, passphrase_file: PassphraseFile 
 
 def end(
     name: Name,
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="From when on, such as `2027-01-01T00:00:00Z`.")
-    ] = None,
-    in_: Annotated[str | None, typer.Option("--in", metavar="TIME", help="How long from now, such as `1h`.")] = None,
+    at: Annotated[str | None, option("--at TIME", "From when on, such as `2027-01-01T00:00:00Z`.")] = None,
+    in_: Annotated[str | None, option("--in TIME", "How long from now, such as `1h`.")] = None,
     keys: KeysOption = None,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -187,7 +165,6 @@ def end(
 
     `headgate keys end ann~1 --at 2027-01-01T00:00:00Z`
     """
-    check_text(name, at, in_)
     if at is not None and in_ is not None:
         raise typer.BadParameter("--at and --in exclude each other")
     now = utc_now()
@@ -196,15 +173,8 @@ def end(
     keyring = keyring_at(keys)
     kept = keyring.earlier(name)
     _, statement = keyring.end(kept, now, until, _passphrase(keyring, kept, passphrase_file))
-    _note(f"{kept} counts until {render_timestamp(until)}; show this to those who know it")
+    remark(f"{kept} counts until {render_timestamp(until)}; show this to those who know it")
     print(statement)
-
-
-for word, command in (
-    *(("new", new), ("list", list_), ("show", show), ("export", export)),
-    *(("rotate", rotate), ("end", end)),
-):
-    app.command(word)(shows_errors(command))
 
 
 def _passphrase(keyring: Keyring, name: str, file: Path | None) -> bytes | None:
@@ -212,11 +182,6 @@ def _passphrase(keyring: Keyring, name: str, file: Path | None) -> bytes | None:
     if not keyring.locked(name):
         return None
     return asked_passphrase(twice=False) if file is None else passphrase_in(file)
-
-
-def _note(line: str) -> None:
-    """A word for whoever watches; standard output has the statement alone."""
-    err.print(Text(printable(line)), soft_wrap=True, highlight=False)
 
 
 def keyring_at(directory: Path | None) -> Keyring:
@@ -247,3 +212,6 @@ def _checked(passphrase: bytes) -> bytes:
 def _shown(kept: KeptKey) -> ShownKey:
     succession = None if kept.succession is None else str(kept.succession)
     return ShownKey(kept.name, kept.key.did, kept.locked, str(kept.file), succession)
+
+
+app = group("Make and keep the keys that principals are named by.", new, list_, show, export, rotate, end)

@@ -1,44 +1,44 @@
-"""A bag of statements judged by itself, without a ledger: what it gives its holder, or why nothing.
+"""Statements judged by themselves, without a ledger: what a bag of them gives its holder, or why nothing.
 
 Guarantees: the chains are those that a gateway would find: by `authority.chains`, with the revocation lists and
 successions that lie in the bag. A list that is not there revokes nothing, and is no sign of life either. With an owner
-or a coordinator named, only chains that begin there are found.
-Leaves out: what a gateway knows besides, such as lists that it has heard of and types that it has.
+or a coordinator named, only chains that begin there are found. Whatever an answer rests on is looked up in every list
+of its issuer among the files and beside them, and of each issuer it is said which list that was, or that there was
+none. A list beside the files that is no genuine list counts for nothing.
+Leaves out: what a gateway knows besides, such as lists that it has heard of and types that it has; asking an issuer for
+its newest list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
 
 from headgate.authority.chains import discover, why_not
-from headgate.authority.reduction import Reduced
+from headgate.authority.reduction import Reduced, Same
 from headgate.authority.statement_state import StatementState
-from headgate.cli.statements.statement_files import WrittenStatement
+from headgate.cli.shared.common import placed
+from headgate.cli.shared.rendering import say
+from headgate.cli.statements.statement_files import STANDARD, KeyNames, WrittenStatement
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
+from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.state import State
 from headgate.model.types import matches
-from headgate.model.values import brief
-from headgate.trust import typedefs
-from headgate.trust.certificates import CERTIFICATE
+from headgate.model.values import brief, render_timestamp
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, verify_revocations
 from headgate.trust.presented import PresentedStatements, open_presented, said_kind
+from headgate.trust.typedefs import TYPE_DEFINITION
 
+MAX_BESIDE: Final = 1_000
+"""Files of a directory that are looked at for lists."""
 NOBODY = ""
 """The coordinator where none is named: authority over a network then counts for nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class WantedType:
-    """What is asked of a chain, where not everything: a type, whose owner the ground names."""
-
-    type: str
-
-    def takes(self, one: Authority) -> bool:
-        """Does an authority reach the type?"""
-        return isinstance(one, TypeAuthority) and matches(one.type, self.type)
 
 
 @dataclass(frozen=True)
@@ -101,43 +101,36 @@ class VerifyGround:
     def _lists(self, issuer: str) -> list[RevocationList]:
         return [one for one in self.bag.lists if self.same(one.issuer, issuer)]
 
-    def chains(self, holder: str, wanted: WantedType | None = None) -> tuple[Reduced, ...]:
-        """Every chain that gives the holder something of what is wanted; refused, with the reason, if none does."""
-        certificates = self.bag.certificates
-        chains = discover(
-            certificates,
-            holder,
-            coordinator=self.coordinator,
-            now=self.now,
-            revoked=self.revoked,
-            known=self.known,
-            same=self.same,
-            owners=self._owns,
-            network=self.network,
-        )
+    def chains(self, holder: str, wanted: str | None = None) -> tuple[Reduced, ...]:
+        """Every chain that gives the holder something, on the type that is wanted; or the reason why none does."""
+        chains = discover(self.bag.certificates, holder, **self._judgement)
         if not chains:
             raise self._why_not(holder)
-        fitting = tuple(one for one in chains if wanted is None or any(map(wanted.takes, one.authority)))
+        fitting = tuple(
+            one for one in chains if wanted is None or any(_reaches(each, wanted) for each in one.authority)
+        )
         if not fitting:
-            assert wanted is not None
             raise ChainInvalid(
-                f"no chain gives `{brief(holder)}` anything on `{brief(wanted.type)}`",
+                f"no chain gives `{brief(holder)}` anything on `{brief(wanted or '')}`",
                 remedy="look at what there is, without `--type`",
             )
         return fitting
 
+    @property
+    def _judgement(self) -> dict[str, Any]:
+        """By what chains are judged."""
+        return {
+            "coordinator": self.coordinator,
+            "now": self.now,
+            "revoked": self.revoked,
+            "known": self.known,
+            "same": self.same,
+            "owners": self._owns,
+            "network": self.network,
+        }
+
     def _why_not(self, holder: str) -> HeadgateError:
-        refusal = why_not(
-            self.bag.certificates,
-            holder,
-            coordinator=self.coordinator,
-            now=self.now,
-            revoked=self.revoked,
-            known=self.known,
-            same=self.same,
-            owners=self._owns,
-            network=self.network,
-        )
+        refusal = why_not(self.bag.certificates, holder, **self._judgement)
         kinds = {type(one) for each in self.bag.certificates for one in each.authority}
         if isinstance(refusal, ChainInvalid) and NetworkAuthority in kinds and self.coordinator == NOBODY:
             refusal.remedy = "name the coordinating domain with `--coordinator`"
@@ -146,21 +139,22 @@ class VerifyGround:
         return refusal
 
 
+def _reaches(authority: Authority, name: str) -> bool:
+    return isinstance(authority, TypeAuthority) and matches(authority.type, name)
+
+
 def opened(written: Sequence[WrittenStatement], audience: str | None, now: datetime) -> PresentedStatements:
     """The statements of files, verified; the place of a bad one is its file and line."""
     for statement in written:
-        try:
+        with placed(statement.place, exactly=True):
             _check_no_type(statement)
             open_presented([statement.text], audience=audience, now=now)
-        except HeadgateError as error:
-            error.place = statement.place
-            raise
     return open_presented([one.text for one in written], audience=audience, now=now)
 
 
 def _check_no_type(statement: WrittenStatement) -> None:
     """Refuse a signed type, which is verified by another command."""
-    if said_kind(statement.text) == typedefs.TYPE_DEFINITION.typ:
+    if said_kind(statement.text) == TYPE_DEFINITION.typ:
         raise BadStatement(
             "it is a signed event type, and no certificate",
             reason="wrong-type",
@@ -172,12 +166,9 @@ def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
     """The certificates of files, whoever they are for and whenever they are good."""
     certificates: list[Certificate] = []
     for statement in written:
-        try:
+        with placed(statement.place, exactly=True):
             _check_no_type(statement)
             certificates.append(CERTIFICATE.read(statement.text).value)
-        except HeadgateError as error:
-            error.place = statement.place
-            raise
     return certificates
 
 
@@ -208,3 +199,58 @@ def in_order(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
         "the certificates are not one chain",
         remedy="give those that lead from one issuer to the next; `headgate cert verify` finds chains in a bag",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListCheck:
+    """By which list of an issuer it was asked what it has revoked; without a number, by none."""
+
+    issuer: str
+    number: int | None = None
+    issued: datetime | None = None
+
+
+def lists_beside(files: Sequence[Path], now: datetime) -> tuple[RevocationList, ...]:
+    """The lists in the directories of these files, of whichever issuer."""
+    directories = dict.fromkeys(one.parent for one in files if one != STANDARD)
+    lists: list[RevocationList] = []
+    for directory in directories:
+        try:
+            paths = sorted(islice(directory.glob("*.jwt"), MAX_BESIDE))
+        except OSError:
+            continue
+        lists.extend(one for path in paths if (one := _list_in(path, now)) is not None)
+    return tuple(lists)
+
+
+def _list_in(path: Path, now: datetime) -> RevocationList | None:
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            text = file.read(MAX_LIST_BYTES + 2).decode("utf-8", "replace").strip()
+        return verify_revocations(text, now=now) if said_kind(text) == REVOCATIONS.typ else None
+    except (OSError, HeadgateError):
+        return None
+
+
+def check_lists(issuers: Iterable[str], lists: Sequence[RevocationList], same: Same) -> tuple[ListCheck, ...]:
+    """Of each issuer the newest list that there is."""
+    checks: list[ListCheck] = []
+    for issuer in dict.fromkeys(issuers):
+        known = [one for one in lists if same(one.issuer, issuer)]
+        newest = max(known, key=lambda one: (one.number, one.issued), default=None)
+        checks.append(ListCheck(issuer) if newest is None else ListCheck(issuer, newest.number, newest.issued))
+    return tuple(checks)
+
+
+def say_checked(checked: Sequence[ListCheck], names: KeyNames) -> None:
+    """By which lists revocation was checked, and of whom it was not."""
+    for check in checked:
+        if check.number is None or check.issued is None:
+            say(
+                ("revocation was not checked", "bold yellow"),
+                f" of what {names(check.issuer)} issued: give its revocation list, or put it beside the files",
+            )
+        else:
+            say(f"not revoked by list {check.number} of {names(check.issuer)}, of {render_timestamp(check.issued)}")

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.text import Text
 
-from headgate.cli.shared.common import err
-from headgate.cli.shared.rendering import check_text, printable
-from headgate.cli.shared.times import ahead, moment_of
+from headgate.cli.shared.common import placed, printable, writing
+from headgate.cli.shared.options import ahead, argument, moment_of, option
+from headgate.cli.shared.rendering import remark
 from headgate.cli.statements.keys import asked_passphrase, keyring_at, passphrase_in
 from headgate.lang import parse_condition
 from headgate.model.authority import Validity
@@ -32,7 +31,6 @@ from headgate.model.errors import (
     BadStatement,
     HeadgateError,
     NotFound,
-    StorageFull,
     TooLarge,
 )
 from headgate.model.limits import MAX_LIST_BYTES
@@ -52,38 +50,16 @@ _MAX_KEY_BYTES: Final = 10_000
 _PIECE: Final = re.compile(r"(?:[^,']|'(?:[^']|'')*')+")
 """What stands between commas that are not in quotes."""
 
-FilesArgument = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILE...", help="Files with statements, one a line; - for standard input."),
-]
-SignerOption = Annotated[
-    str, typer.Option("--as", metavar="NAME", help="The key that signs: a name of your keys, or a key file.")
-]
-SubjectOption = Annotated[
-    str, typer.Option("--to", metavar="WHO", help="Whom it is for: a DID, or a name of your keys.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="A new file for it.", show_default="standard output"),
-]
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long, such as `8h` or `30d`.")]
-FromOption = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TIME", help="From when, such as `2027-01-01T00:00:00Z`.", show_default="now"),
-]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Until when, such as `2027-01-01T00:00:00Z`.")
-]
+FilesArgument = Annotated[list[Path], argument("FILE...", "Files with statements, one a line; - for standard input.")]
+SignerOption = Annotated[str, option("--as NAME", "The key that signs: a name of your keys, or a key file.")]
+SubjectOption = Annotated[str, option("--to WHO", "Whom it is for: a DID, or a name of your keys.")]
+OutOption = Annotated[Path | None, option("--out -o FILE", "A new file for it.", unset="standard output")]
+FromOption = Annotated[str | None, option("--from TIME", "From when, such as `2027-01-01T00:00:00Z`.", unset="now")]
 AudienceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--audience", metavar="DOMAIN", help="Let it count only in this domain; may be repeated.", show_default="all"
-    ),
+    list[str] | None, option("--audience DOMAIN", "Let it count only in this domain; may be repeated.", unset="all")
 ]
-HeardOption = Annotated[
-    str | None, typer.Option("--audience", metavar="DOMAIN", help="The domain in which they are to count.")
-]
-AtOption = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Ask about another time than now.")]
+HeardOption = Annotated[str | None, option("--audience DOMAIN", "The domain in which they are to count.")]
+AtOption = Annotated[str | None, option("--at TIME", "Ask about another time than now.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +77,11 @@ class KeyNames:
     """What keys are called here: names of the keyring, and where there is none a short form of the key's own."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._keyring = keyring_at(directory)
+        self.keyring = keyring_at(directory)
         self._known: dict[str, str] = {}
         try:
-            for name in self._keyring.names():
-                self._known.setdefault(self._keyring.public(name).did, name)
+            for name in self.keyring.names():
+                self._known.setdefault(self.keyring.public(name).did, name)
         except HeadgateError:
             if directory is not None:
                 raise  # a directory that was asked for must be good; one's own is needed for nothing yet
@@ -122,25 +98,19 @@ class KeyNames:
 
     def did(self, given: str, option: str) -> str:
         """The key that is meant."""
-        check_text(given)
-        try:
+        with placed(option):
             if given.startswith(_DID):
                 return PublicKey.from_did(given).did
             if Path(given).suffix == _PUBLIC:
                 return PublicKey.from_did(read_one(Path(given)).text).did
-            return self._keyring.public(given).did
-        except HeadgateError as error:
-            raise error.at(option) from None
+            return self.keyring.public(given).did
 
     def owner(self, given: str, option: str) -> str:
         """The owner that is meant: a key, or whoever signed the event type in a file."""
         if Path(given).suffix != _STATEMENT:
             return self.did(given, option)
-        check_text(given)
-        try:
+        with placed(option):
             definition = TYPE_DEFINITION.read(read_one(Path(given)).text).value
-        except HeadgateError as error:
-            raise error.at(option) from None
         if definition.signer != definition.owner:
             raise BadStatement(
                 f"`{definition.owner}` did not itself sign the type in `{printable(given)}`",
@@ -167,11 +137,6 @@ class KeyNames:
         earlier = (known for known, one in self._known.items() if one.partition("~")[0] == name.partition("~")[0])
         return frozenset({did, *earlier})
 
-    @property
-    def keyring(self) -> Keyring:
-        """Where the names come from."""
-        return self._keyring
-
 
 @dataclass(frozen=True, slots=True)
 class FileSigner:
@@ -183,7 +148,6 @@ class FileSigner:
 
 def signer(given: str, keyring: Keyring, passphrase_file: Path | None) -> FileSigner:
     """The key of `--as`: a file if it looks like one, else a name of the keyring."""
-    check_text(given)
     path = Path(given)
     if "/" in given or path.suffix in (".pem", ".key"):
         locked = is_locked(read_secret(path, _MAX_KEY_BYTES))
@@ -238,11 +202,8 @@ def value_of(text: str) -> Value:
 
 def condition_of(text: str, option: str) -> Condition:
     """A condition of the command line."""
-    check_text(text)
-    try:
+    with placed(option):
         return parse_condition(text)
-    except HeadgateError as error:
-        raise error.at(option) from None
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -290,23 +251,11 @@ def hand_out(text: str, path: Path | None, *said: str) -> None:
     if path is None or path == STANDARD:
         print(text)
         return
-    try:
-        with path.open("x", encoding="ascii") as file:
-            file.write(f"{text}\n")
-    except FileExistsError:
-        raise AlreadyExists(f"`{path}` is there already", remedy="name a new file, or move it away") from None
-    except OSError as error:
-        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="name another place") from None
+    with writing(path, "name another place"):
+        try:
+            with path.open("x", encoding="ascii") as file:
+                file.write(f"{text}\n")
+        except FileExistsError:
+            raise AlreadyExists(f"`{path}` is there already", remedy="name a new file, or move it away") from None
     for line in (*said, f"in {path}"):
         remark(line)
-
-
-def remark(line: str) -> None:
-    """A word on standard error, for whoever watches."""
-    err.print(Text(printable(line)), soft_wrap=True, highlight=False)
-
-
-def joined(parts: Iterable[str]) -> str:
-    """`a`, `a and b`, or `a, b and c`."""
-    *most, last = list(parts) or [""]
-    return f"{', '.join(most)} and {last}" if most else last

@@ -1,8 +1,11 @@
-"""Signed statements of every kind, in words and as JSON.
+"""Signed statements of every kind as people read them, and as JSON: in words; and chains of certificates, drawn.
 
-Guarantees: only what was signed is shown: each statement's signature is verified first. Nothing of it is judged,
-except that what has ended is said to have. Certificates about roles are signed with keys that only their own domain
-vouches for: they are shown as they are, and it is said that nobody has verified them.
+Guarantees: only what was signed is shown: each statement's signature is verified first. Nothing of it is judged, except
+that what has ended is said to have; whether anything counts is `cert`'s part. Certificates about roles are signed with
+keys that only their own domain vouches for: they are shown as they are, and it is said that nobody has verified them.
+What a link of a chain gives beyond what its issuer holds is shown as cut, with what is left of it. On a terminal a
+chain is a tree; elsewhere the same lines are plain text with arrows. Keys are called by names, and a legend has them
+whole.
 """
 
 from __future__ import annotations
@@ -11,28 +14,238 @@ import json as json_
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import eq
 from typing import Any, Final
 
-from headgate.cli.roles.source import role_words
-from headgate.cli.shared.common import out
-from headgate.cli.shared.rendering import cells, print_json, say, show_value, table
-from headgate.cli.statements.certificate_rendering import authority_words, freshness_words, say_legend, state_words
-from headgate.cli.statements.statement_files import KeyNames, WrittenStatement, joined
+from rich.text import Text
+from rich.tree import Tree
+
+from headgate.authority.reduction import Reduced, Same, as_reduced, combine, meet
+from headgate.cli.shared.common import out, placed, printable
+from headgate.cli.shared.rendering import (
+    count_of,
+    joined,
+    print_json,
+    role_words,
+    say,
+    show_constant,
+    show_table,
+    show_value,
+)
+from headgate.cli.statements.statement_files import KeyNames, WrittenStatement
 from headgate.lang.render import render_condition
 from headgate.model.arguments import load_argument
-from headgate.model.authority import Certificate, Identity, RevocationList, Succession, Validity
-from headgate.model.errors import BadStatement, HeadgateError
-from headgate.model.values import brief, render_timestamp
-from headgate.trust import certificates, claims, identities, role_statements, typedefs
+from headgate.model.authority import (
+    ANY,
+    Authority,
+    Certificate,
+    Identity,
+    NetworkAuthority,
+    RevocationList,
+    Succession,
+    TypeAuthority,
+    Validity,
+)
+from headgate.model.conditions import TRUE
+from headgate.model.errors import BadStatement
+from headgate.model.rights import Action
+from headgate.model.values import Value, brief, render_timestamp
+from headgate.trust import claims, role_statements
 from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
 from headgate.trust.identities import CROSSING, IDENTITY, Crossing, made_by
 from headgate.trust.presented import said_kind
 from headgate.trust.statements import Form, Read, digest_of, said_payload
 from headgate.trust.typedefs import TYPE_DEFINITION, Definition
 
+# -- words ----------------------------------------------------------------------------------------------------
+
+
+def authority_words(authority: Authority, names: KeyNames) -> str:
+    """What an authority gives, on one line."""
+    match authority:
+        case NetworkAuthority(actions, network):
+            return f"{_actions(actions)} on {'every network' if network == ANY else f'the network {network}'}"
+        case TypeAuthority(actions, pattern, owner, _, _, where):
+            whose = "" if owner is None else f" of {names(owner)}"
+            to = " to" if Action.SUBSCRIBE in actions else ""  # the last in order
+            parts = [f"{_actions(actions)}{to} {'every type' if pattern == ANY else pattern}{whose}"]
+            if listed := _attributes(authority):
+                parts.append(f"({listed})")
+            if where != TRUE:
+                parts.append(f"where {render_condition(where)}")
+            return " ".join(parts)
+
+
+def validity_words(validity: Validity) -> str:
+    """When something is good, with its ends as they are written."""
+    words = []
+    if validity.start is not None:
+        words.append(f"from {render_timestamp(validity.start)}")
+    if validity.until is not None:
+        words.append(f"until {render_timestamp(validity.until)}")
+    return " ".join(words) or "at any time"
+
+
+def state_words(validity: Validity, now: datetime) -> str:
+    """When something is good, and how that is now."""
+    if validity.is_over(now):
+        return f"{validity_words(validity)} (has ended)"
+    return validity_words(validity) + ("" if validity.holds(now) else " (has not begun)")
+
+
+def freshness_words(seconds: int | None) -> str:
+    """How long an issuer's silence is borne."""
+    return "needs no word from its issuer" if seconds is None else f"only if its issuer was heard within {seconds} s"
+
+
+def _actions(actions: frozenset[Action]) -> str:
+    return joined(sorted(action.value for action in actions))
+
+
+def _attributes(authority: TypeAuthority) -> str:
+    """The attributes and the values they must have; nothing if all are meant."""
+    if authority.attributes is None and not authority.forced:
+        return ""
+    named = [
+        *(authority.attributes or ()),
+        *(name for name in authority.forced if name not in (authority.attributes or ())),
+    ]
+    found = [f"{name} = {_value(authority.forced[name])}" if name in authority.forced else name for name in named]
+    return ", ".join(found) or "no attributes"
+
+
+def _value(value: object) -> str:
+    assert isinstance(value, Value)
+    return show_constant(value)
+
+
+# -- what a link does not get ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStep:
+    """One link of a chain: what it gives, what of that is cut, and what there is up to here."""
+
+    certificate: Certificate
+    cut: tuple[str, ...]
+    reduced: Reduced
+
+
+def steps(chain: Sequence[Certificate], names: KeyNames, same: Same = eq) -> list[ChainStep]:
+    """A chain, link by link, from the first issuer on; as far as something is left."""
+    chain_steps: list[ChainStep] = []
+    so_far: Reduced | None = None
+    for certificate in chain:
+        link = as_reduced(certificate)
+        after = link if so_far is None else combine(so_far, link, same)
+        if after is None:
+            break
+        cut = () if so_far is None else tuple(_cuts(so_far, link, after, names, same))
+        chain_steps.append(ChainStep(certificate, cut, after))
+        so_far = after
+    return chain_steps
+
+
+def _cuts(before: Reduced, link: Reduced, after: Reduced, names: KeyNames, same: Same) -> Iterator[str]:
+    """What a link gives and its issuer does not have."""
+    giver = names(link.issuer)
+    for wanted in link.authority:
+        left = [found for one in before.authority if (found := meet(one, wanted, same)) is not None]
+        if not left:
+            yield f"{authority_words(wanted, names)}: {giver} does not have it"
+            continue
+        if lost := wanted.actions - frozenset[Action]().union(*(one.actions for one in left)):
+            yield f"{_actions(lost)}: {giver} may not"
+        if isinstance(wanted, TypeAuthority):
+            yield from _type_cuts(wanted, [one for one in left if isinstance(one, TypeAuthority)], giver)
+    if after.validity.until != link.validity.until and after.validity.until is not None:
+        end = "without end" if link.validity.until is None else f"until {render_timestamp(link.validity.until)}"
+        yield f"{end}: what {giver} has ends {render_timestamp(after.validity.until)}"
+    if after.validity.start != link.validity.start and after.validity.start is not None:
+        yield f"what {giver} has begins {render_timestamp(after.validity.start)}"
+
+
+def _type_cuts(wanted: TypeAuthority, left: Sequence[TypeAuthority], giver: str) -> Iterator[str]:
+    if all(one.type != wanted.type for one in left):
+        yield f"{wanted.type} beyond {joined(dict.fromkeys(one.type for one in left))}"
+    if all(one.attributes is not None for one in left):
+        kept = [name for one in left for name in one.attributes or ()]
+        if wanted.attributes is None:
+            yield f"attributes other than {', '.join(dict.fromkeys(kept)) or 'none'}"
+        elif lost := [name for name in wanted.attributes if name not in kept]:
+            yield f"the attribute{'s' if len(lost) > 1 else ''} {joined(lost)}: {giver} does not have it"
+    for name in dict.fromkeys(name for one in left for name in one.forced if name not in wanted.forced):
+        values = dict.fromkeys(_value(one.forced[name]) for one in left if name in one.forced)
+        yield f"every {name} but {joined(values)}"
+    if all(one.where != wanted.where for one in left):
+        yield f"whatever is not so: {joined(dict.fromkeys(render_condition(one.where) for one in left))}"
+
+
+# -- drawings -------------------------------------------------------------------------------------------------
+
+
+def draw_chain(chain: Sequence[Certificate], names: KeyNames, same: Same = eq) -> None:
+    """A chain from the owner to the holder, with what each link gives and what of it is cut."""
+    root = Text(names(chain[0].issuer), "bold")
+    lines = [_link(step, names) for step in steps(chain, names, same)]
+    if not out.is_terminal:
+        out.print(root, highlight=False)
+        for depth, line in enumerate(lines, 1):
+            first, *rest = line.plain.split("\n")
+            print("  " * depth + f"-> {first}")
+            for more in rest:
+                print("  " * depth + f"   {more}")
+        return
+    tree = at = Tree(root)
+    for line in lines:
+        at = at.add(line)
+    out.print(tree, highlight=False)
+
+
+def _link(step: ChainStep, names: KeyNames) -> Text:
+    certificate = step.certificate
+    text = Text.assemble((names(certificate.subject), "bold"))
+    for authority in certificate.authority:
+        text.append(f"\nmay {printable(authority_words(authority, names))}")
+    text.append(
+        f"\n{'may pass it on, ' if certificate.delegate else ''}{validity_words(certificate.validity)}", style="dim"
+    )
+    if certificate.freshness is not None:
+        text.append(f", {freshness_words(certificate.freshness)}", style="dim")
+    text.append(f"\ncertificate {printable(certificate.id)}", style="dim")
+    for cut in step.cut:
+        text.append("\ncut ", style="bold yellow")
+        text.append(printable(cut), style="yellow")
+    return text
+
+
+def say_reduced(reduced: Reduced, names: KeyNames) -> None:
+    """The one five-tuple that a chain comes to."""
+    for one in reduced.authority:
+        say((names(reduced.subject), "bold green"), f" may {authority_words(one, names)}")
+    passing = "may pass it on" if reduced.delegate else "may not pass it on"
+    say(f"  {passing}, {validity_words(reduced.validity)}")
+    for issuer, seconds in reduced.freshness:
+        say(f"  only if {names(issuer)} was heard within {seconds} s")
+
+
+def say_legend(names: KeyNames) -> None:
+    """The keys behind the names, whole."""
+    if not names.used:
+        return
+    say()
+    show_table(("name", "key"), ((name, did) for did, name in names.used.items()))
+
+
 SHOWN_IDS: Final = 20
 """Entries of a revocation list that are shown; all are in the JSON."""
 
+_READERS: Final[Mapping[str, tuple[str, Callable[[str], Read[Any]]]]] = {
+    CERTIFICATE.typ: ("certificate", CERTIFICATE.read),
+    SUCCESSION.typ: ("succession", SUCCESSION.read),
+    REVOCATIONS.typ: ("revocation list", REVOCATIONS.read),
+    TYPE_DEFINITION.typ: ("event type", TYPE_DEFINITION.read),
+}
 _ABOUT_ROLES: Final[Mapping[str, tuple[str, Form]]] = {
     role_statements.ROLE.typ: ("role certificate", role_statements.ROLE),
     role_statements.APPOINTMENT.typ: ("appointment certificate", role_statements.APPOINTMENT),
@@ -71,40 +284,28 @@ def show_all(written: Sequence[WrittenStatement], names: KeyNames, now: datetime
         if number:
             say()
         say((kind, "bold"), (f"  {statement.place}", "dim"))
-        shown = table("", "")
-        shown.show_header = False
-        for name, value in _rows(statement.text, read, names, now):
-            shown.add_row(*cells(f"  {name}", value))
-        out.print(shown)
+        rows = _rows(statement.text, read, names, now)
+        show_table(("", ""), ((f"  {name}", value) for name, value in rows))
     say_legend(names)
 
 
 def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
     """What a statement is called, and what it says."""
-    try:
-        match said_kind(statement.text):
-            case certificates.CERTIFICATE.typ:
-                return "certificate", CERTIFICATE.read(statement.text)
-            case certificates.SUCCESSION.typ:
-                return "succession", SUCCESSION.read(statement.text)
-            case certificates.REVOCATIONS.typ:
-                return "revocation list", REVOCATIONS.read(statement.text)
-            case typedefs.TYPE_DEFINITION.typ:
-                return "event type", TYPE_DEFINITION.read(statement.text)
-            case identities.IDENTITY.typ:
-                return _identity(statement.text)
-            case kind if kind in _ABOUT_ROLES:
-                name, form = _ABOUT_ROLES[kind]
-                return name, _about_roles(statement.text, form)
-            case other:
-                raise BadStatement(
-                    f"a statement `{brief(other)}` is not known here",
-                    reason="wrong-type",
-                    remedy="show certificates, identity statements, successions, revocation lists or event types",
-                )
-    except HeadgateError as error:
-        error.place = statement.place
-        raise
+    with placed(statement.place, exactly=True):
+        kind = said_kind(statement.text)
+        if kind == IDENTITY.typ:
+            return _identity(statement.text)
+        if kind in _ABOUT_ROLES:
+            name, form = _ABOUT_ROLES[kind]
+            return name, _about_roles(statement.text, form)
+        if kind in _READERS:
+            name, read = _READERS[kind]
+            return name, read(statement.text)
+        raise BadStatement(
+            f"a statement `{brief(kind)}` is not known here",
+            reason="wrong-type",
+            remedy="show certificates, identity statements, successions, revocation lists or event types",
+        )
 
 
 def _identity(text: str) -> tuple[str, Read[Any]]:
@@ -160,10 +361,8 @@ def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterato
             yield "from", names(statement.old)
             yield "says", f"{names(statement.new)} is my key from now on"
             yield "number", str(statement.number)
-            yield (
-                "old key",
-                "counts on" if statement.until is None else f"counts until {render_timestamp(statement.until)}",
-            )
+            until = statement.until
+            yield "old key", "counts on" if until is None else f"counts until {render_timestamp(until)}"
         case RevocationList() as statement:
             yield from _list(statement, names)
         case Definition() as statement:
@@ -219,7 +418,7 @@ def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> 
     yield "id", identity.id
     yield "from", names(identity.issuer)
     yield "about", names(identity.subject)
-    yield "attributes", _values(identity.attributes)
+    yield "attributes", attribute_words(identity.attributes) or "none"
     if identity.policy_rule is not None:
         yield "policy rule", render_condition(identity.policy_rule)
     if identity.guest_of is not None:
@@ -229,8 +428,9 @@ def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> 
     yield "good", state_words(identity.validity, now)
 
 
-def _values(attributes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items()) or "none"
+def attribute_words(attributes: Mapping[str, Any]) -> str:
+    """`nation = NO, clearance = secret`."""
+    return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items())
 
 
 def _list(listing: RevocationList, names: KeyNames) -> Iterator[tuple[str, str]]:
@@ -251,4 +451,4 @@ def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, 
         yield "inherited", ", ".join(f"{name}: {kind.value}" for name, kind in definition.inherited.items())
     if definition.key:
         yield "key", ", ".join(definition.key)
-    yield "carries", f"{len(definition.credentials)} certificate{'' if len(definition.credentials) == 1 else 's'}"
+    yield "carries", count_of(len(definition.credentials), "certificate")

@@ -13,14 +13,12 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import fail, shows_errors, utc_now
+from headgate.cli.shared.common import fail, group, utc_now
 from headgate.cli.shared.connection import PresentingConnection, connects
-from headgate.cli.shared.rendering import check_text, say
-from headgate.cli.shared.times import moment_of
-from headgate.cli.statements.certificate_rendering import say_legend, steps, validity_words
+from headgate.cli.shared.options import argument, moment_of, option
+from headgate.cli.shared.rendering import count_of, remark, say
 from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.list_check import check_lists, lists_beside, say_checked
-from headgate.cli.statements.offline_verify import certificates_of, in_order
+from headgate.cli.statements.offline_verify import certificates_of, check_lists, in_order, lists_beside, say_checked
 from headgate.cli.statements.statement_files import (
     AtOption,
     HeardOption,
@@ -31,53 +29,33 @@ from headgate.cli.statements.statement_files import (
     pieces,
     read_all,
     read_one,
-    remark,
     signer,
 )
+from headgate.cli.statements.statement_rendering import say_legend, steps, validity_words
 from headgate.model.errors import BadStatement, Expired, Revoked
 from headgate.model.values import Kind, brief
 from headgate.trust.certificates import verify_revocations
 from headgate.trust.typedefs import TYPE_DEFINITION, SignedType, issue_type, verify_type
 
-app = typer.Typer(
-    help="Sign event types as their owner, and verify signed ones.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
 _REFUSALS: Final = (BadStatement, Expired, Revoked)
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file with a signed type.")]
+FileArgument = Annotated[Path, argument("FILE", "A file with a signed type.")]
 AttributesArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="NAME:KIND...",
-        help=f"Its attributes; kinds: {', '.join(kind.value for kind in Kind)}.",
-        show_default=False,
-    ),
+    argument("NAME:KIND...", f"Its attributes; kinds: {', '.join(kind.value for kind in Kind)}.", unset=False),
 ]
 WithOption = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--with", metavar="FILE", help="Certificates that allow it: `install`, or `extend` of the parent; repeatable."
-    ),
+    option("--with FILE", "Certificates that allow it: `install`, or `extend` of the parent; repeatable."),
 ]
-ExtendsOption = Annotated[
-    Path | None, typer.Option("--extends", metavar="FILE", help="The signed type whose attributes it inherits.")
-]
-KeyAttributes = Annotated[
-    str | None, typer.Option("--key-attributes", metavar="NAMES", help="One current event for each value of these.")
-]
-RootOption = Annotated[
-    str, typer.Option("--coordinator", metavar="WHO", help="The domain that coordinates the network.")
-]
-ListsOption = Annotated[
-    list[Path] | None, typer.Option("--list", metavar="FILE", help="Revocation lists of who allows it; repeatable.")
-]
+ExtendsOption = Annotated[Path | None, option("--extends FILE", "The signed type whose attributes it inherits.")]
+KeyAttributes = Annotated[str | None, option("--key-attributes NAMES", "One current event for each value of these.")]
+RootOption = Annotated[str, option("--coordinator WHO", "The domain that coordinates the network.")]
+ListsOption = Annotated[list[Path] | None, option("--list FILE", "Revocation lists of who allows it; repeatable.")]
 
 
 def sign(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its dotted name, such as `uk.gov.pito.Numberplate`.")],
+    name: Annotated[str, argument("NAME", "Its dotted name, such as `uk.gov.pito.Numberplate`.")],
     who: SignerOption,
     attributes: AttributesArgument = None,
     with_: WithOption = None,
@@ -96,7 +74,6 @@ def sign(
 
     `headgate type sign met.Chase officer:string --as met --extends numberplate.jwt --with extend.jwt`
     """
-    check_text(name, key_attributes, *(attributes or ()))
     names, now = KeyNames(keys), utc_now()
     kinds = _kinds(attributes or [])
     parent = None if extends is None else read_one(extends)
@@ -115,7 +92,7 @@ def sign(
         key=pieces(key_attributes or ""),
     )
     by_whom = names(by.public.did)
-    count = "no certificate" if not chain else f"{len(chain)} certificate{'s' if len(chain) > 1 else ''}"
+    count = count_of(len(chain), "certificate") if chain else "no certificate"
     hand_out(text, out, f"{by_whom} signs {name}, with {count}")
     if not chain:
         remark(
@@ -163,7 +140,6 @@ def verify(
 
     `headgate type verify numberplate.jwt --coordinator police --list police-revoked.jwt`
     """
-    check_text(coordinator, audience)
     names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = names.did(coordinator, "--coordinator")
@@ -184,12 +160,9 @@ def verify(
 
 
 def _say_type(signed_type: SignedType, names: KeyNames) -> None:
-    above = (
-        ""
-        if signed_type.parent is None
-        else f", extends {signed_type.parent.name} of {names(signed_type.parent.owner)}"
-    )
-    say((signed_type.name, "bold green"), f" of {names(signed_type.owner)}{above}")
+    parent, owner = signed_type.parent, names(signed_type.owner)
+    above = "" if parent is None else f", extends {parent.name} of {names(parent.owner)}"
+    say((signed_type.name, "bold green"), f" of {owner}{above}")
     for name, kind in signed_type.attributes.items():
         say(f"  {name}: {kind.value}")
     if signed_type.chain:
@@ -200,11 +173,7 @@ def _say_type(signed_type: SignedType, names: KeyNames) -> None:
 
 
 @connects
-def declare(
-    file: FileArgument,
-    *,
-    connection: PresentingConnection,
-) -> None:
+def declare(file: FileArgument, *, connection: PresentingConnection) -> None:
     """Declare a signed type at a node, which verifies it by itself and keeps it as it was signed.
 
     For example:
@@ -218,5 +187,4 @@ def declare(
         say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")
 
 
-for word, command in (("sign", sign), ("verify", verify), ("declare", declare)):
-    app.command(word)(shows_errors(command))
+app = group("Sign event types as their owner, and verify signed ones.", sign, verify, declare)

@@ -1,7 +1,9 @@
-"""`headgate demo`: a story on the real pipeline, from the policy to the proof.
+"""`headgate demo`: a story on the real pipeline, from the policy to the proof, with one question answered.
 
 Guarantees: what is shown was published, decided and delivered for real. On a terminal the table fills while the query
-runs; elsewhere it is printed once, without control codes. Ctrl-C stops everything it started.
+runs; elsewhere it is printed once, without control codes. The answer is that of `analysis.explain` for the
+administrator, in plain words; the last sentence says that all is well only if `verify` found no difference. Ctrl-C
+stops everything it started.
 """
 
 from __future__ import annotations
@@ -9,37 +11,47 @@ from __future__ import annotations
 import shlex
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, assert_never
 
 import typer
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.shared.common import engine_failures, out
-from headgate.cli.shared.interrupt import interruptible, unless
+from headgate.analysis.explain import explain
+from headgate.analysis.explanation import AttributeExplanation, Demand, Explanation, Question, Unmet, Why
+from headgate.cli.roles.graph import of_graph, tree
+from headgate.cli.shared.common import engine_failures, interruptible, out, unless
+from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.rendering import show_table, show_truth, show_value
+from headgate.cli.statements.statement_files import KeyNames
+from headgate.cli.statements.statement_rendering import draw_chain, say_legend
 from headgate.cli.stories import STORIES
-from headgate.cli.stories.board import Refusal
-from headgate.cli.stories.ending import answer, verdict
-from headgate.cli.stories.exhibits import show_exhibits
+from headgate.cli.stories.board import Refusal, show
 from headgate.cli.stories.stage import Stage
+from headgate.commands.role_graph import graph
+from headgate.decide.ask import Books
+from headgate.lang.render import render_condition
+from headgate.model.authority import Identity
+from headgate.model.changes import SetProvider
 from headgate.model.errors import BadDefinition, UnknownName
+from headgate.model.rights import Effect, Source
 from headgate.model.values import brief
 from headgate.pipeline.spark.session import spark
 from headgate.pipeline.spark.verify import Report, verify
+from headgate.scenario.format.story import ChainExhibit, ChecksExhibit, Exhibit, GuestsExhibit, RolesExhibit
 
 PACE = 0.7
 """Seconds between two events on a terminal, so that the eye can follow."""
 
 INTERRUPTED = 130
 
-StoryArgument = Annotated[str, typer.Argument(metavar="STORY", help=f"One of {', '.join(STORIES)}.")]
-KeepOption = Annotated[
-    Path | None, typer.Option("--keep", metavar="DIR", help="Leave the domain in this new directory, to look into.")
-]
+StoryArgument = Annotated[str, argument("STORY", f"One of {', '.join(STORIES)}.")]
+KeepOption = Annotated[Path | None, option("--keep DIR", "Leave the domain in this new directory, to look into.")]
 
 
 def demo(story: StoryArgument = "numberplate", keep: KeepOption = None) -> None:
@@ -168,3 +180,160 @@ def _goodbye(stage: Stage, keep: Path | None) -> None:
         *((command.format(dir=shlex.quote(str(keep))), what) for command, what in stage.narration.tries),
     ):
         out.print(Text(f"  {command}", "bold"), Text(f"    {what}", "dim"), sep="\n", soft_wrap=True)
+
+
+def answer(stage: Stage) -> RenderableType:
+    """Why a reader does not see an attribute: each attribute with its reason, and what it would have taken."""
+    domain = stage.world.domain
+    ledger, asked = domain.ledger, stage.narration.question
+    explanation = explain(
+        Question(ledger.administrator, asked.principal, asked.event),
+        stage.event(asked.event),
+        Books(ledger.state(), ledger.state, domain.predicates),
+    )
+    lines = [Text(line) for line in (*_failed(explanation), *_needed(explanation, asked.attribute), *_asides(stage))]
+    return Group(Text(asked.text, "bold"), _attributes(explanation, stage), *lines)
+
+
+def _attributes(explanation: Explanation, stage: Stage) -> RenderableType:
+    who, asked = stage.called(explanation.principal), stage.narration.question.attribute
+    if not explanation.visible:
+        return Text(f"No right of `{who}` holds for this event, so it is not sent at all.")
+    if explanation.unmet:
+        unmet = ", and ".join(
+            f"{_demand(one)}, which is {show_truth(one.truth)} of `{who}`" for one in explanation.unmet
+        )
+        return Text(f"`{who}` has the right to see it, but {unmet}. So it is not sent at all.")
+    chains = {
+        rule.id: stage.called(rule.author)
+        for rule in stage.world.domain.ledger.state(explanation.version).rules
+        if rule.source is Source.CHAIN
+    }
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for one in explanation.attributes:
+        value = Text(show(one.value), "green") if one.visible else Text("hidden", "yellow")
+        table.add_row(Text(one.name, "bold" if one.name == asked else ""), value, Text(_why(one, who, chains)))
+    return table
+
+
+def _why(attribute: AttributeExplanation, who: str, chains: Mapping[str, str]) -> str:
+    match attribute.why:
+        case Why.GRANTED if attribute.rule is not None and attribute.rule in chains:
+            return f"shown by a chain that begins at `{chains[attribute.rule]}`"
+        case Why.GRANTED:
+            return f"shown by the rule `{attribute.rule}`"
+        case Why.FORBIDDEN:
+            return f"the rule `{attribute.rule}` forbids it"
+        case Why.UNCOVERED if attribute.failed:
+            return "the rules that would show it do not hold for this event"
+        case Why.UNCOVERED:
+            return f"no {'certificate' if chains else 'rule'} shows it to `{who}`"
+
+
+def _demand(unmet: Unmet) -> str:
+    rule = render_condition(unmet.condition)
+    match unmet.demand:
+        case Demand.EVENT:
+            return f"the event asks for receivers with {rule}"
+        case Demand.POLICY_RULE:
+            return f"the policy rule of its publisher is {rule}"
+        case Demand.SUBSCRIPTION:
+            return f"the subscription asks for publishers with {rule}"
+
+
+def _failed(explanation: Explanation) -> Iterator[str]:
+    """The grants that were tried and did not hold, with what decided."""
+    for attempt in explanation.views[0].tried:
+        if attempt.matched or attempt.effect is Effect.FORBID:
+            continue
+        for part in attempt.parts:
+            asks = f"asks for {render_condition(part.condition)}, which is {show_truth(part.truth)} here"
+            yield f"The rule `{attempt.rule}` {asks}."
+
+
+def _needed(explanation: Explanation, attribute: str) -> Iterator[str]:
+    for need in explanation.needed:
+        if attribute in need.attributes:
+            first = f", placed before the rule `{need.before}`" if need.before else ""
+            what = f"covers {attribute}" if explanation.visible else "holds for it"
+            yield f"It would take a right to subscribe to {need.type} that {what}{first}."
+
+
+def _asides(stage: Stage) -> Iterator[str]:
+    for subscription, text in stage.narration.asides.items():
+        yield text.format(count=sum(name == subscription for _, _, name in stage.board.received))
+
+
+def verdict(moral: str, report: Report) -> Text:
+    """The last sentence."""
+    counts = f"{report.events} events and {report.deliveries} deliveries"
+    if report.sound and not report.undecided:
+        return Text(f"{moral}: {counts} decided again from the log, with no difference.", "bold green")
+    wrong = f"{len(report.differences)} deliveries differ and {sum(report.undecided.values())} events are undecided"
+    return Text(f"{counts} decided again from the log: {wrong}.", "bold red")
+
+
+class _StoryKeys(KeyNames):
+    """Keys by the names they have in the story, whichever organisation keeps them."""
+
+    def __init__(self, place: Path, names: Mapping[str, str]) -> None:
+        super().__init__(place / "keys")
+        self._known.update(names)
+
+
+def show_exhibits(stage: Stage) -> None:
+    """Everything that there is to show by now, each under its title, and a legend of the keys."""
+    exhibits, stage.exhibits = stage.exhibits, []
+    names = _StoryKeys(stage.place, stage.signers.names if stage.signers is not None else {})
+    for number, (exhibit, version) in enumerate(exhibits):
+        if number:
+            out.print()
+        out.print(Text(exhibit.title, "bold"))
+        _show(exhibit, version, stage, names)
+    say_legend(names)
+    if exhibits:
+        out.print()
+
+
+def _show(exhibit: Exhibit, version: int, stage: Stage, names: KeyNames) -> None:
+    match exhibit:
+        case ChainExhibit(_, ids):
+            assert stage.signers is not None, "a chain is of signed certificates"
+            draw_chain(stage.signers.chain(ids, stage.world.now), names)
+        case GuestsExhibit(_, ids):
+            show_table(("guest", "at home", "here", ""), [row for id in ids for row in _translated(stage, id)])
+        case ChecksExhibit(_, columns, rows):
+            assert stage.signers is not None, "what is checked is signed"
+            for _, check in rows:
+                stage.signers.check(check, str(stage.world.state().coordinator), stage.world.now)
+            show_table(columns, [words for words, _ in rows])
+        case RolesExhibit():
+            domain = stage.world.domain
+            state = domain.ledger.state(version)
+            whole = of_graph(graph(state, state.administrator, None, domain.functions(state)), version)
+            for line in tree(whole):
+                out.print(line, highlight=False, soft_wrap=True)
+        case _:
+            assert_never(exhibit)
+
+
+def _translated(stage: Stage, id: str) -> Iterator[tuple[str, str, str, str]]:
+    """Each attribute of a guest at home, and what has become of it."""
+    guest = stage.scenario.statements[id]
+    assert isinstance(guest, Identity), "a guest is known by an identity"
+    home = stage.scenario.statements[str(guest.origin)]
+    assert isinstance(home, Identity), "and is known by one at home"
+    providers = [change.provider for change in stage.scenario.policy.changes if isinstance(change, SetProvider)]
+    mapping = next(provider.mapping for provider in providers if provider.key == guest.guest_of)
+    renamed = {one.name: one.to for one in mapping or ()}
+    for name, value in home.attributes.items():
+        words = f"{name} = {show_value(value)}"
+        to = renamed.get(name)
+        if to is None:
+            result = "-", "dropped: not in the mapping"
+        elif to not in guest.attributes:
+            result = "-", "dropped: value not mapped"
+        else:
+            kept = "kept as it is" if (to, guest.attributes[to]) == (name, value) else "renamed"
+            result = f"{to} = {show_value(guest.attributes[to])}", kept
+        yield stage.called(guest.subject), words, *result

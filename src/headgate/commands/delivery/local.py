@@ -16,10 +16,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.commands.delivery.archive import Archive
 from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery
 from headgate.commands.delivery.delivery_follower import DeliveryFollower
-from headgate.commands.delivery.delivery_reader import Closed, Feed
+from headgate.commands.delivery.delivery_reader import Archive, Closed, Feed
 from headgate.model.values import Kind, conform
 from headgate.node.domain import Domain, Follower
 from headgate.pipeline.deliveries import Delivered

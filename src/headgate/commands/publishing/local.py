@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from headgate.commands.publishing.attempts import Attempt
-from headgate.commands.publishing.stream_writer import WINDOW_SECONDS, StreamWriter
+from headgate.commands.publishing.stream_writer import WINDOW_SECONDS, Attempt, StreamWriter
 from headgate.commands.publishing.submissions import StoredAt, of_drafts
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event

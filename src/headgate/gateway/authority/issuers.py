@@ -1,17 +1,22 @@
-"""Following other domains' services: their revocations count here as soon as they say so, and their silence is noticed.
+"""Revocations between domains: ours are pushed to whoever follows us, and those of other issuers are followed.
 
 Guarantees: one process of the domain follows, whichever holds the lock; if it ends another takes over. Every list is
 verified to be of the issuer that is followed, or of the key that it goes on under. A connection that fails is made
 again, after a pause that grows to LONGEST_PAUSE; meanwhile the list is asked for plainly. What is heard is durable, so
 that every gateway knows how long each issuer has been silent.
-Leaves out: what silence means, which the issuer's certificates say themselves (`authority.statement_state`).
+Whoever follows us is told of a new list at once, whichever gateway made it, and hears at least every
+`authority.heartbeat` that nothing has changed. A slow follower misses nothing but what a newer list takes in: nothing
+is queued for it, and one that does not read goes (`gateway.http.send_queue`). There are no more followers than
+`authority.watchers`, and of one address than MAX_PER_ADDRESS.
+Leaves out: what silence means, which the issuer's certificates say themselves (`trust.statement_state`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import eq
@@ -22,9 +27,11 @@ import httpx
 import msgspec
 
 from headgate.authority.statement_state import StatementState
+from headgate.commands.issuing import Service
 from headgate.commands.statements import Authority
+from headgate.gateway.http.send_queue import Streamed
 from headgate.model.authority import RevocationList
-from headgate.model.errors import AlreadyRunning, BadStatement, StaleList
+from headgate.model.errors import AlreadyRunning, BadStatement, StaleList, TooBusy, TooMany
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
 from headgate.node.config import IssuerSettings
 from headgate.node.domain import Follower
@@ -240,3 +247,85 @@ def _list_of(body: bytes) -> str:
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
+
+
+LOOK_SECONDS: Final = 0.1
+"""How often it is looked whether another gateway has made a new list."""
+
+MAX_PER_ADDRESS: Final = 16
+"""Followers from one address."""
+
+bulletin_log = Log("bulletin")
+
+
+class Bulletin:
+    """The list of a domain, for those who follow it at one gateway."""
+
+    def __init__(
+        self,
+        service: Service,
+        run_blocking: Callable[..., Awaitable[Any]],
+        closing: asyncio.Event,
+        *,
+        most: int,
+        heartbeat: float,
+    ) -> None:
+        self.heartbeat = heartbeat
+        self._service = service
+        self._run = run_blocking
+        self._closing = closing
+        self._most = most
+        self._number = -1
+        self._news = asyncio.Event()
+        self._watchers: Counter[str] = Counter()
+
+    async def watch(self) -> None:
+        """Look for new lists, as long as anybody follows."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._watchers:
+                continue
+            try:
+                number = await self._run(self._service.number)
+            except Exception as error:  # noqa: BLE001 - the next look may work
+                bulletin_log.warning("list-not-read", **fault(error))
+                continue
+            if number != self._number:
+                self._number, self._news = number, _woken(self._news)
+
+    def follow(self, address: str) -> Streamed:
+        """The list as server-sent events, until the client or the gateway goes."""
+        if self._closing.is_set():
+            raise TooBusy("the gateway is shutting down", remedy="follow at another one")
+        if self._watchers.total() >= self._most:
+            raise TooBusy("as many follow here as may", remedy="ask for the list now and then, or try another gateway")
+        if self._watchers[address] >= MAX_PER_ADDRESS:
+            raise TooMany(f"{MAX_PER_ADDRESS} follow from your address already", remedy="follow once, and pass it on")
+        self._watchers[address] += 1
+        return Streamed(self._lines(), self._closing, media=wire.EVENT_STREAM, left=lambda: self._leave(address))
+
+    def _leave(self, address: str) -> None:
+        """One has gone."""
+        self._watchers[address] -= 1
+        if self._watchers[address] <= 0:
+            del self._watchers[address]
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """Each list as an event: at once, when it changes, and when it is time for a sign of life."""
+        yield b": open\n\n"
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            while not closing.done():
+                news = self._news
+                number, text = await self._run(self._service.signed_list)
+                yield f"event: list\nid: {number}\ndata: {text}\n\n".encode()
+                waiting = asyncio.ensure_future(news.wait())
+                await asyncio.wait({closing, waiting}, timeout=self.heartbeat, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+        finally:
+            closing.cancel()
+
+
+def _woken(news: asyncio.Event) -> asyncio.Event:
+    news.set()
+    return asyncio.Event()

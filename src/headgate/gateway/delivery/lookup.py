@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from headgate.commands.commit import submit
-from headgate.commands.delivery.archive import MAX_SLICE_BYTES, Ask
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Ask
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.apply import apply
 from headgate.gateway.http.handlers import make_subscription

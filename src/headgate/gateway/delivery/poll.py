@@ -15,9 +15,8 @@ from typing import Any, Final, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from headgate.commands.delivery.archive import MAX_SLICE_BYTES
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
-from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
+from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, own_subscription
 from headgate.gateway.http.operations import Call, Parameter, operation

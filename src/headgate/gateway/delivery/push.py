@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Annotated, Any, Final, TypeAlias, assert_never
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
-from headgate.gateway.http import frames
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.send_queue import abort_of, ending_with
-from headgate.gateway.http.sessions import PROTOCOL, authenticated
+from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault
@@ -52,6 +52,82 @@ CODES: Final = {"not-authenticated": 4401, "connect-denied": 4403, "bad-request"
 """How the connection is closed for an error; for any other, 1013: try again later."""
 
 log = Log("push")
+
+
+# -- frames ---------------------------------------------------------------------------------------------------
+
+MAX_CREDIT: Final = 1_000_000
+"""Deliveries that may be sent ahead to one reader."""
+
+MAX_WATCHED: Final = 1_000
+"""Types that one WebSocket watches."""
+
+Credit: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_CREDIT)]
+Ref: TypeAlias = Annotated[str, Meta(max_length=200)] | Annotated[int, Meta(ge=-(2**53), le=2**53)]
+
+
+class Open(wire.Request, tag_field="op", tag="open"):
+    """Push a subscription."""
+
+    subscription: wire.Name
+    credit: Credit | None = None
+
+
+class More(wire.Request, tag_field="op", tag="credit"):
+    """Push so many more."""
+
+    subscription: wire.Name
+    credit: Credit
+
+
+class Acknowledge(wire.Request, tag_field="op", tag="ack"):
+    """Everything up to these positions has been dealt with."""
+
+    subscription: wire.Name
+    positions: Annotated[list[wire.Position], Meta(min_length=1, max_length=wire.MAX_POSITIONS)]
+
+
+class Close(wire.Request, tag_field="op", tag="close"):
+    """Stop pushing a subscription."""
+
+    subscription: wire.Name
+
+
+class Publish(wire.Request, tag_field="op", tag="publish"):
+    """Publish some events."""
+
+    events: msgspec.Raw
+    ref: Ref | None = None
+
+
+class WatchTypes(wire.Request, tag_field="op", tag="watch"):
+    """Tell which of these types are wanted."""
+
+    types: Annotated[list[wire.Name], Meta(max_length=MAX_WATCHED)]
+
+
+Frame: TypeAlias = Open | More | Acknowledge | Close | Publish | WatchTypes
+_DECODER: Final = msgspec.json.Decoder(Frame)
+
+
+def said(op: str, **members: Any) -> bytes:
+    """A frame of the gateway. Members that are None are left out."""
+    return msgspec.json.encode({"op": op, **{name: value for name, value in members.items() if value is not None}})
+
+
+def refused(error: HeadgateError, **about: Any) -> bytes:
+    """A refusal as a frame."""
+    told = msgspec.to_builtins(problem(error))
+    return said("problem", **told, **about)
+
+
+def events(subscription: bytes, deliveries: Sequence[OutgoingDelivery]) -> str:
+    """Deliveries as a frame. The subscription's name comes as JSON."""
+    body = b",".join([one.event for one in deliveries])
+    return b"".join((b'{"op":"events","subscription":', subscription, b',"events":[', body, b"]}")).decode()
+
+
+# -- connections ----------------------------------------------------------------------------------------------
 
 
 async def socket(websocket: WebSocket) -> None:
@@ -161,34 +237,35 @@ class PushSocket:
                 if error.code in CODES:
                     self.end(error)
                 else:
-                    await self._say(frames.refused(error))
+                    await self._say(refused(error))
 
-    def _decoded(self, data: str | bytes) -> frames.Frame:
+    def _decoded(self, data: str | bytes) -> Frame:
         limit = self._gateway.config.publish.max_body
         if len(data) > limit:
             raise BadRequest(f"the frame is longer than {limit}", remedy="send less at a time")
-        return frames.decode(data)
+        frame: Frame = _DECODER.decode(data)
+        return frame
 
     async def _malformed(self, detail: str) -> None:
         self._bad += 1
         error = BadRequest(f"the frame is not as it should be: {detail[:200]}")
-        await self._say(frames.refused(error))
+        await self._say(refused(error))
         if self._bad >= MAX_BAD_FRAMES:
             self.end(error)
 
-    async def _carry_out(self, frame: frames.Frame) -> None:
+    async def _carry_out(self, frame: Frame) -> None:
         match frame:
-            case frames.Open(subscription=id, credit=credit):
+            case Open(subscription=id, credit=credit):
                 await self._about(id, self._open(id, credit or self._gateway.config.subscribe.credit))
-            case frames.More(subscription=id, credit=credit):
+            case More(subscription=id, credit=credit):
                 await self._about(id, self._credit(id, credit))
-            case frames.Close(subscription=id):
+            case Close(subscription=id):
                 await self._about(id, self._close(id))
-            case frames.Acknowledge(subscription=id, positions=positions):
+            case Acknowledge(subscription=id, positions=positions):
                 await self._start(self._about(id, self._ack(id, positions)))
-            case frames.Publish(events=raw, ref=ref):
+            case Publish(events=raw, ref=ref):
                 await self._start(self._publish(raw, ref))
-            case frames.WatchTypes(types=types):
+            case WatchTypes(types=types):
                 if self._watching is not None:
                     self._watching.cancel()
                 self._watching = asyncio.create_task(self._watch(types))
@@ -200,7 +277,7 @@ class PushSocket:
         try:
             await work
         except HeadgateError as error:
-            await self._say(frames.refused(error, subscription=id))
+            await self._say(refused(error, subscription=id))
 
     async def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the rest; wait if there is too much of that."""
@@ -230,12 +307,12 @@ class PushSocket:
         opened = PushedSubscription(id, msgspec.json.encode(id), feed, credit)
         self._opened[id] = opened
         feed.on_ready = lambda: self._mark(opened)
-        await self._say(frames.said("opened", subscription=id))
+        await self._say(said("opened", subscription=id))
         self._mark(opened)
 
     async def _credit(self, id: str, more: int) -> None:
         opened = self._find(id)
-        opened.credit = min(opened.credit + more, frames.MAX_CREDIT)
+        opened.credit = min(opened.credit + more, MAX_CREDIT)
         self._mark(opened)
 
     async def _close(self, id: str) -> None:
@@ -244,7 +321,7 @@ class PushSocket:
     async def _ack(self, id: str, positions: list[str]) -> None:
         found = await own_subscription(self._gateway, self._caller, id)
         count = await self._gateway.readers.ack(found, positions)
-        await self._say(frames.said("acked", subscription=id, count=count))
+        await self._say(said("acked", subscription=id, count=count))
 
     async def _publish(self, raw: msgspec.Raw, ref: str | int | None) -> None:
         size, gateway = len(bytes(raw)), self._gateway
@@ -252,7 +329,7 @@ class PushSocket:
             if size > LARGE:
                 await gateway.paces.wait_for_room(self._caller.principal)
         except TooBusy as error:
-            await self._say(frames.refused(error, ref=ref))
+            await self._say(refused(error, ref=ref))
             return
         try:
             events = msgspec.json.decode(raw, type=list[wire.CloudEvent])
@@ -262,19 +339,19 @@ class PushSocket:
             results = await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             gateway.paces.count_refused(self._caller.principal, size)
-            await self._say(frames.refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
+            await self._say(refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
         except HeadgateError as error:
             if problem(error).status < 500:  # what the gateway could not do is not held against who asked
                 gateway.paces.count_refused(self._caller.principal, size)
-            await self._say(frames.refused(error, ref=ref))
+            await self._say(refused(error, ref=ref))
         else:
             if nothing_kept(wire.PublishAnswer(results)):
                 gateway.paces.count_refused(self._caller.principal, size)
-            await self._say(frames.said("published", ref=ref, results=results))
+            await self._say(said("published", ref=ref, results=results))
 
     async def _watch(self, types: list[str]) -> None:
         async for name, wanted in self._gateway.quench.watch(self._caller.principal, types):
-            await self._say(frames.said("quench", type=name, wanted=wanted))
+            await self._say(said("quench", type=name, wanted=wanted))
 
     def _find(self, id: str) -> PushedSubscription:
         if id not in self._opened:
@@ -342,21 +419,21 @@ class PushSocket:
             return
         match step:
             case DeliveryGap(places, detail):
-                await self._ws.send_text(frames.said("gap", subscription=opened.id, detail=detail).decode())
+                await self._ws.send_text(said("gap", subscription=opened.id, detail=detail).decode())
                 self._spawn(self._pass_over(opened, places))
             case Closed(code):
                 self._drop(opened)
-                await self._ws.send_text(frames.said("closed", subscription=opened.id, code=code).decode())
+                await self._ws.send_text(said("closed", subscription=opened.id, code=code).decode())
             case HeadgateError():
                 self._drop(opened)
                 told = problem(step)
-                frame = frames.said("closed", subscription=opened.id, code=told.code, detail=told.detail)
+                frame = said("closed", subscription=opened.id, code=told.code, detail=told.detail)
                 await self._ws.send_text(frame.decode())
             case []:
                 return
             case _:
                 opened.credit -= len(step)
-                await self._ws.send_text(frames.events(opened.name, step))
+                await self._ws.send_text(events(opened.name, step))
                 self._gateway.metrics.delivered(len(step))
                 if opened.feed.current and not opened.feed.ending:
                     return

@@ -15,9 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.commands.delivery.archive import Archive
 from headgate.commands.delivery.delivery_follower import DeliveryFollower
-from headgate.commands.delivery.delivery_reader import Feed
+from headgate.commands.delivery.delivery_reader import Archive, Feed
 from headgate.commands.sessions import Caller
 from headgate.model.changes import Batch, Unsubscribe
 from headgate.model.errors import BadPosition, HeadgateError, NotFound, TooBusy, TooMany

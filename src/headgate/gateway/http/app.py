@@ -20,7 +20,6 @@ from starlette.routing import Route, WebSocketRoute
 
 from headgate.gateway.authority import routes as granting
 from headgate.gateway.delivery import lookup, poll, push
-from headgate.gateway.federation import routes as federation
 from headgate.gateway.http import handlers
 from headgate.gateway.http.operations import UNREAD, Call, Operation, document, operation, operations_of
 from headgate.gateway.roles import routes as roles
@@ -39,7 +38,7 @@ async def openapi(call: Call) -> Response:  # noqa: ARG001
     return Response(_document(), media_type=wire.JSON)
 
 
-OPERATIONS: Final = (*operations_of(handlers, poll, lookup, granting, roles, federation), openapi)
+OPERATIONS: Final = (*operations_of(handlers, poll, lookup, granting, roles), openapi)
 
 
 @cache

@@ -5,7 +5,9 @@ more strangers than `limits.unauthenticated_per_address`; what is past either is
 Strangers who say nothing do not keep others of their address out: the one that came first of those that have kept us
 waiting for QUIET_SECONDS makes room. A connection that does not finish its TLS handshake in HANDSHAKE_SECONDS or the
 head of a request in HEAD_SECONDS, sends a head of more than MAX_HEAD_BYTES, in however many reads, or a body slower
-than BODY_RATE, is closed. What is written to it goes through `send_queue`.
+than BODY_RATE, is closed. What is written to it goes through `send_queue`. No answer is kept by a cache, read as
+another type than it has, shown in a frame, or the reason for which anything else is loaded; over TLS browsers are told
+to come back with TLS only. What an answer says itself goes first.
 Leaves out: what is done for those who are known, which is the application's to bound.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,8 +25,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from headgate.gateway.http.security_headers import HEADERS
 from headgate.gateway.http.send_queue import LEAVE_SECONDS, WRITE_SECONDS, Outgoing, as_transport, limit_unsent
+from headgate.node.logs import Application, Receive, Scope, Send
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import told
 
@@ -59,6 +61,17 @@ _LINE_BYTES: Final = 4
 _RECORD_HEAD: Final = 5
 _HANDSHAKE: Final = 22
 """What a TLS record begins with, and the first byte of one that is part of a handshake."""
+
+
+HEADERS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+OVER_TLS: Final = ((b"strict-transport-security", b"max-age=31536000"),)
 
 
 def _refusal(line: bytes, refused: wire.Problem) -> bytes:
@@ -397,3 +410,36 @@ async def _holds(came: socket.socket, count: int) -> None:
         await ready
     finally:
         loop.remove_reader(came)
+
+
+# -- what every answer says ------------------------------------------------------------------------------------
+
+_DENIAL: Final = "websocket.http.response"
+_STARTS: Final = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+
+
+class Hardened:
+    """An application whose answers carry these headers."""
+
+    def __init__(self, app: Application, *, tls: bool) -> None:
+        self._app = app
+        self._headers = (*HEADERS, *(OVER_TLS if tls else ()))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        begun = False
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            if message["type"] == "websocket.close" and not begun and _DENIAL in scope.get("extensions", {}):
+                # The server would answer by itself, and say nothing of this.
+                await sending({"type": "websocket.http.response.start", "status": 403, "headers": []})
+                message = {"type": "websocket.http.response.body", "body": b""}
+            if message["type"] in _STARTS:
+                begun = True
+                said = list(message.get("headers", ()))
+                known = {bytes(name).lower() for name, _ in said}
+                message["headers"] = [*said, *(one for one in self._headers if one[0] not in known)]
+            await send(message)
+
+        await self._app(scope, receive, sending)

@@ -22,9 +22,8 @@ from headgate.commands.subscriptions import check_origin, known_subscription, le
 from headgate.decide.ask import is_told_everything
 from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import Call, Parameter, answer, content_type, operation, shaped
-from headgate.gateway.http.origin import origin_of
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import PROTOCOL, authenticated, token_of
+from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE

@@ -25,8 +25,7 @@ from starlette.responses import Response
 from headgate import __version__
 from headgate.commands.role_certificates import Asker
 from headgate.commands.sessions import Caller
-from headgate.gateway.http.origin import origin_of
-from headgate.gateway.http.sessions import authenticated, still_authenticated
+from headgate.gateway.http.sessions import authenticated, origin_of, still_authenticated
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
 from headgate.protocol import messages as wire

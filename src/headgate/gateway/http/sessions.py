@@ -1,13 +1,21 @@
-"""Whose session a request is of (`commands.sessions`): its token, in the header or offered as a subprotocol."""
+"""Who makes a request (`commands.sessions`), and from where: the address that `@origin` means (Capabilities V.D).
+
+Guarantees: the address is that of whoever is connected, in its one way of writing. What a request says of it
+(X-Forwarded-For) counts only as far as proxies of the settings say it: the last address in the chain that is none of
+them. What is not an address is none, and so unknown.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import ipaddress
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 from starlette.requests import HTTPConnection
 
 from headgate.commands.sessions import Caller, Sessions
 from headgate.model.errors import NotAuthenticated
+from headgate.node.config import Network
 
 PROTOCOL: Final = "headgate.v1"
 BEARER: Final = "bearer."
@@ -43,3 +51,38 @@ async def still_authenticated(connection: HTTPConnection) -> None:
         gateway: Any = connection.app.state.gateway
         await gateway.catch_up()
         gateway.sessions.check(caller)
+
+
+MAX_HOPS: Final = 16
+"""Proxies, one behind the other, whose word is followed."""
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def origin_of(connection: HTTPConnection, proxies: Sequence[Network] = ()) -> str | None:
+    """The address that a request or a WebSocket comes from."""
+    client = connection.client
+    address = None if client is None else _address(client.host)
+    if address is None or not _among(address, proxies):
+        return None if address is None else str(address)
+    said = ",".join(connection.headers.getlist("x-forwarded-for")).split(",")
+    for hop in [one.strip() for one in reversed(said) if one.strip()][:MAX_HOPS]:
+        address = _address(hop)
+        if address is None:
+            return None
+        if not _among(address, proxies):
+            break
+    return str(address)
+
+
+def _among(address: Address, networks: Sequence[Network]) -> bool:
+    return any(address.version == one.version and address in one for one in networks)
+
+
+def _address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

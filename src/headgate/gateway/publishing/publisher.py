@@ -3,25 +3,33 @@
 Guarantees: every event gets an answer of its own, in the order it was sent in. Events are CloudEvents or Arrow; neither
 the sender's time nor its extensions count, but for `requires`, the rule that receivers must meet. Where an event comes
 from is stamped on it as the gateway sees it. What an event requires is read only if its publisher may publish its type.
+Those with the right `quench` on a type are told when nobody may and wants to receive it, per type and never per filter;
+what changes is told once.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from headgate.analysis.dynamic import holds_now
+from headgate.analysis.quench import wanted
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rates import asks_rate
+from headgate.decide.views import holds
 from headgate.gateway.http.request_reading import RequestReader, requirement
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.errors import BadRequest, HeadgateError, TooLarge
 from headgate.model.events import Draft
+from headgate.model.rights import Action
+from headgate.model.state import State
+from headgate.node.domain import Follower
 from headgate.pipeline.admission import columns as bulk
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem, result
@@ -173,3 +181,51 @@ def _draft(caller: Caller, event: wire.CloudEvent, origin: str | None, *, read: 
         raise BadRequest(f"`{content}` is not read as data", remedy="send `application/json`")
     requires = requirement(event.requires) if read and event.requires is not None else None
     return Draft(event.id, caller.principal, event.type, event.data or {}, event.source, requires, origin)
+
+
+EVERY: Final = 1.0
+"""Seconds between two looks at a ledger that keeps changing."""
+
+
+class Quench:
+    """Who wants what, as one gateway knows it."""
+
+    def __init__(self, follower: Follower, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._follower = follower
+        self._run = run_blocking
+        self._known: tuple[State | None, dict[str, bool]] = (None, {})
+
+    async def wanted(self, principal: str, type_name: str) -> bool | None:
+        """Is the type wanted by anyone? None if the principal may not know, or there is no such type."""
+        state = self._follower.state
+        if type_name not in state.types or not holds(state, principal, Action.QUENCH, type_name):
+            return None
+        if self._known[0] is not state:
+            self._known = state, {}
+        known = self._known[1]
+        if type_name not in known:
+            known[type_name] = bool(await self._run(wanted, state, type_name))
+        return known[type_name]
+
+    async def watch(self, principal: str, types: Iterable[str]) -> AsyncIterator[tuple[str, bool]]:
+        """What is wanted now of each type that the principal advertises and may know of, then every change of it."""
+        reported: dict[str, bool] = {}
+        names = list(dict.fromkeys(types))
+        while True:
+            version = self._follower.state.version
+            for name in names:
+                if not any((principal, above) in self._follower.state.advertisements for above in self._line(name)):
+                    reported.pop(name, None)
+                    continue
+                now = await self.wanted(principal, name)
+                if now is None:
+                    reported.pop(name, None)
+                elif reported.get(name) is not now:
+                    reported[name] = now
+                    yield name, now
+            await self._follower.wait_for_change(None, version)
+            await asyncio.sleep(EVERY if len(self._follower.state.subscriptions) > 1_000 else 0)
+
+    def _line(self, name: str) -> tuple[str, ...]:
+        types = self._follower.state.types
+        return types.lineage(name) if name in types else ()

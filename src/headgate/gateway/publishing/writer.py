@@ -1,9 +1,11 @@
 """The writer of one gateway: a queue and a thread around the writer of the gateway's own stream.
 
 Guarantees: what `commands.publishing.stream_writer` says of each submission. Requests that wait together are written in
-one transaction. What a policy rule says of requirements is found out before a request waits for the writer
-(`policy_rule_check`). What is small is decided when it comes, and again when it is its turn if policy has changed in
-between. Memory is bounded: past `MAX_WAITING_EVENTS` requests are refused as `too-busy`.
+one transaction. What a policy rule says of requirements is found out before a request waits for the writer, and never
+in this process (`policy_rule_answers`): one request of a publisher is looked into at a time, within ASK_SECONDS; what
+was not found out by then counts as no, for that request alone. What is small is decided when it comes, and again when
+it is its turn if policy has changed in between. Memory is bounded: past `MAX_WAITING_EVENTS` requests are refused as
+`too-busy`.
 """
 
 from __future__ import annotations
@@ -11,20 +13,19 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
 from headgate.commands.expiry import StandingClock
-from headgate.commands.publishing.attempts import Attempt
-from headgate.commands.publishing.policy_rules import Unasked
-from headgate.commands.publishing.stream_writer import Outcome, StreamWriter, too_late
+from headgate.commands.publishing.policy_rules import Answers, Unasked
+from headgate.commands.publishing.stream_writer import Attempt, Outcome, StreamWriter, too_late
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
 from headgate.gateway.http.worker_pool import Workers
-from headgate.gateway.publishing.policy_rule_check import PolicyRuleCheck
-from headgate.model.errors import TooBusy
+from headgate.gateway.publishing.policy_rule_answers import TooLate, find
+from headgate.model.errors import HeadgateError, TooBusy
 from headgate.model.state import State
 from headgate.node.domain import Domain, Follower
 from headgate.pipeline.log.appends import hash_keys
@@ -210,3 +211,32 @@ def _settle(future: asyncio.Future[SubmissionOutcome], outcome: Outcome) -> None
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
+
+
+MAX_KNOWN: Final = 4_096
+"""Answers that are remembered."""
+
+
+class PolicyRuleCheck:
+    """Finds answers for requests, and remembers some. Used from one event loop."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._known: dict[tuple[str, str, str | None], HeadgateError | None] = {}
+
+    async def ask(self, state: State, publisher: str, requirements: Iterable[str | None]) -> Answers:
+        """What the publisher's policy rule says of the requirements of a request, as texts."""
+        rule = state.policy_rules.get(publisher)
+        exact = repr(rule)
+        texts = list(dict.fromkeys(requirements))
+        answers = {text: self._known[key] for text in texts if (key := (exact, publisher, text)) in self._known}
+        new = [text for text in texts if text not in answers]
+        if new:
+            found = await self._workers.run(publisher, find, rule, publisher, new)
+            answers.update(found)
+            for text, answer in found.items():
+                if not isinstance(answer, TooLate):
+                    self._known[exact, publisher, text] = answer
+            while len(self._known) > MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+        return Answers(exact, answers)

@@ -49,7 +49,7 @@ from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.index import requirements
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import ARROW, Flags, Ints, layouts, packed, stored, to_blob
-from headgate.pipeline.truth import ConditionFacts, Frame, Same, Sent, Texts, asks_predicate, prepared, truth
+from headgate.pipeline.truth import ConditionFacts, EntryFrame, Same, Sent, Texts, asks_predicate, prepared, truth
 from headgate.solver import check_policy_rule
 
 _RATE: Final = Meta("rate")
@@ -152,7 +152,7 @@ def _one_by_one(
     sent: Sent, entries: Sequence[E], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
 ) -> Decided[E]:
     rows: Ints = np.flatnonzero(asked)
-    made = [Frame(sent, facts, entry.fixed).events(rows) for entry in entries]
+    made = [EntryFrame(sent, facts, entry.fixed).events(rows) for entry in entries]
     denied, open_ = np.zeros(len(asked), np.bool_), asked.copy()
     used = [(entry, np.zeros(len(asked), np.bool_)) for entry in entries]
     rate = before + 1
@@ -374,7 +374,7 @@ class Admission:
         """The rows an entry settles: those a grant lets in, or a forbid keeps out."""
         if entry.where == TRUE:
             return asked
-        found = truth(entry.where, Frame(sent, self._facts, entry.fixed), asked)
+        found = truth(entry.where, EntryFrame(sent, self._facts, entry.fixed), asked)
         return asked & (found.true if entry.effect is Effect.GRANT else ~found.false)
 
     def _table(self, columns: Columns, accepted: Flags, used: list[tuple[PreparedEntry, Flags]]) -> pa.Table:

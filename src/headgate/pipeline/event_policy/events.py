@@ -63,7 +63,7 @@ from headgate.pipeline.event_policy.compiled import (
     same_key,
 )
 from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, restored
-from headgate.pipeline.truth import ConditionFacts, Frame, Sent, prepared, truth
+from headgate.pipeline.truth import ConditionFacts, EntryFrame, Sent, prepared, truth
 
 MAX_TABLE: Final = 1 << 20
 """Cells of one table of a relation; past it, keys are searched for."""
@@ -515,7 +515,7 @@ def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truths]:
         distinct, places = rows.distinct(column)
         size = len(distinct)
         sent = Sent("", "", BEGINNING, size, kinds, {_COLUMN.name: distinct})
-        outcome = truth(ready, Frame(sent, _NO_FACTS), np.ones(size, np.bool_))
+        outcome = truth(ready, EntryFrame(sent, _NO_FACTS), np.ones(size, np.bool_))
         truths = np.full(size + 1, UNKNOWN, np.int8)
         truths[:-1][outcome.true] = TRUE
         truths[:-1][outcome.false] = FALSE

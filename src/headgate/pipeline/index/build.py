@@ -24,6 +24,7 @@ from headgate.decide.views import condition_for, covered, named_type
 from headgate.model.conditions import TRUE, Condition, Constant, InGroup, Related, atoms, names_meta, subjects
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
+from headgate.model.types import Catalog
 from headgate.model.values import INT_MIN, Value, micros
 from headgate.pipeline.event_policy.clients import EventPolicies
 from headgate.pipeline.event_policy.compiled import Holder
@@ -353,7 +354,7 @@ class IndexBuilder:
         with_policy = [epoch for epoch in epochs if epoch.policy_facts is not None]
         self._made = PolicyIndex(
             through,
-            _types(latest, words),
+            types_of(latest.types, words),
             self._subscriptions(),
             [shape for segment in self.segments for shape in segment],
             self.filters.known,
@@ -502,11 +503,12 @@ def _size(segment: list[Shape]) -> int:
     return sum(map(len, segment))
 
 
-def _types(state: State, words: int) -> Types:
-    names = list(state.types.every)
+def types_of(catalog: Catalog, words: int) -> Types:
+    """The types of a catalog, numbered, and where their attributes are."""
+    names = list(catalog.every)
     numbers = {name: n for n, name in enumerate(names)}
-    placed = layouts(state.types)
-    lines = [[numbers[a] for a in state.types.lineage(name)] for name in names]
+    placed = layouts(catalog)
+    lines = [[numbers[a] for a in catalog.lineage(name)] for name in names]
     depth = max(map(len, lines), default=1)
     lineage = np.full((len(names), depth), -1, np.int32)
     for number, line in enumerate(lines):

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headgate.decide.truth import PredicateFunction
+from headgate.decide.truth import PredicateFunction, World
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
+from headgate.model.state import State
 from headgate.pipeline.event_policy.compiled import Policy, PolicyFacts
 from headgate.pipeline.index.requirements import Attributes
 from headgate.pipeline.index.shapes import Interned, Shape
 from headgate.pipeline.log.codec import AttributeSlot, Flags, Ints, Slot, Words
-from headgate.pipeline.match.rest import RestFacts
+from headgate.pipeline.truth import ConditionFacts
 
 ALWAYS = -1
 """The condition number of an entry whose condition is `true`."""
@@ -86,11 +87,10 @@ class Epoch:
     clients: npt.NDArray[np.int32]
     """For each holder its class in the event policy, if there is one."""
 
-    def facts(self, functions: Mapping[str, PredicateFunction]) -> RestFacts:
+    def facts(self, functions: Mapping[str, PredicateFunction]) -> ConditionFacts:
         """What conditions may look at."""
-        return RestFacts(
-            self.groups, self.relations, {n: functions[p.digest + p.target] for n, p in self.predicates.items()}
-        )
+        predicates = {name: functions[p.digest + p.target] for name, p in self.predicates.items()}
+        return ConditionFacts(World(State(groups=self.groups, relations=self.relations), predicates=predicates))
 
 
 @dataclass

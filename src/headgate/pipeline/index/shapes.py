@@ -2,7 +2,7 @@
 
 Guarantees: the rows of a clause hold on exactly the events on which the clause holds. What a slot can hold is compared
 there, exactly (an int bound on a float slot becomes the nearest double on the right side); everything else goes to
-the rest, which `rest` evaluates. A clause that no event can meet has no rows.
+the rest, which `pipeline.truth` evaluates. A clause that no event can meet has no rows.
 A hash only finds candidates; `verify` compares every equality, bound and mask again. Rows of the same shape (the same
 slots compared for equality and for range) are one set of numpy arrays, whatever their types and number. Shapes with
 equalities are found by a hash of type and values; range-only ones by dyadic intervals; the rest by type alone.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.decide.normal import EVERYTHING, Bounds, Clause, Literal, Span, Term, clauses
-from headgate.model.conditions import Attribute, ClockPart, Condition, Meta, operands
+from headgate.decide.normal import EVERYTHING, Bounds, Clause, Span, Term, clauses
+from headgate.model.conditions import Attribute, ClockPart, Compare, Condition, Constant, InSet, Meta, Not, looked_at
 from headgate.model.errors import BadExpression
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, micros
 from headgate.pipeline.log.codec import (
@@ -36,6 +36,7 @@ from headgate.pipeline.log.codec import (
     Words,
     mask_of,
 )
+from headgate.pipeline.truth import asks_predicate, predicates_last
 
 MAX_EXPANSION = 16
 """A clause with `in {...}` becomes at most this many rows; larger sets are looked up in the rest."""
@@ -43,7 +44,6 @@ MAX_EXPANSION = 16
 Held: TypeAlias = int | float | str | bytes
 Where: TypeAlias = tuple[tuple[str, AttributeSlot], ...]
 
-_FLOAT_MAX = math.inf
 _STAMPED: Mapping[Meta, tuple[Slot, Kind]] = {
     Meta("time"): (TIME, Kind.TIMESTAMP),
     Meta("publisher"): (PUBLISHER, Kind.STRING),
@@ -52,36 +52,24 @@ _STAMPED: Mapping[Meta, tuple[Slot, Kind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TermBounds:
-    """Bounds that no slot comparison expresses: text ranges, exclusions, large sets, parts of the clock."""
+class Rest:
+    """What no slot comparison expresses: a condition that must be true, or false, and where what it names is held.
 
-    term: Term
-    bounds: Bounds
-    where: Where
-
-
-@dataclass(frozen=True, slots=True)
-class RestLiteral:
-    """A literal of the rest, with the places of the attributes it names."""
-
-    literal: Literal
-    where: Where
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole condition that must be true, or false: one whose normal form is too large, as a chain may add up to.
-
-    Python takes some conditions for equal that are not; `exact` tells them apart.
+    Text ranges, exclusions, large sets, parts of the clock, literals, and a whole condition whose normal form is too
+    large, as a chain may add up to. Python takes some conditions for equal that are not; `exact` tells them apart.
     """
 
-    condition: Condition
+    condition: Condition = field(compare=False)
     want: bool
     where: Where
     exact: str
 
-
-Rest: TypeAlias = TermBounds | RestLiteral | Whole
+    @classmethod
+    def of(cls, condition: Condition, want: bool, layout: Mapping[str, AttributeSlot]) -> Rest:
+        """A condition over a type with this layout."""
+        names = {o.name: None for o in looked_at(condition) if isinstance(o, Attribute) and o.name in layout}
+        where = tuple((name, layout[name]) for name in names)
+        return cls(predicates_last(condition), want, where, repr(condition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,7 @@ def rows_of(condition: Condition, want: bool, layout: Mapping[str, AttributeSlot
         normal = clauses(condition, {name: place.kind for name, place in layout.items()}, want=want)
     except BadExpression:
         none = (0,) * words
-        return [ClauseRow((), (), none, none, (Whole(condition, want, tuple(layout.items()), repr(condition)),))]
+        return [ClauseRow((), (), none, none, (Rest.of(condition, want, layout),))]
     return [row for clause in normal for row in lower(clause, layout, words)]
 
 
@@ -109,9 +97,9 @@ def lower(clause: Clause, layout: Mapping[str, AttributeSlot], words: int) -> li
     """The rows of a clause over a type with this layout."""
     need: list[int] = []
     null: list[int] = []
-    choices: list[tuple[Slot, list[Held]]] = []
+    choices: list[tuple[Term, Slot, list[Held]]] = []
     ranges: list[tuple[Slot, int | float, int | float]] = []
-    rest: list[Rest] = []
+    rest: list[Condition] = []
     for term, asked in clause.bounds.items():
         bounds = _rated(asked) if term == Meta("rate") else asked
         if isinstance(term, Attribute):
@@ -119,59 +107,56 @@ def lower(clause: Clause, layout: Mapping[str, AttributeSlot], words: int) -> li
             if bounds.null:
                 continue
         if isinstance(term, ClockPart):
-            rest.append(TermBounds(term, bounds, _places(term, layout)))
+            rest += _conditions(term, bounds)
             continue
         slot, kind = _slot(term, layout)
         if bounds.only is not None:
             held = [h for h in (_held(v, kind) for v in sorted(bounds.only, key=repr)) if h is not None]
             if not held:
                 return []
-            choices.append((slot, held))
+            choices.append((term, slot, held))
             continue
-        if bounds.without:
-            rest.append(TermBounds(term, Bounds(without=bounds.without), _places(term, layout)))
+        rest += _conditions(term, Bounds(without=bounds.without))
         if bounds.span == EVERYTHING:
             continue
         if slot.store in "sy":
-            rest.append(TermBounds(term, Bounds(span=bounds.span), _places(term, layout)))
+            rest += _conditions(term, Bounds(span=bounds.span))
             continue
         low, high = _ends(bounds.span, kind)
         if low > high:
             return []
         ranges.append((slot, low, high))
-    for literal in clause.rest:
-        names = [o.of if isinstance(o, ClockPart) else o for o in operands(literal.atom)]
-        where = tuple((o.name, layout[o.name]) for o in names if isinstance(o, Attribute) and o.name in layout)
-        rest.append(RestLiteral(literal, where))
-    return _rows(choices, ranges, need, null, rest, layout, words)
-
-
-def _rows(
-    choices: list[tuple[Slot, list[Held]]],
-    ranges: list[tuple[Slot, int | float, int | float]],
-    need: list[int],
-    null: list[int],
-    rest: list[Rest],
-    layout: Mapping[str, AttributeSlot],
-    words: int,
-) -> list[ClauseRow]:
-    """One row for each combination of the small sets; large sets stay in the rest."""
     few: list[tuple[Slot, list[Held]]] = []
     rows = 1
-    for slot, held in sorted(choices, key=lambda choice: len(choice[1])):
-        if rows * len(held) <= MAX_EXPANSION:
+    for term, slot, held in sorted(choices, key=lambda choice: len(choice[2])):
+        if rows * len(held) <= MAX_EXPANSION:  # one row for each combination of the small sets
             few.append((slot, held))
             rows *= len(held)
         else:
-            rest.append(_large_set(slot, held, layout))
+            rest += _conditions(term, clause.bounds[term])
     few.sort()
+    parts = [Rest.of(condition, True, layout) for condition in rest]
+    parts += [Rest.of(literal.atom, literal.want, layout) for literal in clause.rest]
+    parts.sort(key=lambda part: asks_predicate(part.condition))  # what is cheap comes first
     masks = tuple(mask_of(need, words)), tuple(mask_of(null, words))
     return [
         ClauseRow(
-            tuple(zip((slot for slot, _ in few), values, strict=True)), tuple(sorted(ranges)), *masks, tuple(rest)
+            tuple(zip((slot for slot, _ in few), values, strict=True)), tuple(sorted(ranges)), *masks, tuple(parts)
         )
         for values in itertools.product(*(held for _, held in few))
     ]
+
+
+def _conditions(term: Term, bounds: Bounds) -> Iterator[Condition]:
+    """What bounds ask of a term that is not null."""
+    if bounds.only is not None:
+        yield InSet(term, tuple(sorted(bounds.only, key=repr)))
+    if bounds.without:
+        yield Not(InSet(term, tuple(sorted(bounds.without, key=repr))))
+    if bounds.span.low is not None:
+        yield Compare(">" if bounds.span.low_open else ">=", term, Constant(bounds.span.low))
+    if bounds.span.high is not None:
+        yield Compare("<" if bounds.span.high_open else "<=", term, Constant(bounds.span.high))
 
 
 def _rated(bounds: Bounds) -> Bounds:
@@ -181,19 +166,6 @@ def _rated(bounds: Bounds) -> Bounds:
     if bounds.only is not None:
         return Bounds(only=frozenset(v for v in bounds.only if isinstance(v, int) and v >= 1))
     return Bounds(span=bounds.span.meet(Span(low=1)), without=bounds.without)
-
-
-def _large_set(slot: Slot, held: list[Held], layout: Mapping[str, AttributeSlot]) -> TermBounds:
-    for meta, stamped in _STAMPED.items():
-        if slot == stamped[0]:
-            return TermBounds(meta, Bounds(only=frozenset(held)), ())
-    name, place = next((n, p) for n, p in layout.items() if p.slot == slot)
-    return TermBounds(Attribute(name), Bounds(only=frozenset(held)), ((name, place),))
-
-
-def _places(term: Term, layout: Mapping[str, AttributeSlot]) -> Where:
-    of = term.of if isinstance(term, ClockPart) else term
-    return ((of.name, layout[of.name]),) if isinstance(of, Attribute) else ()
 
 
 def _slot(term: Attribute | Meta, layout: Mapping[str, AttributeSlot]) -> tuple[Slot, Kind]:

@@ -15,7 +15,7 @@ from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import load
 from headgate.pipeline.log.codec import LogBatch, event_batch
-from headgate.pipeline.match.match import DecisionWindow, Matcher
+from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.paths import strike
 
 EVENTS_AT_ONCE = 25_000

@@ -4,7 +4,7 @@ Guarantees: a message is taken up only after all before it, once; whatever is mi
 leads to all states being read again, never to a guess. A sign of life counts from when the service said it and never
 from later than now, and only once everything that was said before it is known: so what is believed at a time was true
 no longer ago than the bound, and one tick of the other clock. Messages of an epoch that is over change nothing.
-Leaves out: carrying the messages (`gateway.federation.following`) and what becomes of records
+Leaves out: carrying the messages (`gateway.roles.following`) and what becomes of records
 (`roles.requests.mirroring`). No I/O.
 """
 

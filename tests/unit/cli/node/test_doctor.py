@@ -12,9 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.cli.node.doctor import examine
+from headgate.cli.node.doctor import Check, CheckOutcome, examine
 from headgate.cli.node.init import make_domain
-from headgate.cli.node.machine_checks import Check, CheckOutcome
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
 from headgate.model.events import Draft
@@ -49,7 +48,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_GATEWAY_PORT", "28743")
     monkeypatch.setenv("HEADGATE_PIPELINE_MEMORY", "1m")
     monkeypatch.setenv("HEADGATE_LIMITS_CONNECTIONS", "10")
-    monkeypatch.setattr("headgate.cli.node.machine_checks.SLOW_SYNC", 60.0)
+    monkeypatch.setattr("headgate.cli.node.doctor.SLOW_SYNC", 60.0)
 
 
 def test_a_new_domain_only_lacks_its_policy(files: Files) -> None:
@@ -174,8 +173,8 @@ def test_what_retention_took_from_a_reader(files: Files) -> None:
 
 
 def test_a_disk_that_is_slow_or_short(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.cli.node.machine_checks.SLOW_SYNC", 0.0)
-    monkeypatch.setattr("headgate.cli.node.machine_checks.LOW_BYTES", 1 << 60)
+    monkeypatch.setattr("headgate.cli.node.doctor.SLOW_SYNC", 0.0)
+    monkeypatch.setattr("headgate.cli.node.doctor.LOW_BYTES", 1 << 60)
     found = bad(files)
     assert found["durable write"] is CheckOutcome.WARN
     assert found["disk"] is CheckOutcome.WARN

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.cli.policy.verify import sentence, show_report
 from headgate.cli.shared.common import out
-from headgate.cli.shared.rendering import as_json
+from headgate.gateway.http.rendering import as_json
 from headgate.node.domain import Domain
 from headgate.pipeline.spark.verify import Copy, DeliveryDifference, DifferenceKind, Report
 

@@ -11,8 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cli.roles.graph_svg import MAX_BOXES, svg
-from headgate.cli.roles.graph_tree import MAX_LINES, Box, Fall, ListedCredential, Picture, around, of_graph, tree
+from headgate.cli.roles.graph import (
+    MAX_BOXES,
+    MAX_LINES,
+    Box,
+    Fall,
+    ListedCredential,
+    Picture,
+    around,
+    of_graph,
+    svg,
+    tree,
+)
 from headgate.commands.role_graph import Edge, Graph, GraphNode, graph
 from headgate.model.errors import TooLarge
 from strategies.rehearsing import Rehearsal

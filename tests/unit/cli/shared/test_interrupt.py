@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import os, signal, sys, threading, time
-from headgate.cli.shared.interrupt import Stopped, interruptible, unless
+from headgate.cli.shared.common import Stopped, interruptible, unless
 
 def interrupt():
     time.sleep(0.3)

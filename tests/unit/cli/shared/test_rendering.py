@@ -9,8 +9,9 @@ import pytest
 from click.testing import Result
 
 from headgate.analysis.truth_trace import TruthPart
-from headgate.cli.shared.rendering import as_json, show_value
+from headgate.cli.shared.rendering import show_value
 from headgate.commands.publishing.local import LocalPublisher
+from headgate.gateway.http.rendering import as_json
 from headgate.lang import parse_condition
 from headgate.model.conditions import Attribute
 from headgate.model.events import Draft

@@ -31,7 +31,7 @@ from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import Types
 from headgate.pipeline.log.codec import LogBatch, encode, event_batch, layouts
-from headgate.pipeline.match.match import Matches
+from headgate.pipeline.match import Matches
 from headgate.trust.positions import Positions
 from strategies.deciding import Decider
 from strategies.memory import MemoryLedger

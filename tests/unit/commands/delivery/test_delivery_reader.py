@@ -16,10 +16,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headgate.commands.delivery.archive import Archive
 from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.delivery.delivery_follower import DeliveryFollower
-from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed
+from headgate.commands.delivery.delivery_reader import Archive, Closed, DeliveryGap, Feed
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.deliver import decide
 from headgate.model.changes import Batch, Change, Unsubscribe, Withdraw

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from headgate.gateway.http.asyncapi import document
+from headgate.cli.events.asyncapi import document
 from headgate.protocol import messages as wire
 
 KINDS = {"a": "string", "b": "int", "c": "float", "d": "bool", "e": "timestamp", "f": "bytes"}

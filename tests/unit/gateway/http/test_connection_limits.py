@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 from headgate.gateway.http import connection_limits as doors
-from headgate.gateway.http.security_headers import HEADERS
+from headgate.gateway.http.connection_limits import HEADERS
 from headgate.gateway.serve import Server, listen, server
 from headgate.node.config import Config, LimitSettings
 from headgate.node.health import Metrics

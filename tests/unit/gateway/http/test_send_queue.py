@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from headgate.gateway.http import send_queue as outgoing
-from headgate.gateway.http.send_queue import Outgoing, as_transport
-from headgate.gateway.http.sockets import ServerSocket, header
+from headgate.gateway.http.send_queue import Outgoing, ServerSocket, as_transport, header
 from strategies.serving import PATIENCE, Served, eventually, serving
 
 _ESTABLISHED = 1

@@ -14,7 +14,7 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from headgate.gateway.http.sockets import MAX_HELD_BYTES, ServerSocket
+from headgate.gateway.http.send_queue import MAX_HELD_BYTES, ServerSocket
 
 WAIT = 30.0
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -12,7 +12,7 @@ import pytest
 from headgate.commands.publishing.policy_rules import Answers, Unasked
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import find
-from headgate.gateway.publishing.policy_rule_check import PolicyRuleCheck
+from headgate.gateway.publishing.writer import PolicyRuleCheck
 from headgate.lang import parse_condition
 from headgate.model.conditions import Condition
 from headgate.model.errors import PolicyRuleDenied

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.roles.audit_events import Auditor
+from headgate.gateway.roles.announcing import Auditor
 from headgate.lang.rolefile import parse_rolefile
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, DeclarePrincipal, EndCredential, GrantRole, SetRolefile

@@ -50,7 +50,7 @@ from headgate.pipeline.event_policy.events import NULL, Relation
 from headgate.pipeline.index import build as profiles
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import layouts
-from headgate.pipeline.match.match import DecisionWindow, Matcher
+from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, MemoryLog, exact

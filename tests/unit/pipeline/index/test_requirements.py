@@ -21,7 +21,7 @@ from headgate.pipeline.index import requirements as module
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.requirements import Sets, Truths, required, required_texts, requirement_of, text_of
 from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob, layouts
-from headgate.pipeline.match.match import DecisionWindow, Matcher
+from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.conditions import conditions, values
 from strategies.running import examples

@@ -28,8 +28,7 @@ from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
 from headgate.gateway.http.change_requests import ANY
-from headgate.gateway.roles.audit_events import FILE as AUDITED
-from headgate.gateway.roles.audit_events import Auditor
+from headgate.gateway.roles.announcing import AUDITED, Auditor
 from headgate.lang import render_condition
 from headgate.lang.render import render_role
 from headgate.model.authority import Certificate, Identity, RevocationList

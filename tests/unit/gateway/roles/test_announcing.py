@@ -21,8 +21,8 @@ from headgate.commands.peer_roles import (
     wanted,
 )
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
-from headgate.gateway.federation.announcing import Announcer
 from headgate.gateway.publishing.writer import Writer
+from headgate.gateway.roles.announcing import Announcer
 from headgate.lang import parse_condition
 from headgate.model.changes import (
     AddRule,

@@ -14,29 +14,32 @@ import asyncio
 import json
 import re
 import secrets
+import threading
 from base64 import b32encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
-from typing import Final
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, TypeVar
 
 import msgspec
 
 from headgate.client.aio import Client
-from headgate.client.errors import Gap, Unreachable
+from headgate.client.errors import Gap, Unreachable, unexpected
 from headgate.client.subscription import Delivery, Subscription
+from headgate.commands.commit import commit
 from headgate.commands.peer_roles import NOTICE, wanted
 from headgate.commands.role_certificates import said_role
-from headgate.gateway.federation.home import Home
-from headgate.gateway.federation.remote import Abroad, Remembered, Validated, chunks
 from headgate.model.changes import Change, HearPeer, MirrorRole
+from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
-from headgate.model.limits import MAX_MESSAGES
-from headgate.model.roles import Peer, Reference
+from headgate.model.limits import MAX_MESSAGES, MAX_READ_RECORDS
+from headgate.model.roles import Peer, Reference, reference_text
 from headgate.model.state import State
+from headgate.node.domain import Domain, Follower, utc_now
 from headgate.node.logs import Log, fault
-from headgate.node.peers import PeerQuestion
+from headgate.node.peers import PeerQuestion, Peers
+from headgate.protocol import role_messages as rw
 from headgate.protocol.problems import problem
 from headgate.roles.certificates.remote_records import (
     FollowState,
@@ -47,10 +50,12 @@ from headgate.roles.certificates.remote_records import (
     message_of,
     mirrored,
     news,
+    record_of,
+    state_of,
     take,
 )
 from headgate.roles.certificates.validation import Validator
-from headgate.trust.role_keys import RoleKeys
+from headgate.trust.role_keys import RoleKeys, verify_role_keys
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -382,3 +387,136 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
     return cause
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Home:
+    """The domain that follows. May be used from any thread."""
+
+    name: str
+    domain: Domain
+    ledger: Follower
+    peers: Peers
+    clock: Callable[[], datetime] = utc_now
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    async def run(self, work: Callable[..., T], *args: object) -> T:
+        """Do work on files in another thread."""
+        return await asyncio.to_thread(work, *args)
+
+    def state(self) -> State:
+        """The newest state."""
+        self.ledger.refresh()
+        return self.ledger.state
+
+    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
+        """Commit what follows from the newest state, in the domain's own name; nothing makes no version."""
+        with self._lock:
+            return commit(self.domain, self.ledger, lambda state: make(state, self.clock()), note).state
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.peers.close()
+        self.ledger.close()
+        self.domain.close()
+
+
+_RECORDS: Final = "/v1/roles/records"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A record, and what it was confirmed to be the record of."""
+
+    record: Reference
+    role: str
+    args: tuple[Argument, ...]
+    instance: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A role that its issuer says is in force."""
+
+    role: str
+    args: tuple[Argument, ...]
+    record: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """What an issuer says of a certificate."""
+
+    instance: str
+    roles: tuple[Confirmed, ...]
+    read: Snapshot
+
+
+class Abroad:
+    """One service of another domain."""
+
+    def __init__(self, client: Client, service: str) -> None:
+        self._session = client._session
+        self.service = service
+        self.heartbeat = 0.0
+
+    async def read(self) -> Snapshot:
+        """The states of all records that one follows there."""
+        told = await self._session.ask(rw.RecordsAnswer, "GET", _RECORDS, params={"service": self.service})
+        self.heartbeat = told.heartbeat
+        return self._snapshot(told)
+
+    async def rejoin(self, records: Iterable[Remembered]) -> Snapshot:
+        """Go on to follow so many records at most as one request may name."""
+        body = {
+            "service": self.service,
+            "records": [
+                {
+                    "record": reference_text(one.record),
+                    "role": one.role,
+                    "args": rw.arguments_told(one.args),
+                    "instance": one.instance,
+                    "subject": one.subject,
+                }
+                for one in records
+            ],
+        }
+        return self._snapshot(await self._session.ask(rw.RecordsAnswer, "POST", _RECORDS, body=body))
+
+    async def unwatch(self, records: Sequence[Reference]) -> None:
+        """Follow records no longer."""
+        for some in chunks(records):
+            body = {"service": self.service, "records": [reference_text(one) for one in some]}
+            await self._session.request("POST", "/v1/roles/unwatch", body=body)
+
+    async def validate(self, certificate: str, subject: str) -> Validated:
+        """Ask whether a certificate is good; its records are followed from then on."""
+        body = {"certificate": certificate, "subject": subject}
+        reply = await self._session.ask(rw.ValidatedAnswer, "POST", "/v1/roles/validate", body=body)
+        if reply.service != self.service:
+            raise unexpected(self.service, f"an answer for `{reply.service}`")
+        roles = tuple(Confirmed(one.role, rw.arguments_of(one.args), record_of(one.record)) for one in reply.roles)
+        return Validated(reply.instance, roles, self._snapshot(reply))
+
+    async def keys(self, domain: str, now: datetime, known: RoleKeys | None) -> RoleKeys:
+        """The keys that sign its certificates, as its domain vouches for them."""
+        told = await self._session.ask(rw.RoleKeysAnswer, "GET", "/v1/roles/keys")
+        return verify_role_keys(told.keys, domain=domain, now=now, known=known)
+
+    def _snapshot(self, told: rw.RecordsAnswer | rw.ValidatedAnswer) -> Snapshot:
+        if told.service != self.service or told.at.tzinfo is None or not told.epoch or told.number < 0:
+            raise unexpected(self.service, "states without epoch, number or time")
+        return Snapshot(told.epoch, told.number, told.at.astimezone(UTC), _states(told.states))
+
+
+def _states(told: Mapping[str, str]) -> dict[Reference, bool | None]:
+    return {record_of(record): state_of(state) for record, state in told.items()}
+
+
+def chunks(records: Sequence[Reference]) -> Iterable[Sequence[Reference]]:
+    """As many at a time as one request may name."""
+    return [records[at : at + MAX_READ_RECORDS] for at in range(0, len(records), MAX_READ_RECORDS)]

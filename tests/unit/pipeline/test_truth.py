@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.decide.bind import bind
 from headgate.decide.truth import World
 from headgate.decide.truth import truth as reference
 from headgate.model.conditions import (
@@ -30,11 +32,15 @@ from headgate.model.conditions import (
 )
 from headgate.model.events import Event
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, compare
-from headgate.pipeline.log.codec import ARROW, STORE, stored
+from headgate.model.types import Catalog, EventType
+from headgate.model.values import Kind, Value, compare, micros
+from headgate.pipeline.index.build import types_of
+from headgate.pipeline.index.shapes import Rest
+from headgate.pipeline.log.codec import ARROW, STORE, LogBatch, encode, event_batch, mask_of, stored
+from headgate.pipeline.match import BatchRows, holds
 from headgate.pipeline.truth import (
     ConditionFacts,
-    Frame,
+    EntryFrame,
     Sent,
     compare_columns,
     compare_number,
@@ -96,7 +102,7 @@ def same(
 ) -> list[bool | None]:
     """The truth over columns, which must be that of `decide` row by row."""
     world = World(STATE, subject or {}, FUNCTIONS)
-    frame = Frame(sent(rows, kinds), ConditionFacts(World(STATE, {}, FUNCTIONS)), fixed or {})
+    frame = EntryFrame(sent(rows, kinds), ConditionFacts(World(STATE, {}, FUNCTIONS)), fixed or {})
     found = truth(prepared(condition, subject or {}, kinds), frame, np.ones(len(rows), np.bool_))
     assert not (found.true & found.false).any()
     answers = [True if t else False if f else None for t, f in zip(found.true, found.false, strict=True)]
@@ -113,6 +119,37 @@ def test_truth_agrees_with_decide(
     same(condition, rows, subject)
     names = data.draw(st.lists(st.sampled_from(list(KINDS)), max_size=3, unique=True))
     same(condition, rows, subject, {name: data.draw(st.none() | values(KINDS[name])) for name in names})
+
+
+@examples(300)
+@given(CONDITIONS, ROWS, SUBJECT, st.data())
+def test_truth_over_rows_of_a_batch_agrees_with_decide(
+    condition: Condition, rows: list[dict[str, Value]], subject: dict[str, Value], data: st.DataObject
+) -> None:
+    """As a filter sees them, some attributes may be hidden; and some rows may not be asked about."""
+    types = types_of(Catalog().declare(EventType("t.T", "o", KINDS)), 1)
+    (layout,) = types.layouts
+    rates = data.draw(st.lists(st.none() | st.integers(1, 3), min_size=len(rows), max_size=len(rows)))
+    events = [Event("e", "cam", "t.T", row, NOW, rate=rate) for row, rate in zip(rows, rates, strict=True)]
+    append = LogBatch("m", 1, len(rows), 1, micros(NOW), encode(events, {"t.T": layout}))
+    batch = event_batch([append], types.numbers, {"t.T": layout}, 1)
+    asked = np.array(data.draw(st.lists(st.sampled_from(range(len(rows))), max_size=8)), np.int64)
+    hidden = [data.draw(st.none() | st.sets(st.sampled_from(list(KINDS))))] * len(asked)
+    shown = [[name for name in KINDS if name not in (some or ())] for some in hidden]
+    visible = np.array([mask_of([layout[n].bit for n in some], 1) for some in shown], np.uint64).reshape(len(asked), 1)
+    facts = ConditionFacts(World(STATE, {}, FUNCTIONS))
+    bound = bind(condition, subject, KINDS, Constant(None))
+    seen = [
+        replace(events[at], values={**events[at].values, **dict.fromkeys(some or ())})
+        for at, some in zip(asked.tolist(), hidden, strict=True)
+    ]
+    world = World(STATE, subject, FUNCTIONS, KINDS)
+    for want in (True, False):
+        part = Rest.of(bound, want, layout)
+        frame = BatchRows(
+            batch, asked, facts, types, dict(part.where), visible if data.draw(st.booleans()) or any(hidden) else None
+        )
+        assert holds(part, frame).tolist() == [reference(condition, event, world) is want for event in seen]
 
 
 NUMBERS = st.one_of(
@@ -171,7 +208,7 @@ def test_by_hand(condition: Condition, rows: list[dict[str, Value]], expected: l
 
 
 def test_subjects_are_bound_first() -> None:
-    frame = Frame(sent([row(i=1)]), ConditionFacts(World(STATE)))
+    frame = EntryFrame(sent([row(i=1)]), ConditionFacts(World(STATE)))
     with pytest.raises(TypeError, match="bound"):
         truth(Compare("=", INT, Subject("u")), frame, np.ones(1, np.bool_))
 

@@ -4,8 +4,12 @@ Guarantees: one process of the node announces, whichever holds the lock; if it e
 Whatever the ledger changes in a record that is followed is published soon after, numbered without a gap for each who
 follows each service. A heartbeat says that all that had changed until its time was published before it; where anything
 cannot be read or published there is none, so that those who follow notice.
-What becomes of audited roles is published likewise, once, however often the process that announces is another.
-Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), and requests (`routes`).
+What becomes of audited roles is published likewise (decision 0034), in the order of versions, from an outbox that
+follows from the ledger: how far it has come is written down only after that is in the log, and events that are
+published again have the same ids, which the log takes once. So nobody enters a role without its event. A refusal makes
+no version: it is in the log before it is answered.
+Leaves out: who may follow (`commands.peer_roles`), what is remembered (`watchers`), requests (`routes`),
+and which events there are of roles (`roles.requests.audit`).
 """
 
 from __future__ import annotations
@@ -21,9 +25,8 @@ from typing import Any, Final
 from headgate.commands.peer_roles import declare, of_heartbeats, of_messages
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.commands.role_certificates import records_of
-from headgate.gateway.roles.audit_events import FILE as AUDITED
-from headgate.gateway.roles.audit_events import Auditor
-from headgate.model.changes import Batch, WatchRecords
+from headgate.ledger import Ledger
+from headgate.model.changes import Batch, EnterRole, WatchRecords
 from headgate.model.errors import AlreadyRunning
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
@@ -33,6 +36,8 @@ from headgate.node.domain import Domain, Follower
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Pair, Row, Watchers
 from headgate.node.processes import Lock
+from headgate.pipeline.log.sqlite_files import connect, failures, transaction
+from headgate.roles.requests import audit
 
 LOCK: Final = "announcing.lock"
 LEAD_SECONDS: Final = 1.0
@@ -48,6 +53,60 @@ _SILENCE: Final = timedelta(seconds=MAX_WATCHER_SILENCE_SECONDS)
 log = Log("announcing")
 
 Publish = Callable[[Submission], Awaitable[SubmissionOutcome]]
+
+
+AUDITED: Final = "audited.db"
+_FORMAT: Final = 1
+MOST_VERSIONS: Final = 1_000
+"""Versions that are looked at together."""
+_SCHEMA: Final = "CREATE TABLE audited (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)"
+
+
+class Auditor:
+    """How far events about roles have been published. One process of a node uses it at a time."""
+
+    def __init__(self, path: Path, ledger: Ledger) -> None:
+        self.path = path
+        self._ledger = ledger
+        self._db = connect(path, _SCHEMA, _FORMAT, create=True)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def pending(self, author: str, version: int) -> tuple[list[Draft], int]:
+        """The events of the versions after those that are done, and up to which; more may follow."""
+        since = self._done()
+        upto = min(version, since + MOST_VERSIONS)
+        if upto <= since:
+            return [], since
+        return [one.draft(author) for one in self._ledger.role_turns(since, upto)], upto
+
+    def done(self, version: int) -> None:
+        """Everything up to a version is in the log."""
+        if version > self._done():
+            with transaction(self._db, self.path) as db:
+                db.execute("INSERT OR REPLACE INTO audited VALUES (1, ?)", (version,))
+
+    def _done(self) -> int:
+        with failures(self.path):
+            found = self._db.execute("SELECT version FROM audited").fetchone()
+        return 0 if found is None else int(found[0])
+
+
+async def publish_all(publish: Publish, drafts: Sequence[Draft]) -> None:
+    """Publish events of one publisher, or raise why one of them was refused."""
+    if drafts:
+        outcome = await publish(of_drafts(drafts[0].publisher, drafts))
+        for refusal in outcome.refusals.values():
+            raise refusal
+
+
+def refusals(state: State, asked: Sequence[EnterRole], failure: str) -> list[Draft]:
+    """The events of a request that was refused, each with an id of its own."""
+    nonce = f".{secrets.token_hex(8)}"
+    found = (audit.refusal(state, one, failure, nonce) for one in asked)
+    return [one for one in found if one is not None]
 
 
 class Announcer:
@@ -168,9 +227,7 @@ class Announcer:
             state = self._follower.state
             drafts, upto = await self._run(self._auditor.pending, state.administrator, state.version)
             for at in range(0, len(drafts), MAX_MESSAGES):
-                outcome = await self._publish(of_drafts(state.administrator, drafts[at : at + MAX_MESSAGES]))
-                for refusal in outcome.refusals.values():
-                    raise refusal
+                await publish_all(self._publish, drafts[at : at + MAX_MESSAGES])
             await self._run(self._auditor.done, upto)
             if upto >= state.version:
                 return
@@ -228,9 +285,7 @@ class Announcer:
         """Publish, in order; what cannot be is kept for the next time, under the same numbers."""
         while self._unpublished:
             some = self._unpublished[:MAX_MESSAGES]
-            outcome = await self._publish(of_drafts(some[0].publisher, some))
-            for refusal in outcome.refusals.values():
-                raise refusal
+            await publish_all(self._publish, some)
             del self._unpublished[: len(some)]
 
     # -- putting away -----------------------------------------------------------------------------------------

@@ -17,9 +17,7 @@ import pytest
 from headgate.client import aio
 from headgate.client.subscription import Delivery
 from headgate.commands.peer_roles import allowing
-from headgate.gateway.federation.following import Following
-from headgate.gateway.federation.home import Home
-from headgate.gateway.federation.remote import Abroad
+from headgate.gateway.roles.following import Abroad, Following, Home
 from headgate.model.changes import Batch, Change, DeclarePrincipal, EndCredential, RemovePeer, SetKey, SetPeer, Tick
 from headgate.model.roles import Peer, Reference
 from headgate.model.state import ADMINISTRATOR, State

@@ -1,4 +1,4 @@
-"""The follower of a node: `python -m headgate.gateway.federation.process DIR`.
+"""The follower of a node: `python -m headgate.gateway.roles.process DIR`.
 
 Guarantees: one for each domain. It follows every peer of the ledger for as long as it is one, each by itself: one that
 cannot be reached keeps nobody waiting. It says `ready` on standard output once it looks at the ledger. If it ends
@@ -22,8 +22,7 @@ from urllib.parse import quote
 
 from headgate.client.aio import Client, connect
 from headgate.client.gateways import Patience
-from headgate.gateway.federation.following import Following
-from headgate.gateway.federation.home import Home
+from headgate.gateway.roles.following import Following, Home
 from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.model.limits import MAX_PEERS
 from headgate.model.roles import Peer
@@ -147,7 +146,7 @@ def work(directory: Path, override: dict[str, str]) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process: its status says whether it is worth starting again."""
     parser = argparse.ArgumentParser(
-        prog="headgate.gateway.federation.process", description="Follow other domains' services."
+        prog="headgate.gateway.roles.process", description="Follow other domains' services."
     )
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")

@@ -15,16 +15,30 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.truth import PredicateFunction
-from headgate.model.conditions import Predicate
+from headgate.model.conditions import Attribute, Meta
+from headgate.model.events import Event
+from headgate.model.values import Kind, moment
 from headgate.pipeline.event_policy.stages import CompiledStages, PairStanding, PolicyStages
-from headgate.pipeline.index.index import ALWAYS, PolicyIndex
+from headgate.pipeline.index.index import ALWAYS, PolicyIndex, Types
 from headgate.pipeline.index.requirements import NONE, Truths, requirement_of
-from headgate.pipeline.index.shapes import RestLiteral, Shape, Whole, expand
-from headgate.pipeline.log.codec import PUBLISHER, EventBatch, Flags, Ints, Words
-from headgate.pipeline.match.rest import RestFacts, RowsAsked, holds
+from headgate.pipeline.index.shapes import Rest, Shape, expand
+from headgate.pipeline.log.codec import (
+    PUBLISHER,
+    RATE,
+    TIME,
+    AttributeSlot,
+    EventBatch,
+    Flags,
+    Ints,
+    Slot,
+    Words,
+    restored,
+)
+from headgate.pipeline.truth import Column, ConditionFacts, Numbers, Same, Texts, asks_predicate, truth
 
 PAIRS_AT_ONCE = 1 << 20
 """How many pairs of event and candidate row are held at a time."""
@@ -53,6 +67,90 @@ class Matches:
     parts: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of event and filter row: the event's row, the subscription, and the history it belongs to (0: none)."""
+
+    events: Ints
+    rows: npt.NDArray[np.int32]
+    owners: npt.NDArray[np.int32]
+    parts: Ints
+
+    def where(self, keep: Flags) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(self.events[keep], self.rows[keep], self.owners[keep], self.parts[keep])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """Rows of a batch as a clause sees them: attributes where they are held, null what is not visible to a filter."""
+
+    batch: EventBatch
+    rows: Ints
+    facts: ConditionFacts
+    types: Types
+    where: Mapping[str, AttributeSlot]
+    visible: Words | None = None
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The attributes that the clause names, of those its type has (D3)."""
+        return {name: place.kind for name, place in self.where.items()}
+
+    def column(self, leaf: Attribute | Meta) -> Column:
+        """An attribute, or what was stamped; the origin is bound before lowering."""
+        match leaf:
+            case Attribute(name) if name not in self.where:
+                return Same(None)
+            case Attribute(name):
+                return self._slot(self.where[name].slot, self._there(self.where[name].bit))
+            case Meta("time"):
+                return self._slot(TIME, None)
+            case Meta("rate"):
+                return self._slot(RATE, self.batch.numbers(RATE)[self.rows] > 0)
+            case Meta("publisher"):
+                return self._slot(PUBLISHER, None)
+            case _:
+                raise TypeError(f"`{leaf}` is bound before lowering")
+
+    def _slot(self, slot: Slot, there: Flags | None) -> Column:
+        here = np.ones(len(self.rows), np.bool_) if there is None else there
+        if slot.store not in "sy":
+            return Numbers(self.batch.numbers(slot)[self.rows], here)
+        indices = pa.array(self.rows, mask=None if self.visible is None else ~here)
+        return Texts(self.batch.texts(slot).take(indices), here)
+
+    def _there(self, bit: int) -> Flags:
+        """The rows on which an attribute is neither null nor hidden."""
+        there = ~_has_bit(self.batch.nulls[self.rows, bit >> 6], bit)
+        return there if self.visible is None else there & _has_bit(self.visible[:, bit >> 6], bit)
+
+    def events(self, rows: Ints) -> list[Event]:
+        """Some of the rows as events, with what is visible of each."""
+        chosen = self.rows[rows]
+        taken = self.batch.table.take(pa.array(chosen)).to_pylist()
+        return [self._event(at, row, held) for at, row, held in zip(rows.tolist(), chosen.tolist(), taken, strict=True)]
+
+    def _event(self, at: int, row: int, held: Mapping[str, Any]) -> Event:
+        number, values = int(self.batch.type[row]), {}
+        for name, place in self.types.layouts[number].items():
+            shown = self.visible is None or int(self.visible[at, place.bit >> 6]) >> (place.bit & 63) & 1
+            values[name] = restored(held.get(place.slot.column), place.kind) if shown else None
+        time = moment(int(self.batch.time[row]))
+        return Event("", held["publisher"], self.types.names[number], values, time, rate=held.get("rate"))
+
+
+def holds(part: Rest, frame: BatchRows) -> Flags:
+    """Which of the rows meet this part of a clause?"""
+    outcome = truth(part.condition, frame, np.ones(len(frame.rows), np.bool_))
+    return outcome.true if part.want else outcome.false
+
+
+def _has_bit(words: Words, bit: int) -> Flags:
+    has: Flags = (words >> np.uint64(bit & 63) & np.uint64(1)).astype(np.bool_)
+    return has
+
+
 class Matcher:
     """Decides event batches against one index."""
 
@@ -62,7 +160,9 @@ class Matcher:
         self.facts = [epoch.facts(functions) for epoch in index.epochs]
         self._policies = PolicyStages(index)
         self._epochs: tuple[EventBatch, Ints] | None = None
-        self._filter_predicates = np.array([_has_predicate(rest) for rest in index.rests], np.bool_)
+        self._filter_predicates = np.array(
+            [any(asks_predicate(part.condition) for part in rest) for rest in index.rests], np.bool_
+        )
 
     def match(self, batch: EventBatch, window: DecisionWindow) -> Matches:
         """Every delivery of the batch."""
@@ -118,33 +218,30 @@ class Matcher:
     # -- one portion of pairs ---------------------------------------------------------------------------------
 
     def _decide(
-        self,
-        batch: EventBatch,
-        window: DecisionWindow,
-        shape: Shape,
-        events: Ints,
-        rows: npt.NDArray[np.int32],
+        self, batch: EventBatch, window: DecisionWindow, shape: Shape, events: Ints, rows: npt.NDArray[np.int32]
     ) -> Matches:
         owners = shape.owner[rows]
-        live, historical, parts = self._in_force(batch, window, events, owners)
+        live, historical = self._in_force(batch, window, events, owners)
         keep = live | historical
         met = self._agreed.met(batch, events, owners)
         if met is not None:
             keep &= met
-        events, rows, owners, historical, parts = events[keep], rows[keep], owners[keep], historical[keep], parts[keep]
-        keep = self._plain_rest(batch, shape, events, rows)
-        events, rows, owners, historical, parts = events[keep], rows[keep], owners[keep], historical[keep], parts[keep]
-        views, exists = self.views(batch, events, owners, historical)
-        visible = views & ~batch.nulls[events]
-        need, null = shape.need[rows], shape.null[rows]
+        parts = np.where(historical, self.index.subscriptions.opened[owners], 0)
+        pairs = Pairs(events, rows, owners, parts).where(keep)
+        pairs = pairs.where(self._rest(batch, shape, pairs, None))
+        views, exists = self.views(batch, pairs.events, pairs.owners, pairs.parts > 0)
+        visible = views & ~batch.nulls[pairs.events]
+        need, null = shape.need[pairs.rows], shape.null[pairs.rows]
         keep = exists & ((need & ~visible) == 0).all(axis=1) & ((null & visible) == 0).all(axis=1)
-        events, rows, owners, visible, parts = events[keep], rows[keep], owners[keep], visible[keep], parts[keep]
-        keep = self._predicate_rest(batch, shape, events, rows, visible)
-        return Matches(events[keep], owners[keep], visible[keep], parts[keep])
+        pairs, visible = pairs.where(keep), visible[keep]
+        if self._filter_predicates.any():
+            keep = self._rest(batch, shape, pairs, visible)
+            pairs, visible = pairs.where(keep), visible[keep]
+        return Matches(pairs.events, pairs.owners, visible, pairs.parts)
 
     def _in_force(
         self, batch: EventBatch, window: DecisionWindow, events: Ints, owners: npt.NDArray[np.int32]
-    ) -> tuple[Flags, Flags, Ints]:
+    ) -> tuple[Flags, Flags]:
         """Which subscriptions are in force for their event, and which count as so because they ask for history."""
         subscriptions, version = self.index.subscriptions, batch.version[events]
         opened = subscriptions.opened[owners]
@@ -152,11 +249,8 @@ class Matcher:
         historical &= version >= subscriptions.since_version[owners]
         historical &= batch.time[events] >= subscriptions.since_time[owners]
         if window.backfill:
-            historical &= opened > window.after
-            live = np.zeros(len(events), np.bool_)
-        else:
-            live = (opened <= version) & (version < subscriptions.closed[owners])
-        return live, historical, np.where(historical, opened, 0)
+            return np.zeros(len(events), np.bool_), historical & (opened > window.after)
+        return (opened <= version) & (version < subscriptions.closed[owners]), historical
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -194,7 +288,7 @@ class Matcher:
             views[at], exists[at] = standing.views, standing.granted & ~standing.stopped
         return views, exists
 
-    def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: RestFacts) -> PairStanding:
+    def _profile_views(self, batch: EventBatch, events: Ints, profiles: Ints, facts: ConditionFacts) -> PairStanding:
         """Views by (event, profile), each worked out once."""
         distinct, width, inverse = self._by_profile(batch, events, profiles)
         at, has = self._entries_of(batch, distinct // width, distinct % width)
@@ -255,7 +349,7 @@ class Matcher:
         alive: Ints,
         entry: Ints,
         end: Ints,
-        facts: RestFacts,
+        facts: ConditionFacts,
         so_far: PairStanding,
     ) -> None:
         """The entries of some pairs in order: the first that matches and covers an attribute decides it (D5)."""
@@ -276,7 +370,7 @@ class Matcher:
             going = (entry < end) & ~stopped[alive]
             alive, entry, end = alive[going], entry[going], end[going]
 
-    def _entry_matches(self, batch: EventBatch, events: Ints, entries: Ints, facts: RestFacts) -> Flags:
+    def _entry_matches(self, batch: EventBatch, events: Ints, entries: Ints, facts: ConditionFacts) -> Flags:
         """A grant matches where its condition is true; a forbid unless its condition is false."""
         rights = self.index.rights
         conditions = rights.conditions[entries]
@@ -287,7 +381,7 @@ class Matcher:
             matches[asked] = holding == rights.grants[entries[asked]]
         return matches
 
-    def _conditions(self, batch: EventBatch, events: Ints, conditions: Ints, facts: RestFacts) -> Flags:
+    def _conditions(self, batch: EventBatch, events: Ints, conditions: Ints, facts: ConditionFacts) -> Flags:
         """Does any row of the condition hold on the full event?"""
         rights = self.index.rights
         begin = rights.condition_starts[conditions]
@@ -307,72 +401,48 @@ class Matcher:
 
     # -- the rest of a clause ---------------------------------------------------------------------------------
 
-    def _plain_rest(self, batch: EventBatch, shape: Shape, events: Ints, rows: npt.NDArray[np.int32]) -> Flags:
-        """The rest of filter rows, but for predicates, which must see the view and come last.
+    def _rest(self, batch: EventBatch, shape: Shape, pairs: Pairs, visible: Words | None) -> Flags:
+        """The rest of filter rows: with what is visible that of predicates, which must see the view; else all others.
 
         A filter's terms are looked at in the full event here; the mask later asks that each be visible, and then it
         has the same value in the view.
         """
-        numbers = shape.rest[rows]
-        keep = np.ones(len(events), np.bool_)
+        numbers = shape.rest[pairs.rows]
+        keep = np.ones(len(numbers), np.bool_)
         asked = np.flatnonzero(numbers >= 0)
         if len(asked) == 0:
             return keep
-        asked = asked[~self._filter_predicates[numbers[asked]]]
-        epochs = self.index.epoch_of(batch.version[events[asked]])
+        asked = asked[self._filter_predicates[numbers[asked]] == (visible is not None)]
+        epochs = self.index.epoch_of(batch.version[pairs.events[asked]])
         for epoch in np.unique(epochs).tolist():
             at = asked[epochs == epoch]
-            keep[at] = self._rest_holds(batch, self.index.rests, numbers[at], events[at], self.facts[epoch], None)
-        return keep
-
-    def _predicate_rest(
-        self, batch: EventBatch, shape: Shape, events: Ints, rows: npt.NDArray[np.int32], visible: Words
-    ) -> Flags:
-        numbers = shape.rest[rows]
-        keep = np.ones(len(events), np.bool_)
-        if not self._filter_predicates.any():
-            return keep
-        asked = np.flatnonzero(numbers >= 0)
-        asked = asked[self._filter_predicates[numbers[asked]]]
-        epochs = self.index.epoch_of(batch.version[events[asked]])
-        for epoch in np.unique(epochs).tolist():
-            at = asked[epochs == epoch]
-            keep[at] = self._rest_holds(
-                batch, self.index.rests, numbers[at], events[at], self.facts[epoch], visible[at]
-            )
+            shown = None if visible is None else visible[at]
+            rests, facts = self.index.rests, self.facts[epoch]
+            keep[at] = self._rest_holds(batch, rests, numbers[at], pairs.events[at], facts, shown)
         return keep
 
     def _rest_holds(
         self,
         batch: EventBatch,
-        rests: list[tuple[Any, ...]],
+        rests: list[tuple[Rest, ...]],
         numbers: npt.NDArray[np.int32],
         events: Ints,
-        facts: RestFacts,
+        facts: ConditionFacts,
         visible: Words | None,
     ) -> Flags:
-        """Each distinct rest once, over all the rows that ask for it; cheap parts before predicates."""
+        """Each distinct rest once, over all the rows that ask for it."""
         keep = np.ones(len(events), np.bool_)
         for number in np.unique(numbers[numbers >= 0]).tolist():
             at = np.flatnonzero(numbers == number)
-            for part in sorted(rests[number], key=lambda p: _has_predicate((p,))):
+            for part in rests[number]:
                 shown = None if visible is None else visible[at]
-                types = self.index.types
-                asked = RowsAsked(batch, events[at], facts, types.layouts, types.names, shown)
-                ok = holds(part, asked)
+                frame = BatchRows(batch, events[at], facts, self.index.types, dict(part.where), shown)
+                ok = holds(part, frame)
                 keep[at[~ok]] = False
                 at = at[ok]
                 if len(at) == 0:
                     break
         return keep
-
-
-def _has_predicate(rest: tuple[object, ...]) -> bool:
-    """Does a rest run event by event?"""
-    return any(
-        isinstance(part, Whole) or (isinstance(part, RestLiteral) and isinstance(part.literal.atom, Predicate))
-        for part in rest
-    )
 
 
 def _distinct(keys: Ints, span: int) -> tuple[Ints, Ints]:

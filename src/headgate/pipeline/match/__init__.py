@@ -1,1 +1,0 @@
-"""Deciding a batch of events against an index: `decide.deliver` over columns."""
