@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from headgate.client import aio, roles
@@ -177,9 +176,7 @@ class Wrapper(Generic[Inner]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -308,10 +305,8 @@ class Publisher(Wrapper[pub.Publisher]):
             self._runner.run(self._inner.room())
         return event
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runner.run(self._inner.__aexit__(kind, error, trace))
+    def __exit__(self, *raised: object) -> None:
+        self._run(self._inner.__aexit__(*raised))
 
 
 class Watch(Wrapper[sub.Watch]):

@@ -16,15 +16,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from headgate.authority.statement_state import next_moment
-from headgate.commands.commit import ChangeableLedger, KnownState, commit
-from headgate.decide.constraints import RoleFunction
+from headgate.commands.commit import KnownState, commit
 from headgate.model.changes import Batch, Change, HearPeer, Tick
 from headgate.model.rights import Rule, Source
 from headgate.model.roles import RoleBook
 from headgate.model.state import State
+from headgate.node.domain import Domain
 from headgate.roles.certificates.remote_records import Identity, identity, lapses
 from headgate.roles.records import clock as role_clock
 from headgate.roles.requests.transition import next_state
@@ -32,19 +32,12 @@ from headgate.roles.requests.transition import next_state
 _AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
 
 
-class RoleLedger(ChangeableLedger, Protocol):
-    """A ledger, with the functions that its roles need."""
-
-    def functions(self, state: State) -> Mapping[str, RoleFunction]:
-        """The functions of role services."""
-
-
 class StandingClock:
     """The next moment of the newest state. May be used from any thread."""
 
     def __init__(
         self,
-        domain: RoleLedger,
+        domain: Domain,
         follower: KnownState,
         clock: Callable[[], datetime],
         heard: Callable[[], Mapping[Identity, datetime]] = dict,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, get_args
 
-from headgate.commands.commit import ChangeableLedger, KnownState, commit, submit
+from headgate.commands.commit import KnownState, commit, submit
 from headgate.commands.role_certificates import Asker, records_of, said_role
 from headgate.commands.roles import RoleService, key_of
 from headgate.commands.statements import holder
@@ -195,7 +195,7 @@ def declaring(state: State) -> tuple[Change, ...]:
     return tuple(made)
 
 
-def declare(domain: ChangeableLedger, follower: KnownState) -> None:
+def declare(domain: Domain, follower: KnownState) -> None:
     """Make the types, should they not be there; another gateway may do so at the same moment."""
     commit(domain, follower, declaring, "roles are followed")
 

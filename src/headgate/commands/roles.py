@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from headgate.commands.commit import submit
-from headgate.commands.rate_limits import Paces, cost_of
+from headgate.commands.commit import Paces, cost_of, submit
 from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
 from headgate.model.changes import (
@@ -53,8 +52,7 @@ from headgate.model.values import brief
 from headgate.node.domain import Domain, Follower
 from headgate.node.logs import Log
 from headgate.protocol.role_messages import ALL
-from headgate.roles.requests.entry import shares_office
-from headgate.roles.requests.search import Holders, Known, SearchRequest
+from headgate.roles.requests.entry import Holders, Known, SearchRequest, shares_office
 from headgate.trust.keys import PrivateKey, PublicKey
 
 _ID_BYTES: Final = 10

@@ -18,15 +18,14 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from headgate.authority.statement_state import StatementState
-from headgate.commands.commit import LedgerAccess
+from headgate.commands.commit import LedgerAccess, RequestPaces
+from headgate.commands.event_types import SignedTypes
 from headgate.commands.expiry import StandingClock
 from headgate.commands.issuing import Service
 from headgate.commands.peer_roles import PeerRoles, RecordWatching
-from headgate.commands.rate_limits import RequestPaces
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.sessions import Sessions
-from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import SMALL_CHARS, Authority
 from headgate.gateway.authority.issuers import Bulletin, Issuers, silences
 from headgate.gateway.delivery.readers import Readers

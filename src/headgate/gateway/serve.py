@@ -109,7 +109,7 @@ class Server(uvicorn.Server):
             announce("ready", pid=os.getpid())
         if self.door is not None and counter % _TICKS == 0:
             for reason, total in self.door.turned.counts():
-                self._metrics.turned_away(reason, total)
+                self._metrics.turned_away.reach(total, reason)
         return leaving
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

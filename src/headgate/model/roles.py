@@ -136,6 +136,15 @@ class Election:
     revokers: tuple[str, ...] = ()
     """Other holders of the elector role to whom the right to revoke was passed on."""
 
+    @property
+    def place(self) -> Service:
+        """The service and the instance."""
+        return self.service, self.instance
+
+
+Credential: TypeAlias = Membership | Election
+"""What someone may show, and what may be revoked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ban:
@@ -155,6 +164,11 @@ class Ban:
     """Who revoked it; not known of ledgers that come from before quorums."""
     office: RoleRef | None = None
     """What the revoker was: a role with its service, instance and arguments."""
+
+    @property
+    def place(self) -> Service:
+        """The service and the instance."""
+        return self.service, self.instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +212,14 @@ class RoleBook:
     representatives: Mapping[str, Representative] = field(default_factory=dict)
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     """The memberships of each holder, in the order in which they began: follows from `memberships`."""
+
+    def credentials(self) -> list[Credential]:
+        """All memberships and elections."""
+        return [*self.memberships.values(), *self.elections.values()]
+
+    def credential(self, id: str) -> Credential | None:
+        """A membership or an election."""
+        return self.memberships.get(id) or self.elections.get(id)
 
     def held_by(self, principal: str) -> Iterator[Membership]:
         """The memberships of a principal that are true now, in the order in which they began."""

@@ -34,13 +34,13 @@ from headgate.gateway.authority.issuers import ask
 from headgate.ledger import Ledger
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
-from headgate.node.config import Config, Files
+from headgate.node.config import NODE, Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import utc_now
 from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch
 from headgate.node.processes import held_by, listen
 from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
-from headgate.node.topology import NODE, PID
+from headgate.node.topology import PID
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.session import JAVA_NEEDED, check_java

@@ -35,7 +35,7 @@ from headgate.cli.shared.rendering import (
     show_open,
     show_table,
 )
-from headgate.commands import policy as policies
+from headgate.commands.commit import apply_plan
 from headgate.lang.render import render_condition, render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
 from headgate.ledger.delta import preview
@@ -193,7 +193,7 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
                 f"the module of the predicate `{predicate.name}` was changed meanwhile", remedy="plan again"
             )
 
-    return policies.apply(domain, made, lambda state: plan_policy(state, desired), note)
+    return apply_plan(domain, made, lambda state: plan_policy(state, desired), note)
 
 
 # -- in words -------------------------------------------------------------------------------------------------

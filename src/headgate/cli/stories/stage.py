@@ -29,7 +29,7 @@ from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
 from headgate.cli.stories.board import Board
 from headgate.commands.delivery.local import read_deliveries
-from headgate.commands.signed_types import SignedTypes
+from headgate.commands.event_types import SignedTypes
 from headgate.commands.statements import Authority
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, Provider, RevocationList, Validity
 from headgate.model.changes import Batch, DeclareType, Revoke, SetProvider

@@ -85,7 +85,7 @@ async def events(call: Call) -> Response:
             given, gap, closed = await _until_gone(request, reader, lambda: _gather(gateway, feed, limit, wait))
         finally:
             gateway.readers.close(feed, gone=False)
-        gateway.metrics.delivered(len(given))
+        gateway.metrics.delivered.add(len(given))
         said = _answer(given, gap, closed)
         return Streamed(_once(said), reader.over, media=wire.JSON, size=len(said), left=reader.leave)
     except BaseException:
@@ -218,7 +218,7 @@ async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
         case []:
             return b": alive\n\n"
         case _:
-            gateway.metrics.delivered(len(step))
+            gateway.metrics.delivered.add(len(step))
             return b"".join(b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step)
 
 

@@ -434,7 +434,7 @@ class PushSocket:
             case _:
                 opened.credit -= len(step)
                 await self._ws.send_text(events(opened.name, step))
-                self._gateway.metrics.delivered(len(step))
+                self._gateway.metrics.delivered.add(len(step))
                 if opened.feed.current and not opened.feed.ending:
                     return
         self._mark(opened)

@@ -281,7 +281,7 @@ class Readers:
         await self._acks.put(Ack(*key, places))
         for feed in self._feeds.get(key, ()):
             feed.acknowledged(places)
-        self._gateway.metrics.acked(len(given))
+        self._gateway.metrics.acked.add(len(given))
         return len(given)
 
     async def set_places(self, subscription: Subscription, places: Mapping[str, int]) -> None:

@@ -13,9 +13,8 @@ from typing import Any, Final, TypeAlias
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from headgate.commands import explaining
+from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands import types as event_types
 from headgate.commands.sessions import Caller
 from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
@@ -183,7 +182,7 @@ async def publish(call: Call) -> Published:
         made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
     else:
         made = await gateway.publisher.publish_arrow(call.caller, raw, call.request.query_params.get("type"), origin)
-    gateway.metrics.published(perf_counter() - begun)
+    gateway.metrics.published.observe(perf_counter() - begun)
     if nothing_kept(made):
         gateway.paces.count_refused(call.principal, len(raw))
     return made

@@ -4,35 +4,40 @@ Guarantees: what fails is refused with `RoleDenied` and falls into one of three 
 apart. *Fraud*: forged, modified, or shown by someone else. *Misuse*: for another service, instance, audience or time to
 come, of another kind, no statement at all, or not the role that is asked for. *Revocation*: over, by a key that is, or
 resting on a record that is not true; it alone befalls those who behave well. Where several hold, the first of these is
-said. The cryptographic part is remembered for as long as it holds; whether a record is true is asked each time.
+said. The cryptographic part is remembered for as long as it holds, under the keys by which it was read: other keys make
+another world, in which nothing is remembered yet. Texts are kept and compared whole, at most `room` characters of each
+kind. Whether a record is true is asked each time.
 Leaves out: who the presenter is (the handshake has shown that), what a role gives, where keys and records come from.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
-from headgate.model.limits import MAX_FAILURES_KEPT, MAX_READ_BYTES, MAX_STATEMENT_BYTES
+from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_FAILURES_KEPT, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import (
+    AppointmentCertificate,
     DelegationCertificate,
+    HeldRole,
     RevocationCertificate,
+    RoleCertificate,
     RoleStatement,
     ServiceInstance,
     fits,
 )
 from headgate.model.roles import Reference, reference_text
 from headgate.model.values import brief, render_timestamp
-from headgate.roles.certificates.verified_cache import SKEW, Memory, TrustedKeys, ValidRole, VerifiedStatement, entry_of
+from headgate.trust import role_statements as statement
 from headgate.trust.role_keys import RoleKeys, check_newer
-from headgate.trust.role_statements import says_it_is_over
-from headgate.trust.statements import Form, check, digest_of
+from headgate.trust.role_statements import RoleKind, Trusted, says_it_is_over
+from headgate.trust.statements import Form, Read, check, digest_of
 
 T = TypeVar("T", bound=RoleStatement)
 States: TypeAlias = Callable[[Reference], bool | None]
@@ -327,3 +332,92 @@ def _revoked(ref: Reference, state: States) -> RoleDenied:
         f"the record `{reference_text(ref)}` {verdict}",
         "enter the role again" if known else "try again later, or enter the role again",
     )
+
+
+SKEW: Final = timedelta(seconds=MAX_CLOCK_SKEW_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidRole:
+    """A role that its holder has shown, good at the moment of asking."""
+
+    certificate: RoleCertificate | AppointmentCertificate
+    held: HeldRole
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedStatement(Generic[T]):
+    """A statement whose cryptographic part is right, with all that is compared when it is shown."""
+
+    value: T
+    place: ServiceInstance
+    subject: str
+    start: datetime
+    until: datetime
+    valid: Mapping[str, tuple[ValidRole, ...]]
+    """The roles that it embodies, by name."""
+
+
+class Memory(Generic[T]):
+    """Statements of one kind that were read, by their text; those not shown for longest go first."""
+
+    __slots__ = ("entries", "kind", "lock", "room", "size", "trusted")
+
+    def __init__(self, kind: RoleKind[T], trusted: Trusted, room: int) -> None:
+        self.kind = kind
+        self.trusted = trusted
+        self.room = room
+        self.size = 0
+        self.lock = threading.Lock()
+        self.entries: OrderedDict[str, VerifiedStatement[T]] = OrderedDict()
+
+    def put(self, text: str, entry: VerifiedStatement[T]) -> None:
+        """Remember one more."""
+        with self.lock:
+            if text not in self.entries:
+                self.entries[text] = entry
+                self.size += len(text)
+            while self.size > self.room:
+                self.size -= len(self.entries.popitem(last=False)[0])
+
+    def drop(self, text: str) -> None:
+        """Forget one."""
+        with self.lock:
+            if self.entries.pop(text, None) is not None:
+                self.size -= len(text)
+
+
+class TrustedKeys:
+    """Those who are trusted, and what was read under their keys: other keys make another world."""
+
+    __slots__ = ("appointments", "delegations", "revocations", "roles", "trusted")
+
+    def __init__(self, trusted: Trusted, room: int) -> None:
+        self.trusted = trusted
+        self.roles = Memory(statement.ROLE, trusted, room)
+        self.appointments = Memory(statement.APPOINTMENT, trusted, room)
+        self.delegations = Memory(statement.DELEGATION, trusted, room)
+        self.revocations = Memory(statement.REVOCATION, trusted, room)
+
+
+def entry_of(value: T, read: Read[T]) -> VerifiedStatement[T]:
+    """A statement with all that is compared when it is shown; a delegation has no one subject."""
+    until = read.validity.until
+    assert until is not None, "every certificate has an end"
+    subject, valid = _subject(value)
+    return VerifiedStatement(value, value.place, subject, read.issued - SKEW, until, valid)
+
+
+def _subject(value: RoleStatement) -> tuple[str, dict[str, tuple[ValidRole, ...]]]:
+    match value:
+        case RoleCertificate() | AppointmentCertificate():
+            names = {held.role for held in value.roles}
+            return value.subject, {name: _valid(value, name) for name in names}
+        case DelegationCertificate():
+            return "", {}
+        case RevocationCertificate():
+            return value.subject, {}
+
+
+def _valid(value: RoleCertificate | AppointmentCertificate, name: str) -> tuple[ValidRole, ...]:
+    return tuple(ValidRole(value, held) for held in value.roles if held.role == name)

@@ -7,12 +7,12 @@ those facts that it can change: of group memberships, exactly those of whoever j
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from headgate.decide.constraints import Bindings, Scene, value
+from headgate.decide.constraints import Bindings, Scene, truth, value
 from headgate.decide.reading import read, spellings
 from headgate.decide.rolebook import same
 from headgate.lang.acl import FUNCTIONS
@@ -22,11 +22,14 @@ from headgate.lang.rolefile import parse_constraint
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row
 from headgate.model.conditions import (
+    AllOf,
+    AnyOf,
     Apply,
     Argument,
     Atom,
     Combine,
     Compare,
+    Condition,
     Constant,
     Count,
     InGroup,
@@ -41,8 +44,9 @@ from headgate.model.conditions import (
     looked_at,
     with_operands,
 )
-from headgate.model.roles import Membership, Reference, Service
+from headgate.model.roles import Link, Membership, Op, Reference, Service
 from headgate.model.state import State
+from headgate.roles.records.records import Records
 
 Key: TypeAlias = tuple[object, ...]
 """Something that a fact depends on: the rows of a relation, the members of a role, the groups, the clock."""
@@ -361,3 +365,44 @@ def _may_differ(group: str, before: State, after: State) -> bool:
             return True
         frontier += [one for one in after.groups.get(at, ()) if one in after.groups]
     return False
+
+
+Rule: TypeAlias = Link | bool
+FactRecord: TypeAlias = Callable[[When], Link]
+
+
+def membership_rule(constraint: Condition, bound: Bindings, scene: Scene, table: Records, fact: FactRecord) -> Rule:
+    """What must stay true of a constraint; `fact` finds or makes the record of a fact."""
+
+    def follow(part: Condition, starred: bool, positive: bool) -> Rule:
+        match part:
+            case Starred(arg):
+                return follow(arg, True, positive)
+            case Not(arg):
+                inner = follow(arg, starred, not positive)
+                return not inner if isinstance(inner, bool) else Link(inner.parent, not inner.negated)
+            case AllOf(args):
+                return _joined(table, Op.AND, [follow(arg, starred, positive) for arg in args])
+            case AnyOf(args):
+                return _joined(table, Op.OR, [follow(arg, starred, positive) for arg in args])
+            case atom:
+                return settle(atom, starred, positive)
+
+    def settle(leaf: Atom, starred: bool, positive: bool) -> Rule:
+        known = ground(leaf, bound, scene)
+        if starred and known is not None:
+            return fact(When(scene.service, scene.instance, known))
+        answer = truth(leaf, bound, scene)
+        return (not positive) if answer is None else answer
+
+    return follow(constraint, False, True)
+
+
+def _joined(table: Records, op: Op, parts: list[Rule]) -> Rule:
+    deciding = op is Op.OR  # a part that settles the whole: false among all, true among any
+    if any(part is deciding for part in parts):
+        return deciding
+    links = [part for part in parts if isinstance(part, Link)]
+    if not links:
+        return not deciding
+    return links[0] if len(links) == 1 else Link(table.combine(op, links))

@@ -4,7 +4,7 @@ Guarantees: pure, and the same on entry, for those who have entered, and when a 
 with one `|>` is revoked by anyone of that role. One with several is revoked once a different principal has revoked for
 each, in offices whose arguments make true whatever the constraint asks of them; until then nothing ends and nobody is
 barred. An argument of a revocation that is None stands for any.
-Leaves out: what a client shows (`roles.requests.role_requests`), and how an end spreads.
+Leaves out: what a client shows (`roles.requests.transition`), and how an end spreads.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _revocations(
     statement: Statement, args: tuple[Argument | None, ...], shown: Iterable[Membership], scene: Scene
 ) -> Iterator[Ban]:
     """What whoever shows memberships revokes by a statement: of what is asked, the part that its clauses let it."""
-    bound = bound_by_head(statement, args)
+    bound = _bound_by(statement, args)
     for revoker in statement.revokers if bound is not None else ():
         ref = scene.own(revoker.ref)
         for membership in shown:
@@ -233,7 +233,7 @@ def is_revoked_by(rule: str, service: Service, args: Sequence[Argument | None], 
 
 def is_complete(statement: Statement, place: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
     """Has a different principal revoked a role instance for each `|>` of a statement?"""
-    bound = bound_by_head(statement, args)
+    bound = _bound_by(statement, args)
     about = sorted((one for one in bans if covers(one.args, args)), key=repr)
     return bound is not None and any(_choices(statement, place, bound, about, (), Budget(MAX_ENTRY_STEPS)))
 
@@ -251,30 +251,36 @@ def _choices(
         budget.spend()
         if ban.revoker != name or ban.by in chosen:
             continue
-        made = bound if ban.office is None else _in_office(ref, ban, service, bound)
+        meant = Scene(State(), *service, client=ban.by).own(ref)
+        made = bound if ban.office is None else in_office(meant, ban.office, bound)
         if made is not None:
             yield from _choices(statement, service, made, bans, (*chosen, ban.by), budget)
 
 
-def _in_office(ref: RoleRef, ban: Ban, service: Service, bound: Bindings) -> Bindings | None:
-    """What variables mean if a revocation was given in the office that a clause asks for."""
-    meant, office = Scene(State(), *service, client=ban.by).own(ref), ban.office
-    assert office is not None
-    if (meant.role, meant.service) != (office.role, office.service) or len(meant.args) > len(office.args):
+def in_office(ref: RoleRef, office: RoleRef, bound: Bindings) -> Bindings | None:
+    """What variables mean if the holder of an office is meant by a reference to a role."""
+    if (ref.role, ref.service) != (office.role, office.service) or len(ref.args) > len(office.args):
         return None
-    terms = [
-        (meant.instance or Constant(""), office.instance or Constant("")),
-        *zip(meant.args, office.args, strict=False),
-    ]
+    main = Constant("")
+    terms = [(ref.instance or main, office.instance or main), *zip(ref.args, office.args, strict=False)]
     return unify([(term, known.value) for term, known in terms if isinstance(known, Constant)], bound)
 
 
-def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict[str, Argument] | None:
-    """What the arguments of a role instance say of the variables of a statement; None if it is not about it."""
-    if len(statement.head.args) != len(args):
+def bound_by_head(head: Sequence[Term], args: Sequence[Argument | None] | None) -> Bindings | None:
+    """What the arguments of a role instance say of the variables of a statement's head; None if it is not about it."""
+    if args is not None and len(args) != len(head):
         return None
-    pairs = zip(statement.head.args, args, strict=True)
-    return unify([(term, arg) for term, arg in pairs if arg is not None and not isinstance(term, Meta)], {})
+    return unify([(term, arg) for term, arg in zip(head, args or (), strict=False) if arg is not None], {})
+
+
+def _bound_by(statement: Statement, args: Sequence[Argument | None]) -> Bindings | None:
+    """The same, whatever stands for something of the request."""
+    return bound_by_head([Variable("_") if isinstance(term, Meta) else term for term in statement.head.args], args)
+
+
+def revoked_by(rolefile: Rolefile, role: str) -> list[Statement]:
+    """The statements by which a role may be revoked."""
+    return [one for one in rolefile.statements if one.revokers and one.head.role == role]
 
 
 class RevokedInstances:
@@ -285,7 +291,7 @@ class RevokedInstances:
         self._place = service
         self._bans: dict[str, list[Ban]] = {}
         for one in bans:
-            if (one.service, one.instance) == service:
+            if one.place == service:
                 self._bans.setdefault(one.role, []).append(one)
 
     def __contains__(self, instance: tuple[str, tuple[Argument | None, ...]]) -> bool:
@@ -293,7 +299,7 @@ class RevokedInstances:
         about = [one for one in self._bans.get(role, ()) if covers(one.args, args)]
         if not about:
             return False
-        statements = [one for one in self._rolefile.statements if one.revokers and one.head.role == role]
+        statements = revoked_by(self._rolefile, role)
         if any(counts_alone(one, statements) for one in about):
             return True
         return any(len(one.revokers) > 1 and is_complete(one, self._place, args, about) for one in statements)
@@ -301,15 +307,11 @@ class RevokedInstances:
 
 def pending_in(book: RoleBook) -> Callable[[Ban], bool]:
     """Which revocations of a book wait for others, without which they have no effect?"""
-    known: dict[Service, RevokedInstances] = {}
-
-    def is_pending(ban: Ban) -> bool:
-        service = ban.service, ban.instance
-        if service not in known:
-            known[service] = RevokedInstances(book.rolefiles.get(ban.service, Rolefile()), service, book.bans)
-        return (ban.role, ban.args) not in known[service]
-
-    return is_pending
+    revoked = {
+        place: RevokedInstances(book.rolefiles.get(place[0], Rolefile()), place, book.bans)
+        for place in {ban.place for ban in book.bans}
+    }
+    return lambda ban: (ban.role, ban.args) not in revoked[ban.place]
 
 
 def counts_alone(ban: Ban, statements: Iterable[Statement]) -> bool:

@@ -5,8 +5,7 @@ does not end because that was false on the way. What ends, why, and in which ord
 the batch, and from no order in which facts, groups or rows are kept (docs/decisions/0029). What has ended has ended for
 good; what is unknown grants nothing until it heals. What comes of it all is `facts`, and nothing else is changed but
 the book.
-Leaves out: what is asked of a service (`roles.requests.role_requests`), and of other domains
-(`roles.requests.mirroring`).
+Leaves out: what is asked of a service (`roles.requests.transition`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from headgate.model.roles import (
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.roles.records.book import Book
+from headgate.roles.records.book import Book, RoleView
 from headgate.roles.records.facts import (
     CLOCK,
     GROUPS,
@@ -52,9 +51,8 @@ from headgate.roles.records.facts import (
     row_keys,
     text_of,
 )
-from headgate.roles.records.slots import Changes
+from headgate.roles.records.records import Changes
 from headgate.roles.requests.revocation import in_words, is_revoked_by
-from headgate.roles.requests.role_view import RoleView
 
 _FIRST = frozenset({"it was revoked", "its holder left", "its holder is no more", "its time is over"})
 """Reasons to end that are worth passing on."""
@@ -303,7 +301,7 @@ class Settling(RoleView):
         turned = [(ref, state) for ref, _, state in changes.changed]
         turned += [(made.ref, made.state) for made in changes.made]  # a later request of the batch may have turned it
         for ref, state in turned:
-            for id in list(self.book.users.get(ref, ())):
+            for id in list(self.book.index.users.get(ref, ())):
                 credential = self.membership(id) or self.election(id)
                 if credential is None:
                     continue

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.client import connect
 from headgate.commands import statements as authority
-from headgate.commands.revocation_intake import LISTS_PER_ISSUER
+from headgate.commands.statements import LISTS_PER_ISSUER
 from headgate.gateway import runtime
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Issuing, Provider, Validity

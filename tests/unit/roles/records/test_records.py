@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from headgate.model.errors import AlreadyExists, BadDefinition, Damaged, NotFound, TooMany
 from headgate.model.limits import MAX_RECORD_PARENTS
 from headgate.model.roles import Link, Op, Record, Reference, magic_of, place_of, reference
-from headgate.roles.records import slots as places
-from headgate.roles.records.graph import DEAD, inputs
-from headgate.roles.records.records import Records
+from headgate.roles.records import records as places
+from headgate.roles.records.records import DEAD, UNITS, Records
 from strategies.running import examples
 
 OPS = [Op.AND, Op.OR, Op.NAND, Op.NOR]
@@ -322,7 +321,7 @@ class World:
                 assert (table.of_fact(one.fact) == one.ref) is not one.permanent
             if one.parents:
                 given = [_negated(table.state(link.parent), link.negated) for link in one.parents]
-                assert inputs(table._counts[place]) == (given.count(True), given.count(False), given.count(None))
+                assert table._counts[place] == sum(UNITS[0][(False, True, None).index(state)] for state in given)
             for link in one.parents:
                 if link.parent in table and table._state[place_of(link.parent)] != DEAD:
                     assert table._rank[place] > table._rank[place_of(link.parent)]

@@ -1,10 +1,11 @@
-"""Event types that come with their owner's signature, and with all that allowed the owner to make them.
+"""Event types: declare, retire and advertise; also those that come with their owner's signature.
 
-Guarantees: a definition is taken up only if it verifies by itself, from the domain that coordinates the network, and
-nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that nobody
-has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken. Parents that
-are not here come with it. A type that was retired comes back only by its owner in person, by the administrator, or by a
-definition that was signed since. The text is kept, and given back to whoever asks while the type is as it says.
+Guarantees: everything is done in the name of a principal and decided by the ledger; asking for what is so already makes
+no version. A signed definition is taken up only if it verifies by itself, from the domain that coordinates the network,
+and nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that
+nobody has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken.
+Parents that are not here come with it. A type that was retired comes back only by its owner in person, by the
+administrator, or by a definition that was signed since. The text is kept, and given back while the type is as it says.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from headgate.authority.statement_state import StatementState
+from headgate.commands.commit import LedgerAccess
 from headgate.commands.statements import Authority
 from headgate.model.authority import ANY, Certificate
-from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
+from headgate.model.changes import Advertise, Change, DeclarePrincipal, DeclareType, RetireType, SetKey, Unadvertise
 from headgate.model.errors import (
     AlreadyExists,
     BadDefinition,
@@ -162,3 +164,42 @@ def _is_news(old: EventType, new: EventType, *, ancestor: bool) -> bool:
         return False
     alike = (dict(old.attributes), old.parent, old.key) == (dict(new.attributes), new.parent, new.key)
     return old.retired or not alike
+
+
+def declare(ledger: LedgerAccess, principal: str, new: EventType) -> bool:
+    """Declare a type, or a new version of one; is its name new?"""
+    types = ledger.state.types
+    is_new = new.name not in types
+    if is_new or _said_by(types[new.name]) != _said_by(new):
+        ledger.change(principal, [DeclareType(new)])
+    return is_new
+
+
+def _said_by(one: EventType) -> tuple[object, ...]:
+    return one.owner, dict(one.attributes), one.parent, one.key
+
+
+def retire(ledger: LedgerAccess, principal: str, name: str) -> None:
+    """Remove a type."""
+    ledger.change(principal, [RetireType(ledger.state.types[name].name)])
+
+
+def advertised(ledger: LedgerAccess, principal: str) -> list[str]:
+    """The types that a principal advertises."""
+    return sorted(name for who, name in ledger.state.advertisements if who == principal)
+
+
+def advertise(ledger: LedgerAccess, principal: str, name: str) -> bool:
+    """Say that one will publish a type; is that new?"""
+    wanted = principal, ledger.state.types[name].name
+    is_new = wanted not in ledger.state.advertisements
+    if is_new:
+        ledger.change(principal, [Advertise(*wanted)])
+    return is_new
+
+
+def unadvertise(ledger: LedgerAccess, principal: str, name: str) -> None:
+    """Say that one will publish a type no more."""
+    if (principal, name) not in ledger.state.advertisements:
+        raise NotFound(f"you do not advertise `{brief(name)}`")
+    ledger.change(principal, [Unadvertise(principal, name)])
