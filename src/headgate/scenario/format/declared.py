@@ -291,9 +291,12 @@ def _rule(node: YamlNode, ids: RuleIds, attested: bool) -> RuleText:
         node.refuse("the key `type` is missing", "name a type, or a pattern such as `sports.*`")
     effect = fields.maybe("effect", partial(_one_of, _EFFECTS, "effect"), Effect.GRANT)
     attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    id = fields["id"].name() if "id" in fields else ids.make(node)
+    named = {} if attributes is None or forced else {"attributes": list(attributes)}
     return RuleText(
         place=node.place,
-        id=fields["id"].name() if "id" in fields else ids.make(node),
+        id=id,
+        body={**node.plain(), "id": id, **fields.given(where=where), **named},
         actions=actions,
         attributes=attributes,
         forced=forced,

@@ -59,6 +59,8 @@ class RuleText:
     role: str | None = None
     """Whom it speaks to by role; then `who` is empty."""
     attested: bool = False
+    body: Mapping[str, object] = field(default_factory=dict)
+    """As the file has it, which is as a gateway is sent it."""
 
     def change(self) -> AddRule:
         """The change that adds it, or why it cannot be."""
