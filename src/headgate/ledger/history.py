@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 
 from headgate.decide.rolebook import fit
 from headgate.ledger import schema
-from headgate.ledger.codec import Stored, load_role
+from headgate.ledger.codec import ROLE, Stored
 from headgate.ledger.collection import KEYS, Difference
 from headgate.ledger.policy_rows import ADMITTED, ATTRIBUTES, MEMBERS, POLICY_RULES, PRINCIPALS, RULES, SUBSCRIPTIONS
 from headgate.ledger.queries import versions
@@ -135,7 +135,7 @@ class _Held:
 
     def fits(self, rule: Stored, version: int) -> bool:
         """Did the principal hold the role of a rule at a version?"""
-        role = load_role(rule["role"])
+        role = ROLE.load(rule["role"])
         return any(
             starts <= version
             and (ends is None or version < ends)

@@ -24,24 +24,8 @@ from headgate.lang.render import (
     render_rolefile,
 )  # fmt: skip
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
-from headgate.ledger.codec import (
-    FLAG,
-    NAME,
-    NUMBER,
-    PLAIN,
-    SMALL,
-    TIME,
-    Columns,
-    RowForm,
-    Stored,
-    digest_of,
-    dump,
-    each,
-    maybe,
-    packed,
-    record,
-    text,
-)  # fmt: skip
+from headgate.ledger import codec
+from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import Collection, Rows, Words, elements, facts, line, mapped, put, rank
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
@@ -54,27 +38,27 @@ from headgate.model.values import brief
 READ: Final = 1_024
 """Distinct rolefiles and event policies whose parsed form is kept."""
 
-ARGUMENTS: Final = each(RowForm(dump_argument, load_argument))
+ARGUMENTS: Final = codec.each(RowForm(dump_argument, load_argument))
 """Arguments of a role."""
 
 
 # -- memberships and elections ----------------------------------------------------------------------------------
 
-MEMBERSHIP: Final = record(
+MEMBERSHIP: Final = codec.record(
     Membership,
-    id=NAME,
-    holder=NAME,
-    service=NAME,
-    instance=text(PLAIN),
-    role=text(PLAIN),
-    args=text(ARGUMENTS),
-    record=NUMBER,
-    state=maybe(FLAG),
-    statement=text(PLAIN),
-    supports=text(each(PLAIN)),
-    appointment=FLAG,
-    until=maybe(TIME),
-    foreign=FLAG,
+    id=codec.NAME,
+    holder=codec.NAME,
+    service=codec.NAME,
+    instance=codec.text(codec.PLAIN),
+    role=codec.text(codec.PLAIN),
+    args=codec.text(ARGUMENTS),
+    record=codec.NUMBER,
+    state=codec.maybe(codec.FLAG),
+    statement=codec.text(codec.PLAIN),
+    supports=codec.text(codec.each(codec.PLAIN)),
+    appointment=codec.FLAG,
+    until=codec.maybe(codec.TIME),
+    foreign=codec.FLAG,
 )
 """A membership without its rank."""
 
@@ -102,23 +86,25 @@ def _json_term(raw: object) -> Term:
 
 
 _TERM: Final = RowForm(_term_json, _json_term)
-_ROLE: Final = record(RoleRef, role=PLAIN, args=each(_TERM), service=PLAIN, instance=maybe(_TERM))
-ELECTION: Final = packed(
+_ROLE: Final = codec.record(
+    RoleRef, role=codec.PLAIN, args=codec.each(_TERM), service=codec.PLAIN, instance=codec.maybe(_TERM)
+)
+ELECTION: Final = codec.packed(
     Election,
     "content",
-    {"id": NAME, "elector": NAME},
-    service=PLAIN,
-    instance=PLAIN,
-    role=PLAIN,
+    {"id": codec.NAME, "elector": codec.NAME},
+    service=codec.PLAIN,
+    instance=codec.PLAIN,
+    role=codec.PLAIN,
     args=ARGUMENTS,
-    membership=PLAIN,
+    membership=codec.PLAIN,
     office=_ROLE,
-    office_record=PLAIN,
-    record=PLAIN,
-    required=each(_ROLE),
-    until=maybe(TIME),
-    revoke_on_exit=PLAIN,
-    revokers=each(PLAIN),
+    office_record=codec.PLAIN,
+    record=codec.PLAIN,
+    required=codec.each(_ROLE),
+    until=codec.maybe(codec.TIME),
+    revoke_on_exit=codec.PLAIN,
+    revokers=codec.each(codec.PLAIN),
 )
 """An election without its rank."""
 
@@ -129,18 +115,18 @@ _LINK: Final = RowForm(
     lambda link: -link.parent if link.negated else link.parent, lambda parent: Link(abs(parent), parent < 0)
 )
 _FLAGS: Final = {"permanent": 1, "direct": 2, "auto_revoke": 4, "latched": 8}
-_RECORD: Final[RowForm[Any]] = record(
+_RECORD: Final[RowForm[Any]] = codec.record(
     dict,
-    ref=NUMBER,
-    op=RowForm(lambda op: op.value, Op, NAME.column),
-    parents=text(each(_LINK)),
-    state=maybe(FLAG),
-    fact=PLAIN,
+    ref=codec.NUMBER,
+    op=RowForm(lambda op: op.value, Op, codec.NAME.column),
+    parents=codec.text(codec.each(_LINK)),
+    state=codec.maybe(codec.FLAG),
+    fact=codec.PLAIN,
 )
 RECORD: Final[RowForm[Record]] = RowForm(
     lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
     lambda row: Record(**_RECORD.load(row) | {name: bool(row["flags"] & flag) for name, flag in _FLAGS.items()}),
-    columns={**_RECORD.columns, "flags": SMALL},
+    columns={**_RECORD.columns, "flags": codec.SMALL},
 )
 """A credential record: parents are references, negative where the link is negated."""
 
@@ -151,30 +137,30 @@ RECORD: Final[RowForm[Record]] = RowForm(
 def _ban_columns(ban: Ban) -> Columns:
     fields: list[object] = [ban.service, ban.instance, ban.role, ARGUMENTS.dump(ban.args), ban.revoker]
     if ban.by or ban.office is not None:  # ledgers of formats before 5 do not say
-        fields += [ban.by, maybe(_ROLE).dump(ban.office)]
-    text = dump(fields)
-    return {"digest": digest_of(text), "content": text}
+        fields += [ban.by, codec.maybe(_ROLE).dump(ban.office)]
+    text = codec.dump(fields)
+    return {"digest": codec.digest_of(text), "content": text}
 
 
 def _ban(row: Stored) -> Ban:
     service, instance, role, args, revoker, *given = json.loads(row["content"])
     by, office = given or ("", None)
-    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, maybe(_ROLE).load(office))
+    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, codec.maybe(_ROLE).load(office))
 
 
 BAN: Final = RowForm(_ban_columns, _ban)
-PEER: Final = packed(
+PEER: Final = codec.packed(
     Peer,
     "content",
-    {"name": NAME},
-    key=PLAIN,
-    service=PLAIN,
-    bound=PLAIN,
-    url=PLAIN,
-    heard=maybe(TIME),
-    number=PLAIN,
+    {"name": codec.NAME},
+    key=codec.PLAIN,
+    service=codec.PLAIN,
+    bound=codec.PLAIN,
+    url=codec.PLAIN,
+    heard=codec.maybe(codec.TIME),
+    number=codec.PLAIN,
 )
-_WATCH: Final = record(RecordWatch, watcher=NAME, record=NUMBER)
+_WATCH: Final = codec.record(RecordWatch, watcher=codec.NAME, record=codec.NUMBER)
 
 
 # -- rolefiles and event policy ---------------------------------------------------------------------------------
@@ -191,7 +177,7 @@ def _text_columns(kind: str, whole: str, parsed: Any) -> Columns:
     text = render(parsed)
     if parse(text) != parsed:
         raise BadDefinition(f"the {whole} does not read back as it was given")
-    return {"text": dump(text)}
+    return {"text": codec.dump(text)}
 
 
 def _text_form(kind: str) -> RowForm[Any]:
@@ -208,7 +194,7 @@ def _representative(type: str, parameters: str) -> Representative:
 
 
 def _representative_columns(one: Representative) -> Columns:
-    parameters = dump(_parameters(one))
+    parameters = codec.dump(_parameters(one))
     if _representative(one.type, parameters) != one:
         raise BadDefinition(f"the representative of `{one.type}` does not read back as it was given")
     return {"type": one.type, "parameters": parameters}
@@ -341,7 +327,7 @@ def _follow_memberships(state: State, ended: Rows, begun: Rows) -> State:
 
 # `rank` is the order of beginning: whatever changes of a membership or election, it keeps its place.
 MEMBERSHIPS: Final = mapped(
-    facts("memberships", ("id",), {"id": NAME, "rank": NUMBER, **MEMBERSHIP.columns}, by="holder"),
+    facts("memberships", ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **MEMBERSHIP.columns}, by="holder"),
     MEMBERSHIP,
     "roles.memberships",
     read=_read_memberships,
@@ -359,7 +345,7 @@ MEMBERSHIPS: Final = mapped(
     comes_by="roles",
 )
 ELECTIONS: Final = mapped(
-    facts("elections", ("id",), {"id": NAME, "rank": NUMBER, **ELECTION.columns}, by="elector"),
+    facts("elections", ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **ELECTION.columns}, by="elector"),
     ELECTION,
     "roles.elections",
     ranked=True,
@@ -374,7 +360,7 @@ ELECTIONS: Final = mapped(
 )
 RECORDS: Final = mapped(facts("records", ("ref",), RECORD.columns), RECORD, "roles.records", what="record", **_ROLES)
 BANS: Final = elements(
-    facts("bans", ("digest",), {"content": PLAIN}),
+    facts("bans", ("digest",), {"content": codec.PLAIN}),
     BAN,
     "roles.bans",
     words=Words(kind="ban", name=_ban_name, text=_ban_text, added="revoked: {said}", removed="reinstated: {said}"),
@@ -398,7 +384,7 @@ WATCHES: Final = elements(
     facts("watches", ("watcher", "record"), _WATCH.columns), _WATCH, "roles.watches", what="watch", **_ROLES
 )
 ROLEFILES: Final = mapped(
-    facts("rolefiles", ("service",), {"text": PLAIN}),
+    facts("rolefiles", ("service",), {"text": codec.PLAIN}),
     _text_form("rolefile"),
     "roles.rolefiles",
     row=lambda _, service, one: {"service": service, **_text_columns("rolefile", f"rolefile of `{service}`", one)},
@@ -413,14 +399,14 @@ def _read_event_policy(state: State, rows: Rows) -> State:
 
 # One row at most, under the name `events`.
 EVENT_POLICY: Final = Collection(
-    table=facts("event_policy", ("name",), {"text": PLAIN}),
+    table=facts("event_policy", ("name",), {"text": codec.PLAIN}),
     form=_text_form("event policy"),
     part=lambda state: {"events": state.roles.policy} if state.roles.policy.entries else {},
     read=_read_event_policy,
     words=_whole("event policy", "event policy", "{name}", "entry", "entries"),
 )
 REPRESENTATIVES: Final = mapped(
-    facts("representatives", ("type",), {"parameters": PLAIN}),
+    facts("representatives", ("type",), {"parameters": codec.PLAIN}),
     REPRESENTATIVE,
     "roles.representatives",
     words=Words(

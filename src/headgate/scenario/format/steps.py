@@ -8,7 +8,7 @@ expected view has values of the declared kinds, so that a time in another zone o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -31,8 +31,8 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief, conform
 from headgate.roles.requests.audit import TYPES
-from headgate.scenario.format.authority import OURSELVES, read_condition, read_time
-from headgate.scenario.format.declared import RuleIds, read_rules, read_type, where
+from headgate.scenario.format.authority import OURSELVES, read_time
+from headgate.scenario.format.declared import RuleIds, read_condition, read_rules, read_type, where
 from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.role_steps import CLAIM_KEYS, RoleSteps
 from headgate.scenario.format.story import (
@@ -56,7 +56,7 @@ from headgate.scenario.format.story import (
     SubscriptionText,
     UnsubscribeStep,
 )
-from headgate.scenario.format.yamlfile import YamlNode
+from headgate.scenario.format.yamlfile import NAME, TEXT, Fields, YamlNode
 
 _LATER: Final = ("heartbeat", "detect")
 
@@ -78,18 +78,16 @@ class StepNames:
     """The memberships and elections that are asked for, and what is revoked by its id."""
     asked: set[str] = field(default_factory=set)
     """The ids that events about audited roles may have."""
-    lines: list[Mapping[str, YamlNode]] = field(default_factory=list)
+    lines: list[Fields] = field(default_factory=list)
     """The narrator's keys of each step, which may name what later steps declare."""
 
 
-def read_steps(
-    node: YamlNode | None, state: State, ids: RuleIds, register: StoryRegister, policy: YamlNode | None = None
-) -> tuple[tuple[Step, ...], StepNames]:
+def read_steps(top: Fields, state: State, ids: RuleIds, register: StoryRegister) -> tuple[tuple[Step, ...], StepNames]:
     """The steps, and the names they declare; rules of the `policy` may be for roles that steps give."""
     reader = _Steps(state, ids, register)
-    for rule in policy.sequence() if policy is not None else ():
+    for rule in top.each("policy"):
         reader.roles.rule(rule)
-    steps = tuple(reader.step(one) for one in node.sequence()) if node is not None else ()
+    steps = tuple(map(reader.step, top.each("steps")))
     for unsubscribed, id in reader.unsubscribed:
         if id not in reader.names.subscriptions:
             unsubscribed.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
@@ -145,7 +143,7 @@ class _Steps:
     def step(self, node: YamlNode) -> Step:
         """One step: a mapping of one key, besides those of the narrator."""
         fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *LINE_KEYS), later=_LATER)
-        line: Mapping[str, YamlNode] = {key: fields.pop(key) for key in LINE_KEYS if key in fields}
+        line = Fields({key: fields.pop(key) for key in LINE_KEYS if key in fields})
         if not self.denying:
             self.names.lines.append(line)
         if len(fields) != 1:
@@ -156,27 +154,23 @@ class _Steps:
     # -- steps ------------------------------------------------------------------------------------------------
 
     def subscribe(self, node: YamlNode) -> SubscribeStep:
-        many = node.data if isinstance(node.data, tuple) else (node,)
-        if not many:
+        if not node.several():
             node.refuse("no subscription to begin")
-        return SubscribeStep(node.place, tuple(self._subscription(one) for one in many))
+        return SubscribeStep(node.place, tuple(map(self._subscription, node.several())))
 
     def _subscription(self, node: YamlNode) -> SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
         fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin", "with"), required)
-        start = _beginning(fields["from"]) if "from" in fields else {}
-        id = fields["id"].name() if "id" in fields else "(denied)"
+        start: dict[str, Any] = fields.maybe("from", _beginning) or {}
+        id = fields.maybe("id", NAME, "(denied)")
         if not self.denying:
             self.names.subscriptions.add(id)
         return SubscriptionText(
-            node.place,
-            id,
-            self._principal(fields["as"]),
-            self._type(fields["type"]),
-            where(fields["where"]) if "where" in fields else None,
-            requires=where(fields["requires"]) if "requires" in fields else None,
-            origin=fields["origin"].text() if "origin" in fields else None,
-            counted=self.roles.counted(fields["with"]) if "with" in fields else None,
+            place=node.place,
+            id=id,
+            principal=self._principal(fields["as"]),
+            counted=fields.maybe("with", self.roles.counted),
+            **fields.given(type=self._type, where=where, requires=where, origin=TEXT),
             **start,
         )
 
@@ -190,7 +184,7 @@ class _Steps:
     def publish(self, node: YamlNode) -> PublishStep:
         required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
         fields = node.fields(("id", "as", "type", "event", "requires", "at", "stream", "origin"), required)
-        id = fields["id"].name() if "id" in fields else "(denied)"
+        id = fields.maybe("id", NAME, "(denied)")
         type_name = fields["type"].data
         if not isinstance(type_name, str):  # the gateway's to refuse: no type has such a name
             type_name = f"({fields['type'].plain()!r})"
@@ -198,31 +192,37 @@ class _Steps:
             if id in self.names.events:
                 fields["id"].refuse(f"two events have the id `{brief(id)}`")
             self.names.events[id] = type_name
-        origin = fields["origin"].text() if "origin" in fields else None
-        draft = Draft(id, self._principal(fields["as"]), type_name, fields["event"].plain(), origin=origin)
-        stream = fields["stream"].name() if "stream" in fields else "main"
-        at = read_time(fields["at"]) if "at" in fields else self.register.clock
-        return PublishStep(node.place, draft, stream, at, where(fields["requires"]) if "requires" in fields else None)
+        sender, origin = self._principal(fields["as"]), fields.maybe("origin", TEXT)
+        return PublishStep(
+            place=node.place,
+            draft=Draft(id, sender, type_name, fields["event"].plain(), origin=origin),
+            stream=fields.maybe("stream", NAME, "main"),
+            at=fields.maybe("at", read_time, self.register.clock),
+            requires=fields.maybe("requires", where),
+        )
 
     def change(self, node: YamlNode) -> ChangeStep:
         fields = node.fields(("by", "add", "remove", "groups", "attributes", "policy_rules", "relations", "roles"))
-        by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
-        by = ADMINISTRATOR if by == OURSELVES else by
-        removed = tuple(self._rule_id(one) for one in fields["remove"].sequence()) if "remove" in fields else ()
-        changes: list[Change] = []
-        if "groups" in fields:
-            changes += self._groups(fields["groups"])
-        if "attributes" in fields:
-            changes += self._attributes(fields["attributes"])
-        if "policy_rules" in fields:
-            changes += self._policy_rules(fields["policy_rules"])
-        if "relations" in fields:
-            changes += self._relations(fields["relations"])
-        roles = self.roles.change(fields["roles"]) if "roles" in fields else ()
-        added = read_rules(fields["add"], self.ids) if "add" in fields else []
-        for rule, one in zip(added, fields["add"].sequence() if "add" in fields else (), strict=True):
+        by = fields.maybe("by", self._principal, ADMINISTRATOR)
+        removed = tuple(map(self._rule_id, fields.each("remove")))
+        changes: list[Change] = [
+            *self._groups(fields),
+            *self._attributes(fields),
+            *self._policy_rules(fields),
+            *self._relations(fields),
+        ]
+        roles = self.roles.change(fields)
+        added = read_rules(fields.each("add"), self.ids)
+        for rule, one in zip(added, fields.each("add"), strict=True):
             self._check_rule(rule, one)
-        return ChangeStep(node.place, by, removed, tuple(changes), tuple(added), roles)
+        return ChangeStep(
+            place=node.place,
+            by=ADMINISTRATOR if by == OURSELVES else by,
+            remove=removed,
+            changes=tuple(changes),
+            add=tuple(added),
+            roles=roles,
+        )
 
     def declare(self, node: YamlNode) -> OtherStep:
         """Types that are declared, or grow."""
@@ -263,7 +263,7 @@ class _Steps:
         """A principal connects, and shows what it has."""
         fields = node.fields(("as", "present"), required=("as",))
         principal = self._principal(fields["as"])
-        shown = fields["present"].sequence() if "present" in fields else ()
+        shown = fields.each("present")
         changes = self.register.shown(principal, shown)
         ids = tuple(dict.fromkeys(one.text() for one in shown))
         self.names.shown.update(() if self.denying else ids)
@@ -322,46 +322,33 @@ class _Steps:
 
     # -- parts ------------------------------------------------------------------------------------------------
 
-    def _groups(self, node: YamlNode) -> list[Change]:
-        changes: list[Change] = []
-        for group, inner in node.mapping().items():
-            if group not in self.state.groups:
-                inner.refuse(f"no group `{brief(group)}`", "declare it in `groups`")
-            fields = inner.fields(("add", "remove"))
-            for key, change in (("remove", RemoveMember), ("add", AddMember)):
-                members = fields[key].sequence() if key in fields else ()
-                changes += [change(group, one.text(), self._is_value(one, key)) for one in members]
-        return changes
+    def _groups(self, fields: Fields) -> Iterator[Change]:
+        for group, inner in self._declared(fields, "groups", "group", self.state.groups):
+            edits = inner.fields(("add", "remove"))
+            yield from (RemoveMember(group, one.text(), self._is_value(one, "remove")) for one in edits.each("remove"))
+            yield from (AddMember(group, one.text(), self._is_value(one, "add")) for one in edits.each("add"))
 
-    def _attributes(self, node: YamlNode) -> list[Change]:
-        return [
-            SetAttribute(principal, name, value.scalar())
-            for principal, inner in self._by_principal(node)
-            for name, value in inner.mapping().items()
-        ]
+    def _attributes(self, fields: Fields) -> Iterator[Change]:
+        for principal, inner in self._declared(fields, "attributes", "principal", self.state.principals):
+            yield from (SetAttribute(principal, name, value.scalar()) for name, value in inner.mapping().items())
 
-    def _policy_rules(self, node: YamlNode) -> list[Change]:
-        return [
-            SetPolicyRule(principal, None if inner.data is None else read_condition(inner))
-            for principal, inner in self._by_principal(node)
-        ]
+    def _policy_rules(self, fields: Fields) -> Iterator[Change]:
+        for principal, inner in self._declared(fields, "policy_rules", "principal", self.state.principals):
+            yield SetPolicyRule(principal, None if inner.data is None else read_condition(inner))
 
-    def _by_principal(self, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
-        for principal, inner in node.mapping().items():
-            if principal not in self.state.principals:
-                inner.refuse(f"no principal `{brief(principal)}`", "declare it in `principals`")
-            yield principal, inner
-
-    def _relations(self, node: YamlNode) -> list[Change]:
-        changes: list[Change] = []
-        for relation, inner in node.mapping().items():
-            if relation not in self.state.relations:
-                inner.refuse(f"no relation `{brief(relation)}`", "declare it in `relations`")
-            fields = inner.fields(("add", "remove"))
+    def _relations(self, fields: Fields) -> Iterator[Change]:
+        for relation, inner in self._declared(fields, "relations", "relation", self.state.relations):
+            edits = inner.fields(("add", "remove"))
             for key, change in (("remove", RemoveRow), ("add", AddRow)):
-                rows = fields[key].sequence() if key in fields else ()
-                changes += [change(relation, tuple(value.scalar() for value in row.sequence())) for row in rows]
-        return changes
+                rows = (tuple(value.scalar() for value in row.sequence()) for row in edits.each(key))
+                yield from (change(relation, row) for row in rows)
+
+    def _declared(self, fields: Fields, key: str, what: str, known: Collection[str]) -> Iterator[tuple[str, YamlNode]]:
+        """The entries of a key, by the names of what is declared."""
+        for name, inner in fields.entries(key):
+            if name not in known:
+                inner.refuse(f"no {what} `{brief(name)}`", f"declare it in `{what}s`")
+            yield name, inner
 
     def _check_rule(self, rule: RuleText, node: YamlNode) -> None:
         fields = node.mapping()
@@ -443,21 +430,19 @@ _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 def read_expect(node: YamlNode | None, names: StepNames) -> Expect:
     """The `expect` of a file; without one, nothing is delivered and nothing refused."""
-    if node is None:
-        return Expect()
-    fields = node.fields(("deliveries", "rejected", "versions"), later=("signals",))
+    fields = Fields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
     deliveries: dict[str, tuple[Expected, ...]] = {}
-    for id, events in fields["deliveries"].mapping().items() if "deliveries" in fields else ():
+    for id, events in fields.entries("deliveries"):
         if id not in names.subscriptions:
             events.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
         deliveries[id] = tuple(_expected(one, names) for one in events.sequence())
     rejected: dict[str, str] = {}
-    for id, reason in fields["rejected"].mapping().items() if "rejected" in fields else ():
+    for id, reason in fields.entries("rejected"):
         if id not in names.events and id not in names.subscriptions | names.shown | names.credentials:
             reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
         rejected[id] = read_reason(reason)
     versions: dict[str, int] = {}
-    for id, version in fields["versions"].mapping().items() if "versions" in fields else ():
+    for id, version in fields.entries("versions"):
         _event(id, version, names)
         versions[id] = version.integer()
     return Expect(deliveries, rejected, versions)
