@@ -26,29 +26,8 @@ from headgate.model.values import EPOCH, Value
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
 from headgate.roles.requests.transition import next_state
+from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES
-from headgate.scenario.format.story import (
-    AdvanceStep,
-    ChangeStep,
-    Claim,
-    ClaimStep,
-    CommitStep,
-    ConnectStep,
-    CrashStep,
-    DeniedStep,
-    HoldingClaim,
-    OtherStep,
-    PublishStep,
-    RoleStep,
-    Scenario,
-    StateClaim,
-    Step,
-    SubscribeStep,
-    UnsubscribeStep,
-    batch_of,
-    named,
-    who_connects,
-)
 
 AUDIT_STREAM: Final = "main"
 """The stream that events about audited roles go to."""
@@ -92,10 +71,10 @@ class StoryStage(Protocol):
     def begin(self, policy: Batch) -> None:
         """Put the first batch in force."""
 
-    def take(self, step: CommitStep) -> None:
+    def take(self, step: story.CommitStep) -> None:
         """Take a step, or refuse it; whoever takes it must be one that may connect."""
 
-    def publish(self, step: PublishStep) -> int:
+    def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted, at this version, or refuse it; likewise."""
 
     def tick(self, at: datetime, *, ends: bool) -> None:
@@ -104,7 +83,7 @@ class StoryStage(Protocol):
     def tell(self, at: datetime) -> None:
         """The clock comes to a time at which nothing happens."""
 
-    def wrong(self, claim: Claim, at: datetime) -> str | None:
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim, in words; None if it is so."""
 
     def crash(self) -> None:
@@ -114,7 +93,7 @@ class StoryStage(Protocol):
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
 
-def play(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
+def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     """What comes of a scenario on a stage."""
     outcome = ScenarioOutcome(notes=list(scenario.notes))
     stage.begin(scenario.policy)
@@ -124,30 +103,41 @@ def play(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
     return outcome
 
 
-def take_step(step: Step, stage: StoryStage, scenario: Scenario, outcome: ScenarioOutcome) -> HeadgateError | None:
+def take_step(
+    step: story.Step, stage: StoryStage, scenario: story.Scenario, outcome: ScenarioOutcome
+) -> HeadgateError | None:
     """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
     refusal: HeadgateError | None = None
     match step:
-        case PublishStep():
+        case story.PublishStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 outcome.rejected[step.draft.id] = refusal.code
-        case AdvanceStep():
+        case story.AdvanceStep():
             _advance(step, stage)
-        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep() | ConnectStep() | RoleStep():
+        case (
+            story.SubscribeStep()
+            | story.UnsubscribeStep()
+            | story.ChangeStep()
+            | story.OtherStep()
+            | story.ConnectStep()
+            | story.RoleStep()
+        ):
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
-        case CrashStep():
+        case story.CrashStep():
             stage.crash()
-        case DeniedStep(place, inner, reason):
+        case story.DeniedStep(place, inner, reason):
             refusal = _try(inner, stage, outcome)
             if refusal is None:
-                outcome.complaints.append(f"{place}: {named(inner)} was accepted, not denied with `{reason}`")
+                outcome.complaints.append(f"{place}: {story.named(inner)} was accepted, not denied with `{reason}`")
             elif refusal.code != reason:
-                denied = f"{place}: {named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
+                denied = (
+                    f"{place}: {story.named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
+                )
                 outcome.complaints.append(denied)
-        case ClaimStep(_, claims, at, denied_step):
+        case story.ClaimStep(_, claims, at, denied_step):
             for claim in claims:
                 mistake = stage.wrong(claim, at)
                 if mistake is not None:
@@ -159,7 +149,7 @@ def take_step(step: Step, stage: StoryStage, scenario: Scenario, outcome: Scenar
     return refusal
 
 
-def _advance(step: AdvanceStep, stage: StoryStage) -> None:
+def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:
     """Move the clock: a version at each time at which something declared ends, or the clock takes a role."""
     at = step.since
     for _ in range(MAX_MOMENTS):
@@ -175,10 +165,12 @@ def _advance(step: AdvanceStep, stage: StoryStage) -> None:
     )
 
 
-def _try(step: CommitStep | PublishStep, stage: StoryStage, outcome: ScenarioOutcome) -> HeadgateError | None:
+def _try(
+    step: story.CommitStep | story.PublishStep, stage: StoryStage, outcome: ScenarioOutcome
+) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
-        if isinstance(step, PublishStep):
+        if isinstance(step, story.PublishStep):
             outcome.versions[step.draft.id] = stage.publish(step)
         else:
             stage.take(step)
@@ -191,7 +183,7 @@ def _try(step: CommitStep | PublishStep, stage: StoryStage, outcome: ScenarioOut
 class LocalStage(ABC):
     """A stage that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
 
-    def __init__(self, scenario: Scenario, now: datetime = EPOCH) -> None:
+    def __init__(self, scenario: story.Scenario, now: datetime = EPOCH) -> None:
         self._scenario = scenario
         self.now = now
         """What the clock says."""
@@ -223,21 +215,21 @@ class LocalStage(ABC):
         """Put the first batch in force."""
         self.apply(policy)
 
-    def take(self, step: CommitStep) -> None:
+    def take(self, step: story.CommitStep) -> None:
         """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
         try:
             self._check_connected(step)
-            batch = batch_of(step, self.state())
-            if isinstance(step, ConnectStep):
+            batch = story.batch_of(step, self.state())
+            if isinstance(step, story.ConnectStep):
                 _check_may_connect(next_state(self.state(), batch, self._scenario.functions), step.principal)
             self._commit(batch)
         except RoleDenied as refusal:
-            if isinstance(step, RoleStep) and isinstance(step.request, EnterRole):
+            if isinstance(step, story.RoleStep) and isinstance(step.request, EnterRole):
                 draft = audit.refusal(self.state(), step.request, refusal.failure)
                 self._audit([] if draft is None else [draft])
             raise
 
-    def publish(self, step: PublishStep) -> int:
+    def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted."""
         self._check_connected(step)
         return self.send(step.sent(), step.stream, step.at).version
@@ -253,7 +245,7 @@ class LocalStage(ABC):
         if ends or self._turns(batch):
             self._commit(batch)
 
-    def wrong(self, claim: Claim, at: datetime) -> str | None:
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim."""
         return wrong(claim, self.state(), at)
 
@@ -277,9 +269,9 @@ class LocalStage(ABC):
         for draft in drafts:
             self.send(draft, AUDIT_STREAM, self.now)
 
-    def _check_connected(self, step: CommitStep | PublishStep) -> None:
+    def _check_connected(self, step: story.CommitStep | story.PublishStep) -> None:
         """Refuse a step by someone whom a gateway would not let in."""
-        for principal in who_connects(step, self.state()):
+        for principal in story.who_connects(step, self.state()):
             _check_may_connect(self.state(), principal)
 
 
@@ -296,7 +288,9 @@ def _check_may_connect(state: State, principal: str) -> None:
         )
 
 
-def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: ScenarioOutcome) -> None:
+def _refused(
+    step: story.CommitStep, refusal: HeadgateError, scenario: story.Scenario, outcome: ScenarioOutcome
+) -> None:
     """A change that was refused is a difference, unless `expect.rejected` says so of what it has the id of.
 
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
@@ -304,17 +298,17 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     """
     if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
         refusal.message = refusal.for_authors
-    message = f"{step.place}: {named(step)} was refused: {refusal}"
-    by_another = isinstance(step, ChangeStep) and step.by != scenario.policy.author
+    message = f"{step.place}: {story.named(step)} was refused: {refusal}"
+    by_another = isinstance(step, story.ChangeStep) and step.by != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
         outcome.notes.append(message)
         return
-    ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []
-    if isinstance(step, UnsubscribeStep):
+    ids = [s.id for s in step.subscriptions] if isinstance(step, story.SubscribeStep) else []
+    if isinstance(step, story.UnsubscribeStep):
         ids = [step.id]
-    if isinstance(step, ConnectStep):
+    if isinstance(step, story.ConnectStep):
         ids = list(step.shown)
-    if isinstance(step, RoleStep) and step.id is not None:
+    if isinstance(step, story.RoleStep) and step.id is not None:
         ids = [step.id]
     for id in ids:
         outcome.rejected.setdefault(id, refusal.code)
@@ -322,10 +316,10 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
         outcome.complaints.append(message)
 
 
-def wrong(claim: Claim, state: State, at: datetime) -> str | None:
+def wrong(claim: story.Claim, state: State, at: datetime) -> str | None:
     """What is wrong about a claim, in words; None if it is so."""
     match claim:
-        case HoldingClaim(_, principal, role, holds):
+        case story.HoldingClaim(_, principal, role, holds):
             meant = [one for one in state.roles.held_by(principal) if fit(role, one, {}) is not None]
             if bool(meant) is holds:
                 return None
@@ -333,14 +327,14 @@ def wrong(claim: Claim, state: State, at: datetime) -> str | None:
                 held = ", ".join(render_membership(*one.place, one.role, one.args) for one in meant)
                 return f"`{principal}` holds `{held}`"
             return f"`{principal}` does not hold `{render_role(role)}`"
-        case StateClaim(_, id, wanted):
+        case story.StateClaim(_, id, wanted):
             found = _state(claim, state, at)
             return None if found is wanted else f"`{id}` is {_word(found)}, not {_word(wanted)}"
         case _:
             assert_never(claim)
 
 
-def _state(claim: StateClaim, state: State, at: datetime) -> bool | None:
+def _state(claim: story.StateClaim, state: State, at: datetime) -> bool | None:
     book = state.roles
     if claim.statement is not None:
         certificate = state.certificates.get(claim.statement)

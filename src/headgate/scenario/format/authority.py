@@ -15,19 +15,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from headgate.decide.check import Scope, check
-from headgate.model.authority import (
-    NETWORK_ACTIONS,
-    TYPE_ACTIONS,
-    AttributeMap,
-    Authority,
-    Certificate,
-    Identity,
-    Issuing,
-    NetworkAuthority,
-    Provider,
-    TypeAuthority,
-    Validity,
-)
+from headgate.model import authority as model
 from headgate.model.changes import AddIssuing, SetCoordinator, SetNames, SetNetwork, SetProvider
 from headgate.model.errors import BadKey, TypeMismatch
 from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
@@ -40,7 +28,7 @@ from headgate.scenario.format.yamlfile import FLAG, INTEGER, NAME, TEXT, Fields,
 from headgate.trust.identities import translated
 from headgate.trust.keys import PublicKey
 
-S = TypeVar("S", Certificate, Issuing)
+S = TypeVar("S", model.Certificate, model.Issuing)
 
 OURSELVES: Final = "administrator"
 """The name of the domain's own principal in files; a principal that is declared under it comes first."""
@@ -88,13 +76,13 @@ class Keys:
             node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`, or write `did:key:z6Mk...`")
 
 
-def coordinator(certificates: Iterable[Certificate], keys: Keys) -> str:
+def coordinator(certificates: Iterable[model.Certificate], keys: Keys) -> str:
     """Whose network it is, where the file does not say: ours, unless it is plain whose it is.
 
     It is ours if the administrator is declared, or issues a certificate for a network; else that of the one issuer of
     such certificates who is the subject of none.
     """
-    over = [one for one in certificates if any(isinstance(each, NetworkAuthority) for each in one.authority)]
+    over = [one for one in certificates if any(isinstance(each, model.NetworkAuthority) for each in one.authority)]
     issuers, subjects = {one.issuer for one in over}, {one.subject for one in over}
     if keys.declared or keys.own in issuers or len(first := issuers - subjects) != 1:
         return keys.known[OURSELVES]
@@ -150,14 +138,14 @@ def _by_id(nodes: Iterable[YamlNode], read: Callable[[YamlNode], S], what: str) 
     return declared
 
 
-def read_providers(top: Fields, keys: Keys) -> list[Provider]:
+def read_providers(top: Fields, keys: Keys) -> list[model.Provider]:
     """Identity providers: without a mapping our own, with one those whose members may be guests."""
-    providers: list[Provider] = []
+    providers: list[model.Provider] = []
     for node in top.each("providers"):
         fields = node.fields(PROVIDER_KEYS, required=("name", "as"))
         mapping = fields.maybe("mapping", _mapping)
         with placed(node.place):
-            made = Provider(keys.read(fields["as"]), fields["name"].name(), mapping)
+            made = model.Provider(keys.read(fields["as"]), fields["name"].name(), mapping)
         for other in providers:
             if made.name == other.name or made.key == other.key:
                 node.refuse(f"two providers are `{brief(made.name if made.name == other.name else made.key)}`")
@@ -165,7 +153,7 @@ def read_providers(top: Fields, keys: Keys) -> list[Provider]:
     return providers
 
 
-def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
+def _mapping(node: YamlNode) -> tuple[model.AttributeMap, ...]:
     """Each attribute at home to one here, or to `{to: name, values: [[theirs, ours], ...]}`."""
     maps = []
     for name, inner in node.mapping().items():
@@ -175,7 +163,7 @@ def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
             fields = inner.fields(("to", "values"), required=("to",))
             to, pairs = fields["to"].text(), fields.maybe("values", _pairs)
         with placed(inner.place):
-            maps.append(AttributeMap(name, to, pairs))
+            maps.append(model.AttributeMap(name, to, pairs))
     if sum(len(one.values or ()) + 1 for one in maps) > MAX_MAPPED:
         node.refuse(f"the mapping has more pairs than MAX_MAPPED ({MAX_MAPPED})")
     return tuple(maps)
@@ -203,22 +191,22 @@ def _value(node: YamlNode) -> Value:
         node.refuse(error.message, error.remedy)
 
 
-def _issuing(keys: Keys, node: YamlNode) -> Issuing:
+def _issuing(keys: Keys, node: YamlNode) -> model.Issuing:
     fields = node.fields(ISSUING_KEYS, required=("id", "who", "seconds"))
     with placed(node.place):
         known = fields.given(id=NAME, who=TEXT, seconds=INTEGER, delegate=FLAG)
-        return Issuing(authority=_authorities(node, fields, keys), **known)
+        return model.Issuing(authority=_authorities(node, fields, keys), **known)
 
 
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def read_certificates(top: Fields, keys: Keys) -> dict[str, Certificate]:
+def read_certificates(top: Fields, keys: Keys) -> dict[str, model.Certificate]:
     """The certificates of a file, by id."""
     return _by_id(top.each("certificates"), partial(_certificate, keys), "certificates")
 
 
-def _certificate(keys: Keys, node: YamlNode) -> Certificate:
+def _certificate(keys: Keys, node: YamlNode) -> model.Certificate:
     fields = node.fields(CERTIFICATE_KEYS, required=("id", "issuer", "subject"))
     freshness = fields.maybe("freshness", INTEGER)
     if freshness is not None and not 0 < freshness <= MAX_FRESHNESS_SECONDS:
@@ -226,8 +214,10 @@ def _certificate(keys: Keys, node: YamlNode) -> Certificate:
         fields["freshness"].refuse(f"`{freshness}` seconds of silence cannot be borne", remedy)
     with placed(node.place):
         known = fields.given(id=NAME, issuer=keys.read, subject=keys.read, delegate=FLAG, valid=_valid)
-        validity = known.pop("valid", Validity())
-        return Certificate(authority=_authorities(node, fields, keys), validity=validity, freshness=freshness, **known)
+        validity = known.pop("valid", model.Validity())
+        return model.Certificate(
+            authority=_authorities(node, fields, keys), validity=validity, freshness=freshness, **known
+        )
 
 
 def read_forged(top: Fields) -> frozenset[str]:
@@ -237,10 +227,10 @@ def read_forged(top: Fields) -> frozenset[str]:
 
 
 def read_identities(
-    top: Fields, keys: Keys, providers: Sequence[Provider], taken: Mapping[str, object]
-) -> dict[str, Identity]:
+    top: Fields, keys: Keys, providers: Sequence[model.Provider], taken: Mapping[str, object]
+) -> dict[str, model.Identity]:
     """The identity statements of a file, by id; a guest's follow the statements from home."""
-    identities: dict[str, Identity] = {}
+    identities: dict[str, model.Identity] = {}
     for entry in top.each("identities"):
         fields = entry.fields(IDENTITY_KEYS, required=("id", "issuer", "subject"))
         id = fields["id"].name()
@@ -252,9 +242,9 @@ def read_identities(
             if "attributes" in fields:
                 fields["attributes"].refuse("a guest has the attributes that the mapping gives", "leave them out")
         with placed(entry.place):
-            identities[id] = Identity(
+            identities[id] = model.Identity(
                 id=id,
-                validity=fields.maybe("valid", _valid, Validity()),
+                validity=fields.maybe("valid", _valid, model.Validity()),
                 attributes=_attributes(fields) if home is None else _translated(home, providers),
                 guest_of=None if home is None else home.issuer,
                 origin=None if home is None else home.id,
@@ -265,7 +255,7 @@ def read_identities(
     return identities
 
 
-def _home(node: YamlNode, known: Mapping[str, Identity], providers: Sequence[Provider]) -> Identity:
+def _home(node: YamlNode, known: Mapping[str, model.Identity], providers: Sequence[model.Provider]) -> model.Identity:
     """The statement from home that a guest's is made of."""
     home = known.get(node.text())
     if home is None:
@@ -275,7 +265,7 @@ def _home(node: YamlNode, known: Mapping[str, Identity], providers: Sequence[Pro
     return home
 
 
-def _check_guest(node: YamlNode, guest: Identity, home: Identity) -> None:
+def _check_guest(node: YamlNode, guest: model.Identity, home: model.Identity) -> None:
     """Refuse what no provider would say of a guest (Guard IV.C)."""
     name = brief(home.id)
     ends, last = guest.validity.until, home.validity.until
@@ -289,7 +279,7 @@ def _check_guest(node: YamlNode, guest: Identity, home: Identity) -> None:
         node.refuse(f"`{name}` has a policy rule, and this has none", "give the rule that holds here")
 
 
-def _translated(home: Identity, providers: Sequence[Provider]) -> dict[str, Value]:
+def _translated(home: model.Identity, providers: Sequence[model.Provider]) -> dict[str, Value]:
     mapping = next(one.mapping for one in providers if one.key == home.issuer and one.mapping is not None)
     return translated(home.attributes, mapping)
 
@@ -298,17 +288,17 @@ def _attributes(fields: Fields) -> dict[str, Value]:
     return {name: _value(value) for name, value in fields.entries("attributes")}
 
 
-def _valid(node: YamlNode) -> Validity:
+def _valid(node: YamlNode) -> model.Validity:
     fields = node.fields(("from", "until"))
     start, until = (fields.maybe(key, read_time) for key in ("from", "until"))
     with placed(node.place):
-        return Validity(start, until)
+        return model.Validity(start, until)
 
 
 # -- authority ------------------------------------------------------------------------------------------------
 
 
-def _authorities(node: YamlNode, fields: Fields, keys: Keys) -> tuple[Authority, ...]:
+def _authorities(node: YamlNode, fields: Fields, keys: Keys) -> tuple[model.Authority, ...]:
     """What a certificate gives: one authority beside its other keys, or a list of them."""
     if "authority" not in fields:
         return (_authority(node, Fields({key: fields[key] for key in _AUTHORITY if key in fields}), keys),)
@@ -321,7 +311,7 @@ def _authorities(node: YamlNode, fields: Fields, keys: Keys) -> tuple[Authority,
     return tuple(_authority(one, one.fields(_AUTHORITY), keys) for one in many)
 
 
-def _authority(node: YamlNode, fields: Fields, keys: Keys) -> Authority:
+def _authority(node: YamlNode, fields: Fields, keys: Keys) -> model.Authority:
     if ("type" in fields) == ("network" in fields):
         node.refuse(
             "authority is over a `type` or over a `network`", "name one of them; `*` for all that the issuer has"
@@ -333,12 +323,12 @@ def _authority(node: YamlNode, fields: Fields, keys: Keys) -> Authority:
             if key in fields:
                 fields[key].refuse(f"authority over a network has no `{key}`")
         with placed(node.place):
-            return NetworkAuthority(_actions(fields["actions"], NETWORK_ACTIONS), fields["network"].text())
+            return model.NetworkAuthority(_actions(fields["actions"], model.NETWORK_ACTIONS), fields["network"].text())
     attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     known = fields.given(type=TEXT, owner=keys.read, where=read_condition)
     with placed(node.place):
-        actions = _actions(fields["actions"], TYPE_ACTIONS)
-        return TypeAuthority(actions=actions, attributes=attributes, forced=forced, **known)
+        actions = _actions(fields["actions"], model.TYPE_ACTIONS)
+        return model.TypeAuthority(actions=actions, attributes=attributes, forced=forced, **known)
 
 
 def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
@@ -359,17 +349,17 @@ def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
     return frozenset(actions)
 
 
-def check_fit(top: Fields, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:
+def check_fit(top: Fields, certificates: Iterable[model.Certificate], types: Catalog, state: State) -> None:
     """Refuse certificates that do not fit; `types` are all that the file ever declares."""
     for written, certificate in zip(top.each("certificates"), certificates, strict=True):
         fields = Fields(written.mapping())
         many = fields.each("authority") or (written,)
         for inner, authority in zip(many, certificate.authority, strict=True):
-            if isinstance(authority, TypeAuthority) and not is_pattern(authority.type):
+            if isinstance(authority, model.TypeAuthority) and not is_pattern(authority.type):
                 _check(inner, authority, types, state)
 
 
-def _check(node: YamlNode, authority: TypeAuthority, types: Catalog, state: State) -> None:
+def _check(node: YamlNode, authority: model.TypeAuthority, types: Catalog, state: State) -> None:
     fields, name = node.mapping(), authority.type
     if name not in types:
         fields["type"].refuse(

@@ -15,16 +15,7 @@ from typing import Any, Final, TypeVar
 
 from headgate.lang.render import render_membership
 from headgate.lang.rolefile import parse_argument, parse_role, parse_rolefile
-from headgate.model.changes import (
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    MirrorRole,
-    PassRevocation,
-    ReinstateRole,
-    RevokeRole,
-)
+from headgate.model import changes
 from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import HeadgateError
 from headgate.model.rolefiles import Rolefile
@@ -51,7 +42,7 @@ _DENIED: Final = "(denied)"
 _SET: Final = re.compile(r"\{\s*[^\W\d_]*\s*\}\Z")
 _STATES: Final[Mapping[object, bool | None]] = {True: True, False: False, "unknown": None}
 
-S = TypeVar("S", RevokeRole, ReinstateRole)
+S = TypeVar("S", changes.RevokeRole, changes.ReinstateRole)
 
 
 @dataclass(slots=True)
@@ -115,14 +106,14 @@ class RoleSteps:
         if service in self.peers:
             return self._mirror(node, fields, id, args)
         options = fields.given(to=self.principal, instance=TEXT, appointment=FLAG, until=self._until)
-        request = GrantRole(id=id, service=service, role=role, args=args, **options)
+        request = changes.GrantRole(id=id, service=service, role=role, args=args, **options)
         return RoleStep(node.place, request, f"grant `{id}`", id=id)
 
     def _mirror(self, node: YamlNode, fields: Fields, id: str, args: tuple[Argument, ...]) -> RoleStep:
         """A service of another domain gives a role, which is known here by its word."""
         for key in fields.keys() & {"until", "appointment"}:
             fields[key].refuse(f"`{key}` is for services of this domain", "leave it out, and revoke the role")
-        asked = MirrorRole(
+        asked = changes.MirrorRole(
             id=id,
             peer=fields["service"].text(),
             args=args,
@@ -138,7 +129,7 @@ class RoleSteps:
         """A client asks to enter a role."""
         fields = node.fields(ENTER_KEYS, ("service", "role", "as"))
         id = self._declare(fields)
-        request = EnterRole(id=id, **self._asked(fields, "as"), **fields.given(origin=TEXT))
+        request = changes.EnterRole(id=id, **self._asked(fields, "as"), **fields.given(origin=TEXT))
         return RoleStep(node.place, request, f"enter `{id}`", request.principal, id)
 
     def elect(self, node: YamlNode) -> RoleStep:
@@ -146,7 +137,7 @@ class RoleSteps:
         fields = node.fields(ELECT_KEYS, ("service", "role", "as"))
         id, asked = self._declare(fields), self._asked(fields, "as")
         required = fields["to"].several() if "to" in fields else ()
-        request = ElectRole(
+        request = changes.ElectRole(
             id=id,
             required=tuple(self._meaning(parsed(one, parse_role)) for one in required),
             **asked,
@@ -173,7 +164,7 @@ class RoleSteps:
         fields = node.fields(("id", "as", "to"), required=("id", "as", "to"))
         id, who, to = fields["id"].name(), self.principal(fields["as"]), self.principal(fields["to"])
         self._name(fields["id"])
-        return RoleStep(node.place, PassRevocation(id, who, to), f"pass `{id}`", who, id)
+        return RoleStep(node.place, changes.PassRevocation(id, who, to), f"pass `{id}`", who, id)
 
     def revoke(self, node: YamlNode) -> RoleStep | OtherStep:
         """A membership or an election ends; or a role is revoked by whoever holds the revoker's role."""
@@ -183,7 +174,7 @@ class RoleSteps:
                 "nothing is revoked", "name the `id` of a credential or statement, or a `role` with its `service`"
             )
         if "id" not in fields:
-            return self._by_role(node, "by", RevokeRole)
+            return self._by_role(node, "by", changes.RevokeRole)
         for key in sorted(fields.keys() - {"id", "by", "with"}):
             fields[key].refuse(f"`id` and `{key}` cannot both be given", "name a credential, or a role")
         fields.given(**{"with": self.counted})  # being in office is looked up, shown or not
@@ -192,11 +183,11 @@ class RoleSteps:
         by = fields.maybe("by", self.principal)
         if by is None and id in self.peers.given:
             return self.peers.revoke(node, id, keep=not self.denying)
-        return RoleStep(node.place, EndCredential(id, by), f"revoke `{id}`", by, id)
+        return RoleStep(node.place, changes.EndCredential(id, by), f"revoke `{id}`", by, id)
 
     def reinstate(self, node: YamlNode) -> RoleStep:
         """A role that was revoked by role may be entered again."""
-        return self._by_role(node, "as", ReinstateRole)
+        return self._by_role(node, "as", changes.ReinstateRole)
 
     def _by_role(self, node: YamlNode, who: str, made: type[S]) -> RoleStep:
         keys = REINSTATE_KEYS if who == "as" else REVOKE_KEYS

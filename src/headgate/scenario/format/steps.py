@@ -31,31 +31,11 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief, conform
 from headgate.roles.requests.audit import TYPES
+from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES, read_time
 from headgate.scenario.format.declared import RuleIds, read_condition, read_rules, read_type, where
 from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.role_steps import CLAIM_KEYS, RoleSteps
-from headgate.scenario.format.story import (
-    ADMINISTRATOR,
-    LINE_KEYS,
-    AdvanceStep,
-    ChangeStep,
-    ClaimStep,
-    CommitStep,
-    ConnectStep,
-    CrashStep,
-    DeniedStep,
-    Expect,
-    Expected,
-    OtherStep,
-    PublishStep,
-    RoleStep,
-    RuleText,
-    Step,
-    SubscribeStep,
-    SubscriptionText,
-    UnsubscribeStep,
-)
 from headgate.scenario.format.yamlfile import NAME, TEXT, Fields, YamlNode
 
 _LATER: Final = ("heartbeat", "detect")
@@ -82,7 +62,9 @@ class StepNames:
     """The narrator's keys of each step, which may name what later steps declare."""
 
 
-def read_steps(top: Fields, state: State, ids: RuleIds, register: StoryRegister) -> tuple[tuple[Step, ...], StepNames]:
+def read_steps(
+    top: Fields, state: State, ids: RuleIds, register: StoryRegister
+) -> tuple[tuple[story.Step, ...], StepNames]:
     """The steps, and the names they declare; rules of the `policy` may be for roles that steps give."""
     reader = _Steps(state, ids, register)
     for rule in top.each("policy"):
@@ -116,7 +98,7 @@ class _Steps:
         self.values = {one for group in state.groups for one in state.values_of(group)}
         """What is in groups, or comes into one, and is no principal."""
         self.denying = False
-        self.readers: Mapping[str, Callable[[YamlNode], Step]] = {
+        self.readers: Mapping[str, Callable[[YamlNode], story.Step]] = {
             "subscribe": self.subscribe,
             "unsubscribe": self.unsubscribe,
             "publish": self.publish,
@@ -140,10 +122,10 @@ class _Steps:
             "assert": self.claim,
         }
 
-    def step(self, node: YamlNode) -> Step:
+    def step(self, node: YamlNode) -> story.Step:
         """One step: a mapping of one key, besides those of the narrator."""
-        fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *LINE_KEYS), later=_LATER)
-        line = Fields({key: fields.pop(key) for key in LINE_KEYS if key in fields})
+        fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *story.LINE_KEYS), later=_LATER)
+        line = Fields({key: fields.pop(key) for key in story.LINE_KEYS if key in fields})
         if not self.denying:
             self.names.lines.append(line)
         if len(fields) != 1:
@@ -153,19 +135,19 @@ class _Steps:
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def subscribe(self, node: YamlNode) -> SubscribeStep:
+    def subscribe(self, node: YamlNode) -> story.SubscribeStep:
         if not node.several():
             node.refuse("no subscription to begin")
-        return SubscribeStep(node.place, tuple(map(self._subscription, node.several())))
+        return story.SubscribeStep(node.place, tuple(map(self._subscription, node.several())))
 
-    def _subscription(self, node: YamlNode) -> SubscriptionText:
+    def _subscription(self, node: YamlNode) -> story.SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
         fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin", "with"), required)
         start: dict[str, Any] = fields.maybe("from", _beginning) or {}
         id = fields.maybe("id", NAME, "(denied)")
         if not self.denying:
             self.names.subscriptions.add(id)
-        return SubscriptionText(
+        return story.SubscriptionText(
             place=node.place,
             id=id,
             principal=self._principal(fields["as"]),
@@ -174,14 +156,14 @@ class _Steps:
             **start,
         )
 
-    def unsubscribe(self, node: YamlNode) -> UnsubscribeStep:
+    def unsubscribe(self, node: YamlNode) -> story.UnsubscribeStep:
         fields = _by_id(node).fields(("id",), required=("id",))
         id = fields["id"].name()
         if not self.denying:
             self.unsubscribed.append((fields["id"], id))
-        return UnsubscribeStep(node.place, id)
+        return story.UnsubscribeStep(node.place, id)
 
-    def publish(self, node: YamlNode) -> PublishStep:
+    def publish(self, node: YamlNode) -> story.PublishStep:
         required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
         fields = node.fields(("id", "as", "type", "event", "requires", "at", "stream", "origin"), required)
         id = fields.maybe("id", NAME, "(denied)")
@@ -193,7 +175,7 @@ class _Steps:
                 fields["id"].refuse(f"two events have the id `{brief(id)}`")
             self.names.events[id] = type_name
         sender, origin = self._principal(fields["as"]), fields.maybe("origin", TEXT)
-        return PublishStep(
+        return story.PublishStep(
             place=node.place,
             draft=Draft(id, sender, type_name, fields["event"].plain(), origin=origin),
             stream=fields.maybe("stream", NAME, "main"),
@@ -201,9 +183,9 @@ class _Steps:
             requires=fields.maybe("requires", where),
         )
 
-    def change(self, node: YamlNode) -> ChangeStep:
+    def change(self, node: YamlNode) -> story.ChangeStep:
         fields = node.fields(("by", "add", "remove", "groups", "attributes", "policy_rules", "relations", "roles"))
-        by = fields.maybe("by", self._principal, ADMINISTRATOR)
+        by = fields.maybe("by", self._principal, story.ADMINISTRATOR)
         removed = tuple(map(self._rule_id, fields.each("remove")))
         changes: list[Change] = [
             *self._groups(fields),
@@ -215,16 +197,16 @@ class _Steps:
         added = read_rules(fields.each("add"), self.ids)
         for rule, one in zip(added, fields.each("add"), strict=True):
             self._check_rule(rule, one)
-        return ChangeStep(
+        return story.ChangeStep(
             place=node.place,
-            by=ADMINISTRATOR if by == OURSELVES else by,
+            by=story.ADMINISTRATOR if by == OURSELVES else by,
             remove=removed,
             changes=tuple(changes),
             add=tuple(added),
             roles=roles,
         )
 
-    def declare(self, node: YamlNode) -> OtherStep:
+    def declare(self, node: YamlNode) -> story.OtherStep:
         """Types that are declared, or grow."""
         made = [read_type(name, inner) for name, inner in node.mapping().items()]
         if not made:
@@ -234,7 +216,7 @@ class _Steps:
             if not self.denying:
                 self._learn(change.type)
         words = f"type {', '.join(f'`{change.type.name}`' for change in made)}"
-        return OtherStep(node.place, ADMINISTRATOR, tuple(made), words)
+        return story.OtherStep(node.place, story.ADMINISTRATOR, tuple(made), words)
 
     def _learn(self, new: EventType) -> None:
         """Later steps and expectations may name the type; whether it can be declared shows when it is."""
@@ -242,24 +224,26 @@ class _Steps:
         with suppress(HeadgateError):
             self.names.types = types.grow(new, 0) if new.name in types else types.declare(new)
 
-    def retire(self, node: YamlNode) -> OtherStep:
+    def retire(self, node: YamlNode) -> story.OtherStep:
         """A type ends."""
-        return OtherStep(node.place, ADMINISTRATOR, (RetireType(self._type(node)),), f"retire `{node.text()}`")
+        return story.OtherStep(
+            node.place, story.ADMINISTRATOR, (RetireType(self._type(node)),), f"retire `{node.text()}`"
+        )
 
-    def advertise(self, node: YamlNode) -> OtherStep:
+    def advertise(self, node: YamlNode) -> story.OtherStep:
         """A principal says what it will publish."""
         return self._advertisement(node, Advertise, "advertise")
 
-    def unadvertise(self, node: YamlNode) -> OtherStep:
+    def unadvertise(self, node: YamlNode) -> story.OtherStep:
         """A principal will publish it no more."""
         return self._advertisement(node, Unadvertise, "unadvertise")
 
-    def _advertisement(self, node: YamlNode, change: type[Advertise | Unadvertise], words: str) -> OtherStep:
+    def _advertisement(self, node: YamlNode, change: type[Advertise | Unadvertise], words: str) -> story.OtherStep:
         fields = node.fields(("as", "type"), required=("as", "type"))
         principal, type_name = self._principal(fields["as"]), self._type(fields["type"])
-        return OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
+        return story.OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
 
-    def connect(self, node: YamlNode) -> ConnectStep:
+    def connect(self, node: YamlNode) -> story.ConnectStep:
         """A principal connects, and shows what it has."""
         fields = node.fields(("as", "present"), required=("as",))
         principal = self._principal(fields["as"])
@@ -268,9 +252,9 @@ class _Steps:
         ids = tuple(dict.fromkeys(one.text() for one in shown))
         self.names.shown.update(() if self.denying else ids)
         forged = tuple(id for id in ids if id in self.register.forged)
-        return ConnectStep(node.place, principal, ids, changes, forged)
+        return story.ConnectStep(node.place, principal, ids, changes, forged)
 
-    def revoke(self, node: YamlNode) -> OtherStep | RoleStep:
+    def revoke(self, node: YamlNode) -> story.OtherStep | story.RoleStep:
         """An issuer takes a statement back, or a credential ends."""
         node = _by_id(node)
         id = node.mapping().get("id")
@@ -278,34 +262,34 @@ class _Steps:
             return self.roles.revoke(node)
         node.fields(("id",))
         change = self.register.revoked(id, keep=not self.denying)
-        return OtherStep(node.place, ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
+        return story.OtherStep(node.place, story.ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
 
-    def hear(self, node: YamlNode) -> OtherStep:
+    def hear(self, node: YamlNode) -> story.OtherStep:
         """An issuer gives a sign of life."""
         change = self.register.heard(node, keep=not self.denying)
-        return OtherStep(node.place, ADMINISTRATOR, (change,), f"hear `{node.text()}`")
+        return story.OtherStep(node.place, story.ADMINISTRATOR, (change,), f"hear `{node.text()}`")
 
-    def advance(self, node: YamlNode) -> AdvanceStep:
+    def advance(self, node: YamlNode) -> story.AdvanceStep:
         """The clock moves on; a step inside `denied` cannot move it."""
         since = self.register.clock
         passed = () if self.denying else self.register.advance(node)
-        return AdvanceStep(node.place, passed, since, self.register.clock)
+        return story.AdvanceStep(node.place, passed, since, self.register.clock)
 
-    def crash(self, node: YamlNode) -> CrashStep:
+    def crash(self, node: YamlNode) -> story.CrashStep:
         if node.data != "pipeline":
             node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
-        return CrashStep(node.place)
+        return story.CrashStep(node.place)
 
-    def claim(self, node: YamlNode) -> DeniedStep | ClaimStep:
+    def claim(self, node: YamlNode) -> story.DeniedStep | story.ClaimStep:
         fields = node.fields(("denied", *CLAIM_KEYS))
         if not fields:
             node.refuse("nothing is claimed", "write `holds`, `lacks`, `state` or `denied`")
         denied = self._denied(node, fields["denied"]) if "denied" in fields else None
         if denied is not None and len(fields) == 1:
             return denied
-        return ClaimStep(node.place, self.roles.claims(fields), self.register.clock, denied)
+        return story.ClaimStep(node.place, self.roles.claims(fields), self.register.clock, denied)
 
-    def _denied(self, node: YamlNode, inner: YamlNode) -> DeniedStep:
+    def _denied(self, node: YamlNode, inner: YamlNode) -> story.DeniedStep:
         fields = inner.fields(("step", "reason"), required=("step", "reason"))
         if self.denying:
             inner.refuse("an `assert` cannot be denied", "name a step that can be refused")
@@ -314,11 +298,11 @@ class _Steps:
             step = self.step(fields["step"])
         finally:
             self.denying = self.roles.denying = False
-        if not isinstance(step, CommitStep | PublishStep):
+        if not isinstance(step, story.CommitStep | story.PublishStep):
             fields["step"].refuse(
                 "a crash, an `advance` or another `assert` cannot be denied", "name a step that can be refused"
             )
-        return DeniedStep(node.place, step, read_reason(fields["reason"]))
+        return story.DeniedStep(node.place, step, read_reason(fields["reason"]))
 
     # -- parts ------------------------------------------------------------------------------------------------
 
@@ -350,7 +334,7 @@ class _Steps:
                 inner.refuse(f"no {what} `{brief(name)}`", f"declare it in `{what}s`")
             yield name, inner
 
-    def _check_rule(self, rule: RuleText, node: YamlNode) -> None:
+    def _check_rule(self, rule: story.RuleText, node: YamlNode) -> None:
         fields = node.mapping()
         if "who" in fields:
             self._principal_or_group(fields["who"])
@@ -428,10 +412,10 @@ def _beginning(node: YamlNode) -> dict[str, Any]:
 _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 
-def read_expect(node: YamlNode | None, names: StepNames) -> Expect:
+def read_expect(node: YamlNode | None, names: StepNames) -> story.Expect:
     """The `expect` of a file; without one, nothing is delivered and nothing refused."""
     fields = Fields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
-    deliveries: dict[str, tuple[Expected, ...]] = {}
+    deliveries: dict[str, tuple[story.Expected, ...]] = {}
     for id, events in fields.entries("deliveries"):
         if id not in names.subscriptions:
             events.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
@@ -445,7 +429,7 @@ def read_expect(node: YamlNode | None, names: StepNames) -> Expect:
     for id, version in fields.entries("versions"):
         _event(id, version, names)
         versions[id] = version.integer()
-    return Expect(deliveries, rejected, versions)
+    return story.Expect(deliveries, rejected, versions)
 
 
 def _type_of(id: str, names: StepNames) -> str | None:
@@ -467,15 +451,15 @@ def _event(id: str, node: YamlNode, names: StepNames) -> str:
     return id
 
 
-def _expected(node: YamlNode, names: StepNames) -> Expected:
+def _expected(node: YamlNode, names: StepNames) -> story.Expected:
     """A bare id, or one id with the whole view."""
     if not isinstance(node.data, dict):
-        return Expected(_event(node.text(), node, names))
+        return story.Expected(_event(node.text(), node, names))
     fields = node.mapping()
     if len(fields) != 1:
         node.refuse("an expected delivery is an event id, or one id with its view", "write `{e1: {attribute: value}}`")
     ((id, view),) = fields.items()
-    return Expected(_event(id, view, names), _view(view, _type_of(id, names) or "", names.types))
+    return story.Expected(_event(id, view, names), _view(view, _type_of(id, names) or "", names.types))
 
 
 def _view(node: YamlNode, type_name: str, types: Catalog) -> Mapping[str, object]:

@@ -47,22 +47,7 @@ from headgate.node.domain import Domain
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
 from headgate.scenario.engines.play import Got, turned_roles, wrong
-from headgate.scenario.format.story import (
-    ChangeStep,
-    Claim,
-    CommitStep,
-    ConnectStep,
-    HoldingClaim,
-    OtherStep,
-    PublishStep,
-    RoleStep,
-    Scenario,
-    StateClaim,
-    SubscribeStep,
-    SubscriptionText,
-    UnsubscribeStep,
-    batch_of,
-)
+from headgate.scenario.format import story
 
 _LOOK_SECONDS: Final = 0.01
 """How often it is looked whether the gateway has published what became of roles."""
@@ -81,7 +66,7 @@ class StoryPipeline(Protocol):
 class NodeWorld:
     """A node in a directory, and the clients of a story."""
 
-    def __init__(self, scenario: Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
+    def __init__(self, scenario: story.Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
         self._keys = StoryKeys(scenario)
         self._node = ServedNode(directory, self._keys.administrator)
         self._domain = self._node.domain
@@ -109,14 +94,14 @@ class NodeWorld:
         """The newest state."""
         return self._domain.ledger.state()
 
-    def wrong(self, claim: Claim, at: datetime) -> str | None:
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim, as the ledger of the node has it."""
         match claim:
-            case HoldingClaim():
+            case story.HoldingClaim():
                 return wrong(claim, self.state(), at)
-            case StateClaim(id=id, statement=None):
+            case story.StateClaim(id=id, statement=None):
                 return wrong(replace(claim, id=self._credentials.node_id(id)), self.state(), at)
-            case StateClaim(id=id):
+            case story.StateClaim(id=id):
                 return wrong(replace(claim, statement=self._keys.statement_key(id)), self.state(), at)
             case _:
                 assert_never(claim)
@@ -176,7 +161,7 @@ class NodeWorld:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def publish(self, step: PublishStep) -> int:
+    def publish(self, step: story.PublishStep) -> int:
         """Publish an event at the gateway of its stream; the version it was admitted at."""
         draft = step.draft
         client = self._client(draft.publisher, draft.origin, step.stream)
@@ -188,42 +173,42 @@ class NodeWorld:
         (place,) = self._note_events()
         return self._versions.of_story(self._domain.event(*place).version)
 
-    def take(self, step: CommitStep) -> None:
+    def take(self, step: story.CommitStep) -> None:
         """Take a step by requests of the principals who take it."""
         before = self._domain.ledger.version
         try:
             self._take(step)
         except RoleDenied:
             for position in self._note_events():
-                assert isinstance(step, RoleStep)
+                assert isinstance(step, story.RoleStep)
                 assert isinstance(step.request, changes.EnterRole)
                 self._audit.refused(self._domain.event(*position), step.request.id)
             raise
         self._made_version(before)
 
-    def _take(self, step: CommitStep) -> None:
+    def _take(self, step: story.CommitStep) -> None:
         match step:
-            case SubscribeStep(_, subscriptions):
+            case story.SubscribeStep(_, subscriptions):
                 self._subscribe(subscriptions)
-            case UnsubscribeStep(_, id):
+            case story.UnsubscribeStep(_, id):
                 client = self._client(self._subscribers.get(id, self._keys.administrator))
                 with _not_found_as(UnknownName):
                     self._node.run(client.unsubscribe(id))
-            case ChangeStep(_, by):
+            case story.ChangeStep(_, by):
                 client = self._client(by)
                 self._node.run(client.change(_operations(step, self.state())))
-            case ConnectStep(_, principal, shown):
+            case story.ConnectStep(_, principal, shown):
                 self._connect(principal, shown)
-            case RoleStep(_, changes.MirrorRole()):
+            case story.RoleStep(_, changes.MirrorRole()):
                 self._heard_of_peers(step)
-            case RoleStep():
+            case story.RoleStep():
                 self._ask(step, self.state())
-            case OtherStep():
+            case story.OtherStep():
                 self._other(step)
             case _:
                 assert_never(step)
 
-    def _other(self, step: OtherStep) -> None:
+    def _other(self, step: story.OtherStep) -> None:
         match step.changes:
             case [changes.Advertise(principal, name)]:
                 self._node.run(self._client(principal).advertise(name))
@@ -237,16 +222,16 @@ class NodeWorld:
             case others:
                 self._node.run(self._client(step.by).change([_operation(change) for change in others]))
 
-    def _heard_of_peers(self, step: OtherStep | RoleStep) -> None:
+    def _heard_of_peers(self, step: story.OtherStep | story.RoleStep) -> None:
         """Put what a service of another domain says into the ledger, as the process does that follows it."""
-        batch = batch_of(step, self.state())
+        batch = story.batch_of(step, self.state())
         self._domain.commit(replace(batch, author=self._keys.administrator))
-        if isinstance(step, RoleStep) and isinstance(step.request, changes.MirrorRole):
+        if isinstance(step, story.RoleStep) and isinstance(step.request, changes.MirrorRole):
             self._credentials.add(step.request.id, step.request.id)
 
     # -- roles --------------------------------------------------------------------------------------------------
 
-    def _ask(self, step: RoleStep, state: State) -> None:
+    def _ask(self, step: story.RoleStep, state: State) -> None:
         """Ask something of a role service, as a client; what the service does by itself is the administrator's."""
         known, run = self._credentials, self._node.run
         match step.request:
@@ -303,7 +288,7 @@ class NodeWorld:
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
-    def _subscribe(self, wanted: tuple[SubscriptionText, ...]) -> None:
+    def _subscribe(self, wanted: tuple[story.SubscriptionText, ...]) -> None:
         """Make subscriptions, all or none."""
         made: list[Reader] = []
         try:
@@ -316,7 +301,7 @@ class NodeWorld:
         finally:
             self._readers += made
 
-    def _subscribed(self, text: SubscriptionText) -> Reader:
+    def _subscribed(self, text: story.SubscriptionText) -> Reader:
         self._check_free(text)
         before = sum(1 for reader in self._readers if reader.id == text.id)  # each is read to its end, by one client
         client = self._node.client(self._keys.key(text.principal), text.origin, number=before)
@@ -339,7 +324,7 @@ class NodeWorld:
         number = max(number for number, (one, _) in enumerate(every) if one.id == name)
         return Reader(text.id, number, client, made)
 
-    def _check_free(self, text: SubscriptionText) -> None:
+    def _check_free(self, text: story.SubscriptionText) -> None:
         """Refuse an id that is in use: the format has one name space, where a node has one for each principal."""
         holder = self._subscribers.get(text.id)
         if holder is not None and ledger_id(self._keys.principal(holder), text.id) in self.state().subscriptions:
@@ -480,7 +465,7 @@ def _denied_not_hidden() -> Iterator[None]:
         raise RoleDenied(error.message, failure="misuse", remedy=error.remedy) from None
 
 
-def _operations(step: ChangeStep, state: State) -> list[dict[str, Any]]:
+def _operations(step: story.ChangeStep, state: State) -> list[dict[str, Any]]:
     """A change of policy: rules that are in force removed, then facts, then rolefiles, then rules added."""
     in_force = {rule.id for rule in state.rules}
     return [
