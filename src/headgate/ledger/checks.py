@@ -90,8 +90,7 @@ def _versions(connection: Connection, place: str) -> None:
     ).one()
     if count and (low != 1 or high != count):
         raise Damaged(
-            f"the ledger `{place}` holds {count} versions from {low} to {high}: some are missing",
-            remedy=RESTORE,
+            f"the ledger `{place}` holds {count} versions from {low} to {high}: some are missing", remedy=RESTORE
         )
 
 

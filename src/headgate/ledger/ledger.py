@@ -104,11 +104,7 @@ class Ledger:
                 if present and storage.is_sqlite:
                     raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
                 METADATA.create_all(connection)
-                facts = {
-                    "format": str(schema.FORMAT),
-                    "administrator": administrator,
-                    "headgate": __version__,
-                }
+                facts = {"format": str(schema.FORMAT), "administrator": administrator, "headgate": __version__}
                 rows = [{"name": name, "value": value} for name, value in facts.items()]
                 connection.execute(insert(schema.meta), rows)
         return cls(storage, administrator, clock)
@@ -186,10 +182,7 @@ class Ledger:
                 _write(connection, after.version, made)
                 connection.execute(
                     insert(schema.versions).values(
-                        version=after.version,
-                        author=batch.author,
-                        recorded_at=micros(now),
-                        note=dump(batch.note),
+                        version=after.version, author=batch.author, recorded_at=micros(now), note=dump(batch.note)
                     )
                 )
             self._head, self._book = after, outcome.book

@@ -164,11 +164,7 @@ MEMBERS: Final = nested(
     frozenset,
     declared=True,
     family="names",
-    words=Words(
-        kind="member",
-        added="`{member}` joined group `{group}`",
-        removed="`{member}` left group `{group}`",
-    ),
+    words=Words(kind="member", added="`{member}` joined group `{group}`", removed="`{member}` left group `{group}`"),
 )
 RELATIONS: Final = _opened("relation", "relations")
 
@@ -428,10 +424,7 @@ _SETTING_WORDS: Final = {
         "new names may look like others, and mix scripts",
         "new names may no longer look like others, nor mix scripts",
     ),
-    "connect": (
-        "every principal may connect that no rule stops",
-        "only principals that a rule lets in may connect",
-    ),
+    "connect": ("every principal may connect that no rule stops", "only principals that a rule lets in may connect"),
     _PRIVATE: (
         "the attribute `{name}` of principals is private",
         "the attribute `{name}` of principals is no longer private",
@@ -472,12 +465,7 @@ SETTINGS: Final = Collection(
     form=codec.value_in("value"),
     part=_settings,
     read=_read_settings,
-    words=Words(
-        kind="setting",
-        text="{value}",
-        added=partial(_setting_words, 0),
-        removed=partial(_setting_words, 1),
-    ),
+    words=Words(kind="setting", text="{value}", added=partial(_setting_words, 0), removed=partial(_setting_words, 1)),
     decides=False,
 )
 

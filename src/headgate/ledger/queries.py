@@ -77,10 +77,7 @@ def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscr
         select(table).where(table.c.from_version <= through).order_by(table.c.from_version, table.c.row)
     )
     return [
-        (
-            SUBSCRIPTIONS.fact_of(row),
-            None if (row["to_version"] or through + 1) > through else row["to_version"],
-        )
+        (SUBSCRIPTIONS.fact_of(row), None if (row["to_version"] or through + 1) > through else row["to_version"])
         for row in rows.mappings()
     ]
 
