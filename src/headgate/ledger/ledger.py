@@ -23,14 +23,22 @@ from sqlalchemy import Connection, Table, bindparam, func, insert, inspect, sele
 
 from headgate import __version__
 from headgate.decide.constraints import RoleFunction
-from headgate.ledger import checks, history, queries, schema
+from headgate.ledger import checks, queries, schema
 from headgate.ledger.codec import Columns, dump
 from headgate.ledger.collection import KEYS, METADATA, Difference
-from headgate.ledger.delta import Delta, Ranks, delta
-from headgate.ledger.history import HistoryEntry
-from headgate.ledger.load import Rebased, advance, check_same_policy, load, passed_over, policy_versions
+from headgate.ledger.load import (
+    Delta,
+    Ranks,
+    Rebased,
+    advance,
+    check_same_policy,
+    delta,
+    load,
+    passed_over,
+    policy_versions,
+)
 from headgate.ledger.policy_rows import RULES
-from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.queries import HistoryEntry, StartingPoint, SubscriptionChanges, VersionInfo
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
 from headgate.model.changes import Batch, Settle
 from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
@@ -232,12 +240,12 @@ class Ledger:
     def difference(self, a: int, b: int) -> list[Difference]:
         """What was added, removed or changed from version `a` to version `b`."""
         with self._through(a, b) as connection:
-            return history.difference(connection, a, b)
+            return queries.difference(connection, a, b)
 
     def history(self, principal: str) -> list[HistoryEntry]:
         """Every version that touched a principal: attributes, groups, rules, subscriptions."""
         with self._storage.reading() as connection:
-            return history.history(connection, principal, _latest(connection))
+            return queries.history(connection, principal, _latest(connection))
 
     record_state = _asking(queries.record_state)
     endings = _asking(queries.endings)

@@ -27,11 +27,23 @@ from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_r
 from headgate.ledger import codec
 from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import Collection, Rows, Words, elements, facts, line, mapped, put, rank
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import EventPolicy, Representative
-from headgate.model.roles import Ban, Election, Ending, Link, Membership, Op, Peer, Record, RecordWatch, RoleFacts
+from headgate.model.roles import (
+    Ban,
+    Election,
+    Ending,
+    Link,
+    Membership,
+    Op,
+    Peer,
+    Record,
+    RecordWatch,
+    RoleFacts,
+    dump_argument,
+    load_argument,
+)
 from headgate.model.state import State
 from headgate.model.values import brief
 

@@ -38,7 +38,7 @@ from headgate.cli.shared.rendering import (
 from headgate.commands.commit import apply_plan
 from headgate.lang.render import render_condition, render_membership
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, VersionConflict

@@ -19,7 +19,6 @@ from headgate.lang.acl import FUNCTIONS
 from headgate.lang.literals import reading_beside
 from headgate.lang.render import render_constraint
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row
 from headgate.model.conditions import (
     AllOf,
@@ -44,7 +43,7 @@ from headgate.model.conditions import (
     looked_at,
     with_operands,
 )
-from headgate.model.roles import Link, Membership, Op, Reference, Service
+from headgate.model.roles import Link, Membership, Op, Reference, Service, dump_argument, load_argument
 from headgate.model.state import State
 from headgate.roles.records.records import Records
 

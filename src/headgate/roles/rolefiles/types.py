@@ -22,7 +22,6 @@ from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model import conditions as tree
-from headgate.model.arguments import letters_of
 from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
 from headgate.model.errors import BadDefinition, BadExpression, HeadgateError, RoleDenied, TypeMismatch
@@ -38,6 +37,7 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
+from headgate.model.roles import letters_of
 from headgate.model.values import Kind, Value, brief, conform
 from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, Known, LetterSet, Textual, words
 
