@@ -50,7 +50,7 @@ from headgate.model.errors import BadStatement, Expired, NotFound, Revoked
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers
-from headgate.scenario.format.yamlfile import Fields, load_yaml
+from headgate.scenario.format.yamlfile import YamlFields, load_yaml
 from headgate.trust.certificates import REVOCATIONS, verify_revocations
 from headgate.trust.identities import CROSSING, IDENTITY, cross_domain, guest, issue_identity, verify_server
 from headgate.trust.presented import said_kind
@@ -205,7 +205,7 @@ def _rule(given: str | None, option: str) -> Condition | None:
 
 
 def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
-    top = Fields(load_yaml(file).mapping())
+    top = YamlFields(load_yaml(file).mapping())
     if "providers" not in top:
         raise NotFound(f"`{file}` has no `providers`", remedy="list whom you trust under `providers:`")
     for one in read_providers(top, Keys(top, ADMINISTRATOR)):

@@ -24,7 +24,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, is_pattern
 from headgate.model.values import Kind, Value, brief, conform, kind_of
 from headgate.scenario.format.declared import Placed, placed, read_attributes, read_condition
-from headgate.scenario.format.yamlfile import FLAG, INTEGER, NAME, TEXT, Fields, YamlNode
+from headgate.scenario.format.yamlfile import FLAG, INTEGER, NAME, TEXT, YamlFields, YamlNode
 from headgate.trust.identities import translated
 from headgate.trust.keys import PublicKey
 
@@ -55,7 +55,7 @@ ISSUING_KEYS: Final = ("id", "who", "delegate", *_AUTHORITY, "authority", "secon
 class Keys:
     """The key of every principal of a file."""
 
-    def __init__(self, top: Fields, administrator: str) -> None:
+    def __init__(self, top: YamlFields, administrator: str) -> None:
         self.known: dict[str, str] = {}
         for name, node in top.entries("principals"):
             key = node.mapping().get("key") if node.data is not None else None
@@ -110,7 +110,7 @@ def any_names(node: YamlNode | None) -> bool:
     return node is not None and node.data == "any"
 
 
-def given(top: Fields, keys: Keys) -> list[Placed]:
+def given(top: YamlFields, keys: Keys) -> list[Placed]:
     """The changes that `coordinator`, `network`, `names`, `providers` and `issuing` ask for."""
     changes: list[Placed] = []
     if "coordinator" in top:
@@ -138,7 +138,7 @@ def _by_id(nodes: Iterable[YamlNode], read: Callable[[YamlNode], S], what: str) 
     return declared
 
 
-def read_providers(top: Fields, keys: Keys) -> list[model.Provider]:
+def read_providers(top: YamlFields, keys: Keys) -> list[model.Provider]:
     """Identity providers: without a mapping our own, with one those whose members may be guests."""
     providers: list[model.Provider] = []
     for node in top.each("providers"):
@@ -201,7 +201,7 @@ def _issuing(keys: Keys, node: YamlNode) -> model.Issuing:
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def read_certificates(top: Fields, keys: Keys) -> dict[str, model.Certificate]:
+def read_certificates(top: YamlFields, keys: Keys) -> dict[str, model.Certificate]:
     """The certificates of a file, by id."""
     return _by_id(top.each("certificates"), partial(_certificate, keys), "certificates")
 
@@ -220,14 +220,14 @@ def _certificate(keys: Keys, node: YamlNode) -> model.Certificate:
         )
 
 
-def read_forged(top: Fields) -> frozenset[str]:
+def read_forged(top: YamlFields) -> frozenset[str]:
     """The ids of statements that whoever they name as their issuer has never signed."""
     every = [one.mapping() for one in (*top.each("certificates"), *top.each("identities"))]
     return frozenset(one["id"].text() for one in every if "forged" in one and one["forged"].flag())
 
 
 def read_identities(
-    top: Fields, keys: Keys, providers: Sequence[model.Provider], taken: Mapping[str, object]
+    top: YamlFields, keys: Keys, providers: Sequence[model.Provider], taken: Mapping[str, object]
 ) -> dict[str, model.Identity]:
     """The identity statements of a file, by id; a guest's follow the statements from home."""
     identities: dict[str, model.Identity] = {}
@@ -284,7 +284,7 @@ def _translated(home: model.Identity, providers: Sequence[model.Provider]) -> di
     return translated(home.attributes, mapping)
 
 
-def _attributes(fields: Fields) -> dict[str, Value]:
+def _attributes(fields: YamlFields) -> dict[str, Value]:
     return {name: _value(value) for name, value in fields.entries("attributes")}
 
 
@@ -298,10 +298,10 @@ def _valid(node: YamlNode) -> model.Validity:
 # -- authority ------------------------------------------------------------------------------------------------
 
 
-def _authorities(node: YamlNode, fields: Fields, keys: Keys) -> tuple[model.Authority, ...]:
+def _authorities(node: YamlNode, fields: YamlFields, keys: Keys) -> tuple[model.Authority, ...]:
     """What a certificate gives: one authority beside its other keys, or a list of them."""
     if "authority" not in fields:
-        return (_authority(node, Fields({key: fields[key] for key in _AUTHORITY if key in fields}), keys),)
+        return (_authority(node, YamlFields({key: fields[key] for key in _AUTHORITY if key in fields}), keys),)
     for key in _AUTHORITY:
         if key in fields:
             fields[key].refuse(f"`{key}` and `authority` cannot both be given", "put it into the list")
@@ -311,7 +311,7 @@ def _authorities(node: YamlNode, fields: Fields, keys: Keys) -> tuple[model.Auth
     return tuple(_authority(one, one.fields(_AUTHORITY), keys) for one in many)
 
 
-def _authority(node: YamlNode, fields: Fields, keys: Keys) -> model.Authority:
+def _authority(node: YamlNode, fields: YamlFields, keys: Keys) -> model.Authority:
     if ("type" in fields) == ("network" in fields):
         node.refuse(
             "authority is over a `type` or over a `network`", "name one of them; `*` for all that the issuer has"
@@ -349,10 +349,10 @@ def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
     return frozenset(actions)
 
 
-def check_fit(top: Fields, certificates: Iterable[model.Certificate], types: Catalog, state: State) -> None:
+def check_fit(top: YamlFields, certificates: Iterable[model.Certificate], types: Catalog, state: State) -> None:
     """Refuse certificates that do not fit; `types` are all that the file ever declares."""
     for written, certificate in zip(top.each("certificates"), certificates, strict=True):
-        fields = Fields(written.mapping())
+        fields = YamlFields(written.mapping())
         many = fields.each("authority") or (written,)
         for inner, authority in zip(many, certificate.authority, strict=True):
             if isinstance(authority, model.TypeAuthority) and not is_pattern(authority.type):

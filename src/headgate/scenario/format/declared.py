@@ -47,7 +47,7 @@ from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
 from headgate.roles.rolefiles.checking import check_rolefile, relation_columns
 from headgate.scenario.format.story import RuleText
-from headgate.scenario.format.yamlfile import FLAG, TEXT, Fields, SourcePlace, YamlNode
+from headgate.scenario.format.yamlfile import FLAG, TEXT, SourcePlace, YamlFields, YamlNode
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
@@ -95,7 +95,9 @@ def connect_open(node: YamlNode | None, *, default: bool) -> bool:
     return default if node is None else node.data == "open"
 
 
-def declared(top: Fields, registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str) -> list[Placed]:
+def declared(
+    top: YamlFields, registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
+) -> list[Placed]:
     """Everything that a policy declares, and last its rules."""
     changes: list[Placed] = [
         *_principals(top, administrator),
@@ -139,9 +141,9 @@ def _culprit(before: State, batch: Batch, functions: Mapping[str, PredicateFunct
     return low
 
 
-def _principals(top: Fields, administrator: str) -> Iterator[Placed]:
+def _principals(top: YamlFields, administrator: str) -> Iterator[Placed]:
     for name, node in top.entries("principals"):
-        fields = Fields() if node.data is None else node.fields(("attributes", "key", "policy_rule"))
+        fields = YamlFields() if node.data is None else node.fields(("attributes", "key", "policy_rule"))
         attributes: dict[str, Value] = {key: value.scalar() for key, value in fields.entries("attributes")}
         if name != administrator:
             yield DeclarePrincipal(name, attributes), node.place
@@ -153,7 +155,7 @@ def _principals(top: Fields, administrator: str) -> Iterator[Placed]:
             yield SetPolicyRule(name, read_condition(fields["policy_rule"])), fields["policy_rule"].place
 
 
-def _groups(top: Fields, administrator: str) -> Iterator[Placed]:
+def _groups(top: YamlFields, administrator: str) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in top.entries("groups"):
         yield DeclareGroup(name, is_open(name)), node.place
@@ -163,7 +165,7 @@ def _groups(top: Fields, administrator: str) -> Iterator[Placed]:
             yield AddMember(name, member.text(), member.text() not in named), member.place
 
 
-def _relations(top: Fields) -> Iterator[Placed]:
+def _relations(top: YamlFields) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in top.entries("relations"):
         yield DeclareRelation(name, is_open(name)), node.place
@@ -171,7 +173,7 @@ def _relations(top: Fields) -> Iterator[Placed]:
             yield AddRow(name, tuple(value.scalar() for value in row.sequence())), row.place
 
 
-def _open(top: Fields) -> Callable[[str], bool]:
+def _open(top: YamlFields) -> Callable[[str], bool]:
     known = {name for key in ("groups", "relations") for name, _ in top.entries(key)}
     names = set()
     for node in top.each("open"):
@@ -195,7 +197,7 @@ def read_type(name: str, node: YamlNode) -> DeclareType:
 
 
 def read_predicates(
-    top: Fields, beside: Path, within: Path, allowed: Allowed
+    top: YamlFields, beside: Path, within: Path, allowed: Allowed
 ) -> tuple[tuple[RegisterPredicate, ...], Mapping[str, PredicateFunction]]:
     """The generic predicates of a file, from the modules beside it; those that may not run are known by name alone."""
     registered = []
@@ -342,7 +344,7 @@ ROLE_KEYS: Final = ("roles", "events", "representatives")
 """The top-level keys about roles."""
 
 
-def read_roles(top: Fields) -> list[Placed]:
+def read_roles(top: YamlFields) -> list[Placed]:
     """The changes that `representatives`, `events` and `roles` ask for."""
     changes: list[Placed] = []
     for type_name, node in top.entries("representatives"):
@@ -369,7 +371,7 @@ def parsed(node: YamlNode, parse: Callable[[str], T]) -> T:
         raise
 
 
-def warnings(top: Fields, state: State, functions: Collection[str]) -> tuple[str, ...]:
+def warnings(top: YamlFields, state: State, functions: Collection[str]) -> tuple[str, ...]:
     """What the checker says of the rolefiles that is no error, each with its place."""
     notes: list[str] = []
     rolefiles = state.roles.rolefiles

@@ -43,7 +43,7 @@ from headgate.scenario.format.declared import (
 from headgate.scenario.format.register import StoryRegister, read_peers
 from headgate.scenario.format.steps import read_expect, read_steps
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario, StoryNames, read_line, read_narration
-from headgate.scenario.format.yamlfile import TEXT, Fields, Scalar, YamlNode, load_yaml
+from headgate.scenario.format.yamlfile import TEXT, Scalar, YamlFields, YamlNode, load_yaml
 
 _KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect", "story")
 
@@ -109,21 +109,23 @@ def _with_keys(principals: YamlNode, keys_of: Mapping[str, str]) -> YamlNode:
     return replace(principals, data=entries)
 
 
-def _values(top: Fields, state: State) -> Iterator[str]:
+def _values(top: YamlFields, state: State) -> Iterator[str]:
     """The members of groups that count as values though a principal was perhaps meant."""
     for group, member in doubtful_values(state):
         place = top["groups"].mapping()[group].place
         yield f"{place}: `{member}` in `{group}` is no principal; it counts as a value"
 
 
-def _register(top: Fields, keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> StoryRegister:
+def _register(top: YamlFields, keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> StoryRegister:
     """The statements of the file."""
     providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
     identities = read_identities(top, keys, providers, certificates)
     return StoryRegister(keys, certificates, identities, read_forged(top))
 
 
-def _first(top: Fields, registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str) -> list[Placed]:
+def _first(
+    top: YamlFields, registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
+) -> list[Placed]:
     """The changes that make version 1."""
     changes: list[Placed] = []
     node = top.get("connect")

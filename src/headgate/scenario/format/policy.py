@@ -51,7 +51,7 @@ from headgate.scenario.format.declared import (
     read_predicates,
     read_roles,
 )
-from headgate.scenario.format.yamlfile import TEXT, Fields, Scalar, SourcePlace, YamlNode, load_yaml
+from headgate.scenario.format.yamlfile import TEXT, Scalar, SourcePlace, YamlFields, YamlNode, load_yaml
 
 MAX_FILES: Final = 1_000
 """Files of one policy directory."""
@@ -181,9 +181,9 @@ def _files(directory: Path) -> list[Path]:
     return files
 
 
-def _merged(tops: list[dict[str, YamlNode]]) -> Fields:
+def _merged(tops: list[dict[str, YamlNode]]) -> YamlFields:
     """The files as one."""
-    merged = Fields()
+    merged = YamlFields()
     for top in tops:
         for key, node in top.items():
             if key in _NAMED:
@@ -243,7 +243,7 @@ _BOUND: Final = 30
 T = TypeVar("T")
 
 
-def role_changes(top: Fields, files: Sequence[Path], keys: Keys) -> list[Placed]:
+def role_changes(top: YamlFields, files: Sequence[Path], keys: Keys) -> list[Placed]:
     """Peers, representatives and rolefiles; the event policy follows when they are there (`with_events`)."""
     changes = [*_peers(top, keys), *read_roles(top)]
     known = {change.service: place for change, place in changes if isinstance(change, SetRolefile)}
@@ -293,7 +293,7 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         raise error.at(str(path)) from None
 
 
-def _peers(top: Fields, keys: Keys) -> list[Placed]:
+def _peers(top: YamlFields, keys: Keys) -> list[Placed]:
     changes: list[Placed] = []
     for name, node in top.entries("peers"):
         fields = node.fields(("key", "service", "url", "bound"), required=("key",))

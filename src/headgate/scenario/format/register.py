@@ -21,7 +21,7 @@ from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.scenario.format.authority import Keys, read_time
 from headgate.scenario.format.declared import Placed
 from headgate.scenario.format.story import ADMINISTRATOR, OtherStep
-from headgate.scenario.format.yamlfile import Fields, YamlNode
+from headgate.scenario.format.yamlfile import YamlFields, YamlNode
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ _ALL_THE_TIME: Final = datetime(9000, 1, 1, tzinfo=UTC)
 """When a service was last heard that is heard without a pause."""
 
 
-def read_peers(top: Fields) -> list[Placed]:
+def read_peers(top: YamlFields) -> list[Placed]:
     """The changes that `peers` asks for."""
     changes: list[Placed] = []
     for name, node in top.entries("peers"):

@@ -27,7 +27,7 @@ from headgate.scenario.format.authority import read_time
 from headgate.scenario.format.declared import parsed
 from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
-from headgate.scenario.format.yamlfile import FLAG, TEXT, Fields, YamlNode
+from headgate.scenario.format.yamlfile import FLAG, TEXT, YamlFields, YamlNode
 
 GRANT_KEYS: Final = ("id", "service", "role", "args", "to", "instance", "until", "appointment")
 ENTER_KEYS: Final = ("id", "service", "role", "args", "as", "with", "instance", "origin")
@@ -85,7 +85,7 @@ class RoleSteps:
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def change(self, fields: Fields) -> tuple[RolefileText, ...]:
+    def change(self, fields: YamlFields) -> tuple[RolefileText, ...]:
         """Other rolefiles."""
         rolefiles: list[RolefileText] = []
         for service, inner in fields.entries("roles"):
@@ -109,7 +109,7 @@ class RoleSteps:
         request = changes.GrantRole(id=id, service=service, role=role, args=args, **options)
         return RoleStep(node.place, request, f"grant `{id}`", id=id)
 
-    def _mirror(self, node: YamlNode, fields: Fields, id: str, args: tuple[Argument, ...]) -> RoleStep:
+    def _mirror(self, node: YamlNode, fields: YamlFields, id: str, args: tuple[Argument, ...]) -> RoleStep:
         """A service of another domain gives a role, which is known here by its word."""
         for key in fields.keys() & {"until", "appointment"}:
             fields[key].refuse(f"`{key}` is for services of this domain", "leave it out, and revoke the role")
@@ -145,7 +145,7 @@ class RoleSteps:
         )
         return RoleStep(node.place, request, f"elect `{id}`", request.principal, id)
 
-    def _asked(self, fields: Fields, who: str) -> dict[str, Any]:
+    def _asked(self, fields: YamlFields, who: str) -> dict[str, Any]:
         """What is asked of a service by a principal, about a role that a rolefile of the file defines."""
         principal = self.principal(fields[who])
         service, role = self._known_role(fields)
@@ -200,7 +200,7 @@ class RoleSteps:
 
     # -- claims -----------------------------------------------------------------------------------------------
 
-    def claims(self, fields: Fields) -> tuple[Claim, ...]:
+    def claims(self, fields: YamlFields) -> tuple[Claim, ...]:
         """What an `assert` says that holds, is lacking, or is the state of something; each a pair, or several."""
         claims: list[Claim] = []
         for key in CLAIM_KEYS:
@@ -280,7 +280,7 @@ class RoleSteps:
         if len(ref.args) > max(sizes):
             node.refuse(f"`{brief(ref.role)}` has {max(sizes)} arguments, not {len(ref.args)}", "leave out the rest")
 
-    def _declare(self, fields: Fields) -> str:
+    def _declare(self, fields: YamlFields) -> str:
         if "id" not in fields:  # nothing in the file can speak of it
             self._nameless += 1
             id = _DENIED if self.denying else f"unnamed {self._nameless}"
@@ -304,7 +304,7 @@ class RoleSteps:
             self.register.untils.add(until)
         return until
 
-    def _known_role(self, fields: Fields) -> tuple[str, str]:
+    def _known_role(self, fields: YamlFields) -> tuple[str, str]:
         """A role that a rolefile of the file defines."""
         service, role = fields["service"].text(), fields["role"].text()
         if self.denying:
@@ -319,14 +319,14 @@ class RoleSteps:
 
     # -- arguments --------------------------------------------------------------------------------------------
 
-    def _whole(self, fields: Fields, service: str, role: str) -> tuple[Argument, ...]:
+    def _whole(self, fields: YamlFields, service: str, role: str) -> tuple[Argument, ...]:
         """Arguments of which none is left open."""
         arguments = self._wanted(fields, service, role) or ()
         if None in arguments:
             fields["args"].refuse("an argument is left open", "give every argument a value")
         return arguments
 
-    def _wanted(self, fields: Fields, service: str, role: str) -> tuple[Argument, ...] | None:
+    def _wanted(self, fields: YamlFields, service: str, role: str) -> tuple[Argument, ...] | None:
         """Arguments in order, or by the names that a `def` gives them; None for one that is left open, or for all."""
         if "args" not in fields:
             return None

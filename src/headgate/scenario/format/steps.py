@@ -36,7 +36,7 @@ from headgate.scenario.format.authority import OURSELVES, read_time
 from headgate.scenario.format.declared import RuleIds, read_condition, read_rules, read_type, where
 from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.role_steps import CLAIM_KEYS, RoleSteps
-from headgate.scenario.format.yamlfile import NAME, TEXT, Fields, YamlNode
+from headgate.scenario.format.yamlfile import NAME, TEXT, YamlFields, YamlNode
 
 _LATER: Final = ("heartbeat", "detect")
 
@@ -58,12 +58,12 @@ class StepNames:
     """The memberships and elections that are asked for, and what is revoked by its id."""
     asked: set[str] = field(default_factory=set)
     """The ids that events about audited roles may have."""
-    lines: list[Fields] = field(default_factory=list)
+    lines: list[YamlFields] = field(default_factory=list)
     """The narrator's keys of each step, which may name what later steps declare."""
 
 
 def read_steps(
-    top: Fields, state: State, ids: RuleIds, register: StoryRegister
+    top: YamlFields, state: State, ids: RuleIds, register: StoryRegister
 ) -> tuple[tuple[story.Step, ...], StepNames]:
     """The steps, and the names they declare; rules of the `policy` may be for roles that steps give."""
     reader = _Steps(state, ids, register)
@@ -125,7 +125,7 @@ class _Steps:
     def step(self, node: YamlNode) -> story.Step:
         """One step: a mapping of one key, besides those of the narrator."""
         fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *story.LINE_KEYS), later=_LATER)
-        line = Fields({key: fields.pop(key) for key in story.LINE_KEYS if key in fields})
+        line = YamlFields({key: fields.pop(key) for key in story.LINE_KEYS if key in fields})
         if not self.denying:
             self.names.lines.append(line)
         if len(fields) != 1:
@@ -306,28 +306,30 @@ class _Steps:
 
     # -- parts ------------------------------------------------------------------------------------------------
 
-    def _groups(self, fields: Fields) -> Iterator[Change]:
+    def _groups(self, fields: YamlFields) -> Iterator[Change]:
         for group, inner in self._declared(fields, "groups", "group", self.state.groups):
             edits = inner.fields(("add", "remove"))
             yield from (RemoveMember(group, one.text(), self._is_value(one, "remove")) for one in edits.each("remove"))
             yield from (AddMember(group, one.text(), self._is_value(one, "add")) for one in edits.each("add"))
 
-    def _attributes(self, fields: Fields) -> Iterator[Change]:
+    def _attributes(self, fields: YamlFields) -> Iterator[Change]:
         for principal, inner in self._declared(fields, "attributes", "principal", self.state.principals):
             yield from (SetAttribute(principal, name, value.scalar()) for name, value in inner.mapping().items())
 
-    def _policy_rules(self, fields: Fields) -> Iterator[Change]:
+    def _policy_rules(self, fields: YamlFields) -> Iterator[Change]:
         for principal, inner in self._declared(fields, "policy_rules", "principal", self.state.principals):
             yield SetPolicyRule(principal, None if inner.data is None else read_condition(inner))
 
-    def _relations(self, fields: Fields) -> Iterator[Change]:
+    def _relations(self, fields: YamlFields) -> Iterator[Change]:
         for relation, inner in self._declared(fields, "relations", "relation", self.state.relations):
             edits = inner.fields(("add", "remove"))
             for key, change in (("remove", RemoveRow), ("add", AddRow)):
                 rows = (tuple(value.scalar() for value in row.sequence()) for row in edits.each(key))
                 yield from (change(relation, row) for row in rows)
 
-    def _declared(self, fields: Fields, key: str, what: str, known: Collection[str]) -> Iterator[tuple[str, YamlNode]]:
+    def _declared(
+        self, fields: YamlFields, key: str, what: str, known: Collection[str]
+    ) -> Iterator[tuple[str, YamlNode]]:
         """The entries of a key, by the names of what is declared."""
         for name, inner in fields.entries(key):
             if name not in known:
@@ -414,7 +416,7 @@ _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 def read_expect(node: YamlNode | None, names: StepNames) -> story.Expect:
     """The `expect` of a file; without one, nothing is delivered and nothing refused."""
-    fields = Fields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
+    fields = YamlFields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
     deliveries: dict[str, tuple[story.Expected, ...]] = {}
     for id, events in fields.entries("deliveries"):
         if id not in names.subscriptions:

@@ -35,7 +35,7 @@ from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH, brief
-from headgate.scenario.format.yamlfile import INTEGER, TEXT, Fields, SourcePlace, YamlNode
+from headgate.scenario.format.yamlfile import INTEGER, TEXT, SourcePlace, YamlFields, YamlNode
 
 ADMINISTRATOR: Final = "@administrator"
 """The domain's own principal in a scenario; no principal of a file can have this name."""
@@ -545,7 +545,7 @@ def read_narration(node: YamlNode, named: StoryNames) -> Narration:
     )
 
 
-def read_line(fields: Fields, named: StoryNames) -> StoryLine:
+def read_line(fields: YamlFields, named: StoryNames) -> StoryLine:
     """The narrator's keys of a step."""
     shown = tuple(_exhibit(one, named) for one in fields.each("show"))
     return StoryLine(show=shown, **fields.given(say=TEXT, note=TEXT))

@@ -140,7 +140,7 @@ class YamlNode:
             entries[key] = node
         return entries
 
-    def fields(self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()) -> Fields:
+    def fields(self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()) -> YamlFields:
         """A mapping with these keys and no others; keys in `later` belong to the format, but cannot be run yet."""
         entries = self.mapping()
         for key, node in entries.items():
@@ -151,7 +151,7 @@ class YamlNode:
         for key in required:
             if key not in entries:
                 self.refuse(f"the key `{key}` is missing")
-        return Fields(entries)
+        return YamlFields(entries)
 
     def plain(self) -> Any:
         """The data without places."""
@@ -177,7 +177,7 @@ class YamlNode:
                 return f"`{brief(self.data)}`"
 
 
-class Fields(dict[str, YamlNode]):
+class YamlFields(dict[str, YamlNode]):
     """The keys of a mapping that a file gives."""
 
     def given(self, **readers: Callable[[YamlNode], Any]) -> dict[str, Any]:
