@@ -39,7 +39,7 @@ from headgate.pipeline.event_policy.compiled import (
     exact_key,
     facts_for,
 )
-from headgate.pipeline.log.codec import mask_of
+from headgate.pipeline.log.codec import Numbered, mask_of
 
 
 @dataclass(slots=True)
@@ -97,16 +97,12 @@ def _groups(parts: Sequence[CredentialPart]) -> tuple[list[_Group], list[_Chosen
     made: dict[int, _Chosen] = {}
     groups = []
     for mine in together.values():
-        texts: dict[str, int] = {}
-        conditions: list[Condition] = []
+        conditions: Numbered[Condition] = Numbered()
         for part in mine:
             asks = []
             for condition in part.conditions:
                 plain = condition.arg if isinstance(condition, Not) else condition
-                at = texts.setdefault(repr(plain), len(conditions))
-                if at == len(conditions):
-                    conditions.append(plain)
-                asks.append((at, plain is not condition))
+                asks.append((conditions.number(repr(plain), plain), plain is not condition))
             made[id(part)] = _Chosen(part, tuple(asks), [{} for _ in part.columns])
         used = frozenset().union(*(part.used for part in mine))
         groups.append(_Group(mine[0].refs, used, conditions, [made[id(part)] for part in mine]))
@@ -124,8 +120,7 @@ class Clients:
         self._evaluator = Evaluator(facts)
         self._groups, self._chosen = _groups(compiled.parts)
         self._roles = frozenset(ref.role for one in compiled.parts for ref in one.refs)
-        self._contents: dict[Any, int] = {}
-        self._samples: list[Membership] = []
+        self._samples: Numbered[Membership] = Numbered()
         self._classes: dict[tuple[int, ...], int] = {}
         self._fits: dict[tuple[int, int, int], dict[str, Argument] | None] = {}
         self._masks: list[list[int]] = []
@@ -165,11 +160,7 @@ class Clients:
     def _content(self, membership: Membership) -> int:
         """The number of what a membership says, whoever holds it."""
         key = membership.service, membership.instance, membership.role, exact_key(membership.args)
-        number = self._contents.get(key)
-        if number is None:
-            number = self._contents[key] = len(self._samples)
-            self._samples.append(membership)
-        return number
+        return self._samples.number(key, membership)
 
     def _class(self, contents: tuple[int, ...]) -> int:
         class_number = self._classes.get(contents)

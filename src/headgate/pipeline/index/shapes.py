@@ -32,6 +32,7 @@ from headgate.pipeline.log.codec import (
     EventBatch,
     Flags,
     Ints,
+    Numbered,
     Slot,
     Words,
     mask_of,
@@ -368,49 +369,6 @@ def keys(batch: EventBatch, slot: Slot, known: Interned) -> Ints:
     return numbers
 
 
-@dataclass
-class ShapeBuilder:
-    """Collects rows of one shape."""
-
-    equal: tuple[Slot, ...]
-    ranges: tuple[Slot, ...]
-    owners: list[int] = field(default_factory=list)
-    types: list[int] = field(default_factory=list)
-    values: list[tuple[int, ...]] = field(default_factory=list)
-    low: list[tuple[int | float, ...]] = field(default_factory=list)
-    high: list[tuple[int | float, ...]] = field(default_factory=list)
-    need: list[tuple[int, ...]] = field(default_factory=list)
-    null: list[tuple[int, ...]] = field(default_factory=list)
-    rest: list[int] = field(default_factory=list)
-
-    def add(self, row: ClauseRow, owner: int, type_number: int, rest: int, known: Interned) -> None:
-        """One more row."""
-        self.owners.append(owner)
-        self.types.append(type_number)
-        self.values.append(tuple(_key(slot, held, known) for slot, held in row.equal))
-        self.low.append(tuple(low for _, low, _ in row.ranges))
-        self.high.append(tuple(high for _, _, high in row.ranges))
-        self.need.append(row.need)
-        self.null.append(row.null)
-        self.rest.append(rest)
-
-    def build(self) -> Shape:
-        """The rows as columns."""
-        dtypes = [np.int64 if slot.store == "i" else np.float64 for slot in self.ranges]
-        return Shape(
-            self.equal,
-            self.ranges,
-            np.array(self.owners, np.int32),
-            np.array(self.types, np.int32),
-            [np.array(c, np.int64) for c in zip(*self.values, strict=True)] if self.equal else [],
-            [np.array(c, d) for c, d in zip(zip(*self.low, strict=True), dtypes, strict=True)],
-            [np.array(c, d) for c, d in zip(zip(*self.high, strict=True), dtypes, strict=True)],
-            np.array(self.need, np.uint64),
-            np.array(self.null, np.uint64),
-            np.array(self.rest, np.int32),
-        )
-
-
 def _key(slot: Slot, held: Held, known: Interned) -> int:
     if isinstance(held, (str, bytes)):
         return known.number(held)
@@ -424,21 +382,15 @@ def merged(shapes: Sequence[Shape]) -> list[Shape]:
     same: dict[tuple[Any, Any], list[Shape]] = {}
     for shape in shapes:
         same.setdefault((shape.equal, shape.ranges), []).append(shape)
-    return [
-        Shape(
-            group[0].equal,
-            group[0].ranges,
-            np.concatenate([s.owner for s in group]),
-            np.concatenate([s.type for s in group]),
-            [np.concatenate(c) for c in zip(*(s.values for s in group), strict=True)],
-            [np.concatenate(c) for c in zip(*(s.low for s in group), strict=True)],
-            [np.concatenate(c) for c in zip(*(s.high for s in group), strict=True)],
-            np.concatenate([s.need for s in group]),
-            np.concatenate([s.null for s in group]),
-            np.concatenate([s.rest for s in group]),
-        )
-        for group in same.values()
-    ]
+
+    def joined(group: list[Shape], name: str) -> Any:
+        columns = [getattr(shape, name) for shape in group]
+        if isinstance(columns[0], list):
+            return [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+        return np.concatenate(columns)
+
+    names = ("owner", "type", "values", "low", "high", "need", "null", "rest")
+    return [Shape(*slots, **{name: joined(group, name) for name in names}) for slots, group in same.items()]
 
 
 class ShapeTable:
@@ -446,29 +398,43 @@ class ShapeTable:
 
     def __init__(self) -> None:
         self.known = Interned()
-        self.rests: list[tuple[Any, ...]] = []
-        self._rest_numbers: dict[tuple[Any, ...], int] = {}
-        self._pending: dict[tuple[Any, Any], ShapeBuilder] = {}
+        self.rests: Numbered[tuple[Rest, ...]] = Numbered()
+        self._pending: dict[tuple[Any, Any], list[tuple[int, int, int, ClauseRow]]] = {}
 
     def add(self, row: ClauseRow, owner: int, type_number: int) -> None:
         """One more row for an owner: a subscription, or a condition."""
         shape = tuple(s for s, _ in row.equal), tuple(s for s, _, _ in row.ranges)
-        builder = self._pending.setdefault(shape, ShapeBuilder(*shape))
-        builder.add(row, owner, type_number, self._rest(row.rest), self.known)
-
-    def _rest(self, rest: tuple[Any, ...]) -> int:
-        if not rest:
-            return -1
-        if rest not in self._rest_numbers:
-            self._rest_numbers[rest] = len(self.rests)
-            self.rests.append(rest)
-        return self._rest_numbers[rest]
+        self._pending.setdefault(shape, []).append(
+            (owner, type_number, self.rests.number(row.rest, row.rest) if row.rest else -1, row)
+        )
 
     def take(self) -> list[Shape]:
         """The rows added since the last time."""
-        built = [builder.build() for builder in self._pending.values()]
+        built = [self._built(*slots, added) for slots, added in self._pending.items()]
         self._pending = {}
         return built
+
+    def _built(
+        self, equal: tuple[Slot, ...], ranges: tuple[Slot, ...], added: list[tuple[int, int, int, ClauseRow]]
+    ) -> Shape:
+        """Rows as columns."""
+        owners, types, rests, rows = zip(*added, strict=True)
+        dtypes = [np.int64 if slot.store == "i" else np.float64 for slot in ranges]
+        return Shape(
+            equal=equal,
+            ranges=ranges,
+            owner=np.array(owners, np.int32),
+            type=np.array(types, np.int32),
+            values=[
+                np.array([_key(slot, row.equal[at][1], self.known) for row in rows], np.int64)
+                for at, slot in enumerate(equal)
+            ],
+            low=[np.array([row.ranges[at][1] for row in rows], dtype) for at, dtype in enumerate(dtypes)],
+            high=[np.array([row.ranges[at][2] for row in rows], dtype) for at, dtype in enumerate(dtypes)],
+            need=np.array([row.need for row in rows], np.uint64),
+            null=np.array([row.null for row in rows], np.uint64),
+            rest=np.array(rests, np.int32),
+        )
 
 
 def _dyadic(slot: Slot, low: npt.NDArray[Any], high: npt.NDArray[Any]) -> tuple[Dyadic, Ints, npt.NDArray[np.int32]]:

@@ -30,13 +30,14 @@ from headgate.node.domain import Domain, Follower
 from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import Types
-from headgate.pipeline.log.codec import LogBatch, encode, event_batch, layouts
+from headgate.pipeline.log.codec import LogBatch, event_batch, layouts
 from headgate.pipeline.match import Matches
 from headgate.trust.positions import Positions
 from strategies.deciding import Decider
 from strategies.memory import MemoryLedger
 from strategies.running import examples
 from strategies.small import SEEN, WORLD, draft, grant, wish
+from strategies.stored import encode
 
 POSITIONS = Positions(bytes(range(16)))
 
