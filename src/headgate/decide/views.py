@@ -180,6 +180,13 @@ def covered(rule: Rule, attributes: Mapping[str, Kind]) -> frozenset[str]:
     return frozenset(attributes) if rule.attributes is None else frozenset(rule.attributes) & frozenset(attributes)
 
 
+def covered_through(state: State, rule: Rule, named: str, type_name: str) -> frozenset[str]:
+    """The attributes of events of a type that an entry covers, which it takes in through the type that it names."""
+    whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
+    attributes = state.types.attributes(type_name if whole_forbid else named)
+    return covered(rule, attributes)
+
+
 def verdicts(
     state: State,
     principal: str,
@@ -203,9 +210,7 @@ def verdicts(
         if named is None:
             continue
         attributes = state.types.attributes(named)
-        covers = covered(rule, attributes)
-        if rule.effect is Effect.FORBID and rule.attributes is None:
-            covers = frozenset(state.types.attributes(event.type))
+        covers = covered_through(state, rule, named, event.type)
         asked = replace(world, attributes=attributes).given(rule.given)
         verdict = Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers)
         (chains if rule.source is Source.CHAIN else rule_verdicts).append(verdict)

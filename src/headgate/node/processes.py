@@ -12,6 +12,7 @@ parts are (`topology`), and how it is shown: `tell` is told of every change wort
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import fcntl
 import json
@@ -25,7 +26,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,8 +34,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final, Self
 
-from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment
-from headgate.node.logs import kept
+from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.node.logs import Log, fault, kept
 
 EXIT_FAILED: Final = 1
 """Something broke that may work the next time."""
@@ -222,6 +223,44 @@ def settings_from(pairs: list[str]) -> dict[str, str]:
             raise BadConfig(f"`{pair}` is not a setting", place="the command line", remedy="write `section.key=value`")
         settings[name.strip()] = value.strip()
     return settings
+
+
+def run_part(
+    log: Log,
+    prog: str,
+    description: str,
+    work: Callable[[argparse.Namespace], int],
+    arguments: Sequence[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> int:
+    """Be a part of a node: `DIR --set SECTION.KEY=VALUE --parent PID`, and what `options` say.
+
+    The status says whether it is worth starting again; why it ended is logged, and told to the supervisor.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    for name, option in (options or {}).items():
+        parser.add_argument(name, **option)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
+    parser.add_argument("--parent", type=int, help="end when this process does")
+    given = parser.parse_args(arguments)
+    if given.parent is not None:
+        die_with(given.parent)
+    failed: HeadgateError
+    try:
+        given.settings = settings_from(given.settings)
+        return work(given)
+    except (Damaged, TooNew, TooOld) as error:
+        failed, status = error, EXIT_FINAL
+    except (AlreadyRunning, BadConfig, BadEnvironment) as error:
+        failed, status = error, EXIT_REFUSED
+    except HeadgateError as error:
+        failed, status = error, EXIT_FAILED
+    told = fault(failed)
+    told["exit_code"] = status
+    log.error("failed", **told)
+    announce("failed", code=failed.code, message=str(failed))
+    return status
 
 
 MAX_FAILURES: Final = 5

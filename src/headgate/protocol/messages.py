@@ -30,14 +30,10 @@ ARROW = "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"
 EVENT_STREAM = "text/event-stream"
 
-MAX_ID_CHARS = 1_000
-"""Characters of an event's `id` and of its `source`."""
-MAX_POSITIONS = 10_000
-"""Positions in one acknowledgement."""
-MAX_COUNTED = 256
-"""Memberships that a subscription names."""
-MAX_CHANGES = 10_000
-"""Changes in one batch."""
+MAX_ID_CHARS = 1_000  # characters of an event's `id` and of its `source`
+MAX_POSITIONS = 10_000  # positions in one acknowledgement
+MAX_COUNTED = 256  # memberships that a subscription names
+MAX_CHANGES = 10_000  # changes in one batch
 
 # Lookaheads are not for JSON Schema's `pattern`, so a name is bounded here and judged in full by `check_name`.
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)]

@@ -27,8 +27,7 @@ from headgate.model.limits import (
 from headgate.model.values import Kind, conform
 from headgate.protocol.messages import Answer, Did, Name, Nonce, Request, Text
 
-ALL = "*"
-"""Among what is shown: all memberships that one holds."""
+ALL = "*"  # among what is shown: all memberships that one holds
 
 Instance: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 ArgumentBody: TypeAlias = bool | int | float | str | dict[str, Any] | None

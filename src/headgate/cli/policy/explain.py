@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headgate.analysis.explain_roles import Judged
-from headgate.analysis.explanation import (
+from headgate.analysis.explain import (
     AttributeExplanation,
     Demand,
     Explanation,
+    Judged,
     Needed,
     Question,
     Standing,

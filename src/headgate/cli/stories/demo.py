@@ -22,8 +22,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.analysis.explain import explain
-from headgate.analysis.explanation import AttributeExplanation, Demand, Explanation, Question, Unmet, Why
+from headgate.analysis.explain import AttributeExplanation, Demand, Explanation, Question, Unmet, Why, explain
 from headgate.cli.roles.graph import of_graph, tree
 from headgate.cli.shared.common import engine_failures, interruptible, out, unless
 from headgate.cli.shared.options import argument, option

@@ -26,8 +26,7 @@ from headgate.trust.positions import Positions
 Ints = npt.NDArray[np.int64]
 Layouts = Mapping[str, Mapping[str, AttributeSlot]]
 
-DELIVERY_BYTES: Final = 200
-"""What a delivery counts for beside its view: its entries in the index and its position."""
+DELIVERY_BYTES: Final = 200  # what a delivery counts for beside its view: its entries in the index and its position
 
 _OPEN, _SHUT = b',"hgposition":"', b'"}'
 _JSON = msgspec.json.Encoder()

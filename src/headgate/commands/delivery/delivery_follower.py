@@ -24,18 +24,12 @@ from headgate.node.logs import Log, fault
 from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
 from headgate.trust.positions import Positions
 
-MAX_TAIL_BYTES: Final = 64 * 2**20
-"""Decoded deliveries kept for readers who are a little behind."""
-
-MAX_PORTIONS: Final = 2_000
-"""Portions kept, however small."""
-
-MAX_FETCH_BYTES: Final = 8 * 2**20
-"""Deliveries fetched at a time."""
+MAX_TAIL_BYTES: Final = 64 * 2**20  # decoded deliveries kept for readers who are a little behind
+MAX_PORTIONS: Final = 2_000  # portions kept, however small
+MAX_FETCH_BYTES: Final = 8 * 2**20  # deliveries fetched at a time
 
 POLL_SECONDS: Final = 0.015
-RETRY_SECONDS: Final = 1.0
-"""How long the thread rests after the store could not be read."""
+RETRY_SECONDS: Final = 1.0  # how long the thread rests after the store could not be read
 
 log = Log("tail")
 

@@ -30,11 +30,8 @@ ENDED: Final = "subscription-ended"
 Run: TypeAlias = Callable[..., Awaitable[Any]]
 """Does work on files in another thread."""
 
-MAX_BLOBS: Final = 8
-"""Blobs that one slice decodes."""
-
-MAX_SLICE_BYTES: Final = 256 * 2**10
-"""Bytes of events handed out at a time; the last one may go past it."""
+MAX_BLOBS: Final = 8  # blobs that one slice decodes
+MAX_SLICE_BYTES: Final = 256 * 2**10  # bytes of events handed out at a time; the last one may go past it
 
 
 # -- the store --------------------------------------------------------------------------------------------------

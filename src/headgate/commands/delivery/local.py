@@ -26,8 +26,7 @@ from headgate.trust.positions import KEY_BYTES, Positions
 
 T = TypeVar("T")
 
-_SLICE: Final = 1_000
-"""Deliveries read at a time."""
+_SLICE: Final = 1_000  # deliveries read at a time
 
 
 def read_deliveries(domain: Domain) -> list[tuple[str, Delivered]]:

@@ -49,8 +49,7 @@ from headgate.pipeline.log.event_log import EventLog, holder_of_this_process, is
 
 WINDOW_SECONDS: Final = 600.0
 """How long an event sent again under the same id is known as the same, where no settings say so."""
-_TRIES: Final = 100
-"""How often a submission is decided anew while policy keeps changing under it."""
+_TRIES: Final = 100  # how often a submission is decided anew while policy keeps changing under it
 
 Outcome: TypeAlias = SubmissionOutcome | BaseException
 """What became of a submission, or why nothing did."""

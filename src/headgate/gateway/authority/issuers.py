@@ -43,16 +43,14 @@ from headgate.trust.certificates import verify_revocations
 from headgate.trust.tls import client_context
 
 LOCK: Final = "issuers.lock"
-LEAD_SECONDS: Final = 2.0
-"""How often a gateway looks whether it is to follow."""
+LEAD_SECONDS: Final = 2.0  # how often a gateway looks whether it is to follow
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 """Seconds before a connection is made again: twice as long every time, until something is heard."""
 
 CONNECT_SECONDS: Final = 10.0
-READ_SECONDS: Final = 120.0
-"""How long a stream may say nothing before it is given up."""
+READ_SECONDS: Final = 120.0  # how long a stream may say nothing before it is given up
 
 _STREAM: Final = "/v1/revocations/stream"
 _LIST: Final = "/v1/revocations"
@@ -249,11 +247,8 @@ def _read(path: Path) -> bytes:
         return file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
 
 
-LOOK_SECONDS: Final = 0.1
-"""How often it is looked whether another gateway has made a new list."""
-
-MAX_PER_ADDRESS: Final = 16
-"""Followers from one address."""
+LOOK_SECONDS: Final = 0.1  # how often it is looked whether another gateway has made a new list
+MAX_PER_ADDRESS: Final = 16  # followers from one address
 
 bulletin_log = Log("bulletin")
 

@@ -22,7 +22,7 @@ from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Ask
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.apply import apply
 from headgate.gateway.http.handlers import make_subscription
-from headgate.gateway.http.operations import Call, operation
+from headgate.gateway.http.operations import Call, Operation
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Subscribe, Unsubscribe
 from headgate.model.errors import BadDefinition, BadRequest, LookupTooLarge, NotFound, TooBusy
@@ -33,14 +33,9 @@ from headgate.node.cursors import Reservation
 from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
 
-MAX_LOOKUP_ENTRIES: Final = 10_000
-"""Entries of one look-up."""
-
-MAX_LOOKUP_SECONDS: Final = 60.0
-"""How long a look-up waits for the pipeline to bring its history."""
-
-MAX_READ: Final = 5_000
-"""Deliveries read at a time."""
+MAX_LOOKUP_ENTRIES: Final = 10_000  # entries of one look-up
+MAX_LOOKUP_SECONDS: Final = 60.0  # how long a look-up waits for the pipeline to bring its history
+MAX_READ: Final = 5_000  # deliveries read at a time
 
 Entries = dict[object, tuple[tuple[str, str, int], OutgoingDelivery]]
 """The newest delivery of each key, with what makes it the newest."""
@@ -58,7 +53,7 @@ _ENTRIES: Final = msgspec.json.Decoder(_Entry)
 # -- looking up -------------------------------------------------------------------------------------------------
 
 
-@operation("PUT", "/v1/lookups/{id}", errors=(404, 409, 422, 507))
+@Operation("PUT", "/v1/lookups/{id}", errors=(404, 409, 422, 507))
 async def look_up(call: Call, body: wire.LookupRequest) -> tuple[wire.LookupAnswer, bool]:
     """Look up and register at once."""
     gateway, id = call.gateway, call.named("id")
@@ -166,7 +161,7 @@ def _take_in(entries: Entries, deliveries: list[OutgoingDelivery], key: tuple[st
 # -- reservations -----------------------------------------------------------------------------------------------
 
 
-@operation("PUT", "/v1/reservations/{id}", errors=(404, 422, 507))
+@Operation("PUT", "/v1/reservations/{id}", errors=(404, 422, 507))
 async def reserve(call: Call, body: wire.ReservationRequest) -> tuple[wire.ReservationAnswer, bool]:
     """Keep what is published from now on."""
     gateway, principal, id = call.gateway, call.principal, call.named("id")
@@ -205,21 +200,21 @@ def _ends(gateway: Gateway) -> dict[str, int]:
         log.close()
 
 
-@operation("GET", "/v1/reservations")
+@Operation("GET", "/v1/reservations")
 async def reservations(call: Call) -> wire.ReservationsAnswer:
     """One's reservations."""
     mine = await call.run(call.gateway.cursors.reservations, call.principal, call.gateway.clock())
     return wire.ReservationsAnswer([_reservation(one) for one in mine])
 
 
-@operation("GET", "/v1/reservations/{id}", errors=(404,))
+@Operation("GET", "/v1/reservations/{id}", errors=(404,))
 async def reservation(call: Call) -> wire.ReservationAnswer:
     """One reservation."""
     asked = call.principal, call.named("id"), call.gateway.clock()
     return _reservation(await call.run(call.gateway.cursors.reservation, *asked))
 
 
-@operation("DELETE", "/v1/reservations/{id}", errors=(404, 507))
+@Operation("DELETE", "/v1/reservations/{id}", errors=(404, 507))
 async def release(call: Call) -> None:
     """End a reservation."""
     id = call.named("id")

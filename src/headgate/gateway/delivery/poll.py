@@ -19,27 +19,21 @@ from headgate.commands.delivery.delivery_batch import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, own_subscription
-from headgate.gateway.http.operations import Call, Parameter, operation
+from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.http.send_queue import Streamed
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.values import brief
 from headgate.protocol import messages as wire
 
-MAX_POLL: Final = 10_000
-"""Deliveries in one answer."""
-
-MAX_POLL_BYTES: Final = 4 * 2**20
-"""Bytes of events in one answer; the last one may go past it."""
+MAX_POLL: Final = 10_000  # deliveries in one answer
+MAX_POLL_BYTES: Final = 4 * 2**20  # bytes of events in one answer; the last one may go past it
 
 MAX_AFTER: Final = 1_000
 """Positions that a request names to read on after: one a stream is enough, and more do not fit its head."""
 
-MAX_STREAMED: Final = 500
-"""Deliveries of a stream of events written at a time."""
-
-ALIVE_SECONDS: Final = 15.0
-"""How often a stream of events says that it is alive."""
+MAX_STREAMED: Final = 500  # deliveries of a stream of events written at a time
+ALIVE_SECONDS: Final = 15.0  # how often a stream of events says that it is alive
 
 T = TypeVar("T")
 
@@ -56,7 +50,7 @@ _PARAMETERS: Final = (
 )
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/subscriptions/{id}/events",
     answers={200: wire.EventsAnswer},
@@ -222,7 +216,7 @@ async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:
             return b"".join(b"".join((b"id: ", one.position.encode(), b"\ndata: ", one.event, b"\n\n")) for one in step)
 
 
-@operation("POST", "/v1/subscriptions/{id}/ack", errors=(404, 422, 507))
+@Operation("POST", "/v1/subscriptions/{id}/ack", errors=(404, 422, 507))
 async def ack(call: Call, body: wire.AckRequest) -> wire.AckAnswer:
     """Acknowledge deliveries."""
     subscription = await own_subscription(call.gateway, call.caller, call.named("id"))

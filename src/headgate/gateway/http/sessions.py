@@ -53,8 +53,7 @@ async def still_authenticated(connection: HTTPConnection) -> None:
         gateway.sessions.check(caller)
 
 
-MAX_HOPS: Final = 16
-"""Proxies, one behind the other, whose word is followed."""
+MAX_HOPS: Final = 16  # proxies, one behind the other, whose word is followed
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 

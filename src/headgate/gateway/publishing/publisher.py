@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headgate.analysis.dynamic import holds_now
-from headgate.analysis.quench import wanted
+from headgate.analysis.restrictions import holds_now, wanted
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
@@ -183,8 +182,7 @@ def _draft(caller: Caller, event: wire.CloudEvent, origin: str | None, *, read: 
     return Draft(event.id, caller.principal, event.type, event.data or {}, event.source, requires, origin)
 
 
-EVERY: Final = 1.0
-"""Seconds between two looks at a ledger that keeps changing."""
+EVERY: Final = 1.0  # seconds between two looks at a ledger that keeps changing
 
 
 class Quench:

@@ -40,14 +40,9 @@ from headgate.pipeline.log.sqlite_files import connect, failures, transaction
 from headgate.roles.requests import audit
 
 LOCK: Final = "announcing.lock"
-LEAD_SECONDS: Final = 1.0
-"""How often a gateway looks whether it is to announce."""
-
-RETRY_SECONDS: Final = 0.25
-"""How long to wait with what could not be announced."""
-
-TIDY_SECONDS: Final = 60.0
-"""How often what nobody follows any longer is put away."""
+LEAD_SECONDS: Final = 1.0  # how often a gateway looks whether it is to announce
+RETRY_SECONDS: Final = 0.25  # how long to wait with what could not be announced
+TIDY_SECONDS: Final = 60.0  # how often what nobody follows any longer is put away
 
 _SILENCE: Final = timedelta(seconds=MAX_WATCHER_SILENCE_SECONDS)
 log = Log("announcing")
@@ -57,8 +52,7 @@ Publish = Callable[[Submission], Awaitable[SubmissionOutcome]]
 
 AUDITED: Final = "audited.db"
 _FORMAT: Final = 1
-MOST_VERSIONS: Final = 1_000
-"""Versions that are looked at together."""
+MOST_VERSIONS: Final = 1_000  # versions that are looked at together
 _SCHEMA: Final = "CREATE TABLE audited (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)"
 
 

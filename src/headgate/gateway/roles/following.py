@@ -61,14 +61,12 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """Seconds before a connection is made again: twice as long every time, until something is heard."""
 
-LOOK_SECONDS: Final = 0.05
-"""How often it is looked whether somebody shows a certificate, or the ledger needs less."""
+LOOK_SECONDS: Final = 0.05  # how often it is looked whether somebody shows a certificate, or the ledger needs less
 
 READ_AGAIN_SECONDS: Final = 600.0
 """How often everything is read again anyway: it shows the service that one is still there, and mends what is wrong."""
 
-_TRIES: Final = 5
-"""How often reading is begun anew while the service begins new epochs."""
+_TRIES: Final = 5  # how often reading is begun anew while the service begins new epochs
 _ID_BYTES: Final = 10
 _ID_NAME: Final = 40
 log = Log("following")
