@@ -17,7 +17,7 @@ from headgate.decide.bind import in_relations
 from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read, reading_of
 from headgate.decide.rolebook import alike, is_of
-from headgate.decide.truth import compared
+from headgate.decide.truth import compared, every, some
 from headgate.lang.literals import Reading
 from headgate.model.conditions import (
     AllOf,
@@ -159,14 +159,14 @@ def entry_truth(state: State, entry: EventEntry, event: Event, shown: tuple[Memb
     for term, expression in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
         seen = value(expression[1], event.values, scene)
         if isinstance(term, Constant):
-            agreed = _both(agreed, compared("=", seen, term.value))
+            agreed = every((agreed, compared("=", seen, term.value)))
         elif term.name in known:
-            agreed = _both(agreed, compared("=", seen, known[term.name]))
+            agreed = every((agreed, compared("=", seen, known[term.name])))
         elif term.name != "_":
             known[term.name] = seen
     outcome: bool | None = False
     for joined, bound in _choices(entry.credentials, shown, known):
-        outcome = _either(outcome, _both(_both(agreed, joined), truth(entry.constraint, bound, scene)))
+        outcome = some((outcome, every((agreed, joined, truth(entry.constraint, bound, scene)))))
         if outcome is True:
             break
     return outcome
@@ -194,7 +194,7 @@ def _choices(
                 elif not isinstance(term, Variable) or term.name == "_":
                     fits = fits and isinstance(term, Variable)
                 elif term.name in known:
-                    agreed = _both(agreed, compared("=", known[term.name], argument))
+                    agreed = every((agreed, compared("=", known[term.name], argument)))
                 elif term.name in made:
                     fits = fits and alike(made[term.name], argument)
                 else:
@@ -211,14 +211,6 @@ def means(ref: RoleRef, membership: Membership) -> bool:
     if not isinstance(ref.instance, Variable) and instance != membership.instance:
         return False
     return len(ref.args) <= len(membership.args)
-
-
-def _both(a: bool | None, b: bool | None) -> bool | None:
-    return False if a is False or b is False else None if a is None or b is None else True
-
-
-def _either(a: bool | None, b: bool | None) -> bool | None:
-    return True if a is True or b is True else None if a is None or b is None else False
 
 
 def parameters(state: State, type_name: str) -> tuple[tuple[str, Operand], ...]:

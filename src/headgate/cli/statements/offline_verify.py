@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from headgate.authority.chains import discover, why_not
+from headgate.authority.chains import ChainGround, discover, why_not
 from headgate.authority.reduction import Reduced, Same
 from headgate.authority.statement_state import StatementState
 from headgate.cli.shared.common import placed
@@ -103,7 +103,7 @@ class VerifyGround:
 
     def chains(self, holder: str, wanted: str | None = None) -> tuple[Reduced, ...]:
         """Every chain that gives the holder something, on the type that is wanted; or the reason why none does."""
-        chains = discover(self.bag.certificates, holder, **self._judgement)
+        chains = discover(self.bag.certificates, holder, self._ground)
         if not chains:
             raise self._why_not(holder)
         fitting = tuple(
@@ -117,20 +117,20 @@ class VerifyGround:
         return fitting
 
     @property
-    def _judgement(self) -> dict[str, Any]:
+    def _ground(self) -> ChainGround:
         """By what chains are judged."""
-        return {
-            "coordinator": self.coordinator,
-            "now": self.now,
-            "revoked": self.revoked,
-            "known": self.known,
-            "same": self.same,
-            "owners": self._owns,
-            "network": self.network,
-        }
+        return ChainGround(
+            coordinator=self.coordinator,
+            now=self.now,
+            revoked=self.revoked,
+            known=self.known,
+            same=self.same,
+            owners=self._owns,
+            network=self.network,
+        )
 
     def _why_not(self, holder: str) -> HeadgateError:
-        refusal = why_not(self.bag.certificates, holder, **self._judgement)
+        refusal = why_not(self.bag.certificates, holder, self._ground)
         kinds = {type(one) for each in self.bag.certificates for one in each.authority}
         if isinstance(refusal, ChainInvalid) and NetworkAuthority in kinds and self.coordinator == NOBODY:
             refusal.remedy = "name the coordinating domain with `--coordinator`"

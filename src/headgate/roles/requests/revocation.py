@@ -42,7 +42,6 @@ from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Membership, RoleBook, Service
 from headgate.model.state import State
-from headgate.roles.rolefiles.reach import needed
 
 
 def covers(pattern: Sequence[Argument | None], args: Sequence[Argument | None]) -> bool:
@@ -90,7 +89,7 @@ def _joined(parts: list[Condition]) -> Condition:
 
 def revoker_variables(statement: Statement) -> frozenset[str]:
     """The variables that stand for arguments of those who revoke, and for nothing else."""
-    known = variables_in([statement.head, *needed(statement)])
+    known = variables_in([statement.head, *statement.needed])
     return variables_in(one.ref for one in statement.revokers) - known
 
 
