@@ -38,6 +38,7 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
+from headgate.model.roles import letters_of
 from headgate.model.values import Kind, Value, brief, conform, kind_of
 from headgate.roles.rolefiles.inference import (
     CredentialReadings,
