@@ -188,11 +188,16 @@ def value_in(column: str, form: RowForm[T] = NAME) -> RowForm[T]:
 
 
 def read_back(
-    what: str, render: Callable[[T], str], parse: Callable[[str], T], same: Callable[[T, T], bool] = operator.eq
+    what: str,
+    render: Callable[[T], str],
+    parse: Callable[[str], T],
+    *,
+    same: Callable[[T, T], bool] = operator.eq,
+    kept: int = PARSED,
 ) -> RowForm[T]:
-    """What has a language of its own, as text that reads back as the same."""
+    """What has a language of its own, as text that reads back as the same; so many parsed forms are `kept`."""
 
-    @lru_cache(maxsize=PARSED)
+    @lru_cache(maxsize=kept)
     def load(stored: str) -> T:
         return parse(json.loads(stored))
 
@@ -211,7 +216,7 @@ VALUE: Final[RowForm[Value]] = RowForm(to_json, from_json)
 """A value of any kind."""
 TIME: Final = RowForm(micros, moment, BigInteger)
 CONDITION: Final = read_back(
-    "condition", render_condition, parse_condition, lambda one, other: repr(one) == repr(other)
+    "condition", render_condition, parse_condition, same=lambda one, other: repr(one) == repr(other)
 )
 ROLE: Final = read_back("role", render_role, parse_role)
 """The role of a rule."""

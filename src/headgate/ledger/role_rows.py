@@ -10,9 +10,8 @@ mean for people, memberships and the reasons of their endings say.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 from headgate.decide.rolebook import holders, merged
@@ -177,24 +176,10 @@ _WATCH: Final = codec.record(RecordWatch, watcher=codec.NAME, record=codec.NUMBE
 
 # -- rolefiles and event policy ---------------------------------------------------------------------------------
 
-_TEXTS: Final[Mapping[str, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
-    "rolefile": (render_rolefile, lru_cache(maxsize=READ)(parse_rolefile)),
-    "event policy": (render_event_policy, lru_cache(maxsize=READ)(parse_event_policy)),
-}
-
-
-def _text_columns(kind: str, whole: str, parsed: Any) -> Columns:
-    """A rolefile, or the event policy, as text that reads back as the same."""
-    render, parse = _TEXTS[kind]
-    text = render(parsed)
-    if parse(text) != parsed:
-        raise BadDefinition(f"the {whole} does not read back as it was given")
-    return {"text": codec.dump(text)}
-
-
-def _text_form(kind: str) -> RowForm[Any]:
-    parse = _TEXTS[kind][1]
-    return RowForm(lambda parsed: _text_columns(kind, kind, parsed), lambda row: parse(json.loads(row["text"])))
+_ROLEFILE: Final = codec.value_in("text", codec.read_back("rolefile", render_rolefile, parse_rolefile, kept=READ))
+_EVENT_POLICY: Final = codec.value_in(
+    "text", codec.read_back("event policy", render_event_policy, parse_event_policy, kept=READ)
+)
 
 
 def _parameters(representative: Representative) -> list[tuple[str, str]]:
@@ -298,20 +283,19 @@ def _peer_text(one: Peer) -> str:
     return f"`{line(one.service)}` of {line(one.key)}{where}, whose silence is borne for {one.bound} s"
 
 
-def _whole(kind: str, called: str, name: str, of: str, several: str) -> Words:
+def _whole(kind: str, called: str, render: Callable[[Any], str], of: str, several: str) -> Words:
     """A whole text, which is counted in words and compared in full; `of` is what it has `several` of."""
 
-    def lines(row: Stored) -> list[str]:
-        return [one for one in str(json.loads(row["text"])).split("\n") if one]
+    def lines(text: str) -> list[str]:
+        return [one for one in text.split("\n") if one]
 
     def counted(done: str, row: Stored) -> str:
-        count = len(lines(row))
+        count = len(lines(json.loads(row["text"])))
         return f"{called.format_map(row)} {done}, {count} {of if count == 1 else several}"
 
     return Words(
         kind=kind,
-        name=name,
-        text=lambda parsed: "; ".join(one for one in _TEXTS[kind][0](parsed).split("\n") if one),
+        text=lambda parsed: "; ".join(lines(render(parsed))),
         added=lambda row, _: counted("set", row),
         removed=lambda row, _: counted("removed", row),
         changed=lambda _, row, __, ___: counted("changed", row),
@@ -396,11 +380,10 @@ WATCHES: Final = elements(
     facts("watches", ("watcher", "record"), _WATCH.columns), _WATCH, "roles.watches", what="watch", **_ROLES
 )
 ROLEFILES: Final = mapped(
-    facts("rolefiles", ("service",), {"text": codec.PLAIN}),
-    _text_form("rolefile"),
+    facts("rolefiles", ("service",), _ROLEFILE.columns),
+    _ROLEFILE,
     "roles.rolefiles",
-    row=lambda _, service, one: {"service": service, **_text_columns("rolefile", f"rolefile of `{service}`", one)},
-    words=_whole("rolefile", "rolefile of `{service}`", "{service}", "line", "lines"),
+    words=_whole("rolefile", "rolefile of `{service}`", render_rolefile, "line", "lines"),
     decides=False,
 )
 
@@ -411,11 +394,11 @@ def _read_event_policy(state: State, rows: Rows) -> State:
 
 # One row at most, under the name `events`.
 EVENT_POLICY: Final = Collection(
-    table=facts("event_policy", ("name",), {"text": codec.PLAIN}),
-    form=_text_form("event policy"),
+    table=facts("event_policy", ("name",), _EVENT_POLICY.columns),
+    form=_EVENT_POLICY,
     part=lambda state: {"events": state.roles.policy} if state.roles.policy.entries else {},
     read=_read_event_policy,
-    words=_whole("event policy", "event policy", "{name}", "entry", "entries"),
+    words=_whole("event policy", "event policy", render_event_policy, "entry", "entries"),
 )
 REPRESENTATIVES: Final = mapped(
     facts("representatives", ("type",), {"parameters": codec.PLAIN}),

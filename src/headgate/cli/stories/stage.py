@@ -89,7 +89,6 @@ class StoryWorld(DomainStage):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
     def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         first = scenario.steps[0]
         super().__init__(scenario, directory, first.to if isinstance(first, AdvanceStep) else EPOCH)
         files.enter_context(self.domain)

@@ -17,16 +17,13 @@ from typing import Any, Final
 
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.publishing.local import LocalPublisher
-from headgate.ledger import Ledger
 from headgate.model.changes import Batch
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import POINTS, Paths
+from headgate.pipeline.paths import POINTS
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 
@@ -36,10 +33,7 @@ class DomainStage(LocalStage):
 
     def __init__(self, scenario: Scenario, directory: Path, now: datetime = EPOCH) -> None:
         super().__init__(scenario, now)
-        paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
-        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
-        self.domain = Domain(directory, ledger, log, store)
+        self.domain = Domain.create(directory, lambda: self.now, administrator=ADMINISTRATOR)
         self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
         self.events: list[Event] = []
 
