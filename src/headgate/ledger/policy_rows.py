@@ -26,7 +26,7 @@ from headgate.ledger.collection import (
     nested,
     value_text,
     where_text,
-)  # fmt: skip
+)
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.rights import Effect, Rule, Source, Subscription

@@ -15,13 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.decide.rolebook import holders, merged
-from headgate.lang.render import (
-    render_event_policy,
-    render_expression,
-    render_membership,
-    render_role,
-    render_rolefile,
-)  # fmt: skip
+from headgate.lang.render import render_event_policy, render_expression, render_membership, render_role, render_rolefile
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
 from headgate.ledger import codec
 from headgate.ledger.codec import Columns, RowForm, Stored

@@ -26,7 +26,7 @@ from headgate.ledger.codec import (
     packed,
     record,
     value_in,
-)  # fmt: skip
+)
 from headgate.ledger.collection import Collection, Rows, Words, facts, line, mapped, nested
 from headgate.model.authority import (
     Attested,
@@ -42,7 +42,7 @@ from headgate.model.authority import (
     Succession,
     TypeAuthority,
     Validity,
-)  # fmt: skip
+)
 from headgate.model.state import State
 
 T = TypeVar("T")
