@@ -71,7 +71,6 @@ MAX_ROLE_KEYS = 512  # rolling keys of a domain that are kept at one time
 MAX_ROLE_KEYS_BYTES = 262_144  # bytes of a file of rolling keys, and of the signed document that names them
 MAX_ROLE_KEYS_SECONDS = 86_400  # seconds for which a document of rolling keys is good
 MAX_LOCK_TRIES = 500  # how often a lock on a file of rolling keys is tried, a hundredth of a second apart
-MAX_FAILURES_KEPT = 1_000  # failed validations of certificates that are kept to be looked at
 MAX_INLINED = 10_000  # atoms and values of a condition of the event policy, with what it defines put in place
 MAX_CHOICES = 100_000  # choices of credentials that are gone through for one client and one entry of the event policy
 MAX_PEERS = 100  # services of other domains that are followed at one time
