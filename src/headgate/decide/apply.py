@@ -23,19 +23,11 @@ from headgate.decide.normal import clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rolebook import merged
 from headgate.decide.views import condition_for, entries, governs, holds
-from headgate.model import changes
+from headgate.model import changes, errors
 from headgate.model.authority import Identity
 from headgate.model.changes import AuthorityChange, Batch, Change, PolicyChange, RoleChange, RoleRequest, Row
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms, named, subjects
-from headgate.model.errors import (
-    BadDefinition,
-    BadExpression,
-    GovernDenied,
-    HeadgateError,
-    RoleDenied,
-    SubscribeDenied,
-    UnknownName,
-)
+from headgate.model.errors import BadDefinition, BadExpression, GovernDenied, HeadgateError, RoleDenied, UnknownName
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
@@ -677,7 +669,7 @@ class _Work:
 
     def _subscribe(self, new: Subscription) -> None:
         if not self.is_administrator and new.principal != self.author:  # the same whether there is one
-            raise SubscribeDenied(f"`{self.author}` cannot subscribe as `{brief(new.principal)}`")
+            raise errors.SubscribeDenied(f"`{self.author}` cannot subscribe as `{brief(new.principal)}`")
         if new.principal not in self.principals:
             raise UnknownName(f"no principal `{brief(new.principal)}`", remedy="declare it first")
         if new.id in self.subscriptions:

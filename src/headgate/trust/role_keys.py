@@ -27,26 +27,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from headgate.model.errors import (
-    BadConfig,
-    BadDefinition,
-    BadKey,
-    Damaged,
-    HeadgateError,
-    NotFound,
-    StaleList,
-    StorageBusy,
-    StorageFull,
-    TooMany,
-)
-from headgate.model.limits import (
-    MAX_APPOINTMENT_SECONDS,
-    MAX_LOCK_TRIES,
-    MAX_ROLE_CERTIFICATE_SECONDS,
-    MAX_ROLE_KEYS,
-    MAX_ROLE_KEYS_BYTES,
-    MAX_ROLE_KEYS_SECONDS,
-)
+from headgate.model import errors, limits
+from headgate.model.errors import BadConfig, BadDefinition, BadKey, Damaged, HeadgateError, NotFound, StaleList
+from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ROLE_KEYS, MAX_ROLE_KEYS_BYTES, MAX_ROLE_KEYS_SECONDS
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_of
@@ -66,7 +49,7 @@ Use: TypeAlias = Literal["short", "long"]
 
 USES: Final[tuple[Use, ...]] = get_args(Use)
 LONGEST: Final[Mapping[Use, timedelta]] = {
-    "short": timedelta(seconds=MAX_ROLE_CERTIFICATE_SECONDS),
+    "short": timedelta(seconds=limits.MAX_ROLE_CERTIFICATE_SECONDS),
     "long": timedelta(seconds=MAX_APPOINTMENT_SECONDS),
 }
 """How long what a key signs may be good."""
@@ -264,7 +247,9 @@ class FileStore:
             passing.replace(self.path)
             sync_directory(self.directory)
         except OSError as error:
-            raise StorageFull(f"`{self.path}` cannot be written ({error.strerror})", remedy="make room") from None
+            raise errors.StorageFull(
+                f"`{self.path}` cannot be written ({error.strerror})", remedy="make room"
+            ) from None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -282,14 +267,16 @@ class FileStore:
             os.close(handle)
 
     def _lock(self, handle: int) -> None:
-        for _ in range(MAX_LOCK_TRIES):
+        for _ in range(limits.MAX_LOCK_TRIES):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._pause(_LOCK_PAUSE)
             else:
                 return
-        raise StorageBusy(f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again")
+        raise errors.StorageBusy(
+            f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again"
+        )
 
     def _make_later(self, passing: Path) -> None:
         """Let each file be later than the one before, however coarse the clock of the disk: the stamp goes by it."""
@@ -441,7 +428,7 @@ class RollingTable:
 
     def _save(self, table: KeyTable) -> KeyTable:
         if len(table.keys) > MAX_ROLE_KEYS:
-            raise TooMany(
+            raise errors.TooMany(
                 f"there are more rolling keys than MAX_ROLE_KEYS ({MAX_ROLE_KEYS})",
                 remedy="set the clock right, or wait until some are over",
             )
