@@ -275,18 +275,14 @@ def _cut(made: Stages) -> Stages:
         asked = [(events.setdefault(replace(one, wanted=True), len(events)), one.wanted) for one in of_event]
         mixed = tuple(one for one, kind in zip(product, kinds, strict=True) if kind == "mixed")
         clauses.append(StageClause(client, tuple(sorted(asked)), mixed))
-    wider = _implied(list(products))
+    # For each product one that is shorter and inside it, if there is any.
+    wider = [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
     return replace(
         made,
         clients=tuple(tuple(sorted(one, key=lambda each: (each.wanted, each.exact))) for one in clients),
         events=tuple(events),
         clauses=tuple(replace(one, implies=wider[at]) for at, one in enumerate(clauses)),
     )
-
-
-def _implied(products: list[frozenset[StageLiteral]]) -> list[int | None]:
-    """For each product one that is shorter and inside it, if there is any."""
-    return [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
 
 
 def _form(term: Said, wanted: bool) -> list[Product]:

@@ -70,7 +70,7 @@ class RollingKey:
     def __post_init__(self) -> None:
         if not self.start <= self.until <= self.end:
             raise BadDefinition(f"the times of the rolling key `{self.kid}` are out of order")
-        if self.end - self.start > _most(self.use):
+        if self.end - self.start > 2 * LONGEST[self.use]:  # it rolls when the first of what it signed is over
             raise BadDefinition(f"the rolling key `{self.kid}` counts for longer than what it signs")
 
     @property
@@ -110,11 +110,6 @@ class RoleKeys:
 
 
 _WORDS: Final[Mapping[Use, str]] = {"short": "hours", "long": "months"}
-
-
-def _most(use: Use) -> timedelta:
-    """How long a key may count: it rolls at the latest when the first of what it signed is over."""
-    return 2 * LONGEST[use]
 
 
 # -- the document ---------------------------------------------------------------------------------------------
@@ -503,7 +498,7 @@ def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
         document = json.loads(data)
         whose = PublicKey.from_did(document["domain"])
         table = KeyTable(claim.whole(document["number"], "number"), tuple(_own_key(one) for one in document["keys"]))
-        well_formed = document["format"] == _FORMAT and _differ(table.keys)
+        well_formed = document["format"] == _FORMAT and len({one.public.kid for one in table.keys}) == len(table.keys)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, HeadgateError):
         well_formed = False
     if not well_formed:
@@ -529,8 +524,3 @@ def _own_key(fields: Any) -> OwnKey:
     if private.public != public.key:
         raise ValueError("kid")
     return OwnKey(public, private, forget)
-
-
-def _differ(keys: Iterable[OwnKey]) -> bool:
-    names = [one.public.kid for one in keys]
-    return len(set(names)) == len(names)
