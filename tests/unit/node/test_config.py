@@ -215,7 +215,7 @@ def test_a_value_of_the_wrong_type_or_out_of_range_is_named(tmp_path: Path, line
     ],
 )
 def test_what_is_wanted_is_said(tmp_path: Path, key: str, text: str, wanted: str) -> None:
-    assert refusal(tmp_path, override={key: text}).remedy == wanted
+    assert refusal(tmp_path, **{key: text}).remedy == wanted
 
 
 @pytest.mark.parametrize(
