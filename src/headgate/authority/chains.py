@@ -27,35 +27,13 @@ from headgate.authority.reduction import (
     as_reduced,
     combine,
     exact_certificate,
-    meet,
-    reduce,
     rooted,
-    to_rules,
 )
+from headgate.model import limits
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, Validity
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, Revoked
-from headgate.model.limits import (
-    MAX_BAG,
-    MAX_CHAIN_LENGTH,
-    MAX_CHAIN_RIGHTS,
-    MAX_CHAIN_STEPS,
-    MAX_CHAINS,
-    MAX_CLAUSE_ATOMS,
-)
+from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH, MAX_CHAIN_RIGHTS, MAX_CHAIN_STEPS, MAX_CHAINS
 from headgate.model.values import brief, render_timestamp
-
-__all__ = [
-    "Reduced",
-    "Same",
-    "as_reduced",
-    "combine",
-    "discover",
-    "meet",
-    "reduce",
-    "rooted",
-    "to_rules",
-    "why_not",
-]
 
 Known: TypeAlias = Callable[[Certificate], bool | None]
 """Does the issuer's word on a certificate still count? Anything but true is unknown, which never grants."""
@@ -63,79 +41,19 @@ Known: TypeAlias = Callable[[Certificate], bool | None]
 FEWER: Final = "present fewer certificates"
 
 
-def _anyone(key: str) -> bool:  # noqa: ARG001 - whoever asks about owners puts something better here
-    return True
-
-
-def discover(
-    bag: Iterable[Certificate],
-    holder: str,
-    *,
-    coordinator: str,
-    now: datetime,
-    revoked: Callable[[Certificate], bool],
-    known: Known,
-    same: Same = eq,
-    owners: Callable[[str], bool] = _anyone,
-    network: str = ANY,
-) -> tuple[Reduced, ...]:
-    """Every chain of the bag that gives the holder something, with just the authority that counts.
-
-    They come as the certificates were presented: by the link of the holder, then the one before it, and so on.
-    `owners` tells the keys that own event types, where the caller knows; `network` is the name of the network here.
-    """
-    ground = _Ground(coordinator, now, revoked, known, same, owners, network)
-    return _Search(_bounded(bag), holder, ground, {}).run()
-
-
-def why_not(
-    bag: Iterable[Certificate],
-    holder: str,
-    *,
-    coordinator: str,
-    now: datetime,
-    revoked: Callable[[Certificate], bool],
-    known: Known,
-    same: Same = eq,
-    owners: Callable[[str], bool] = _anyone,
-    network: str = ANY,
-) -> HeadgateError:
-    """Why the bag gives the holder nothing, or nothing new: what ended, what was revoked, or what is missing."""
-    ground = _Ground(coordinator, now, revoked, known, same, owners, network)
-    parts: dict[int, ConjunctionPart] = {}
-    try:
-        shown = _bounded(bag)
-        over = {one.key: one.validity.until for one in shown if one.validity.is_over(now)}
-        endless = _Search([_endless(one, now) for one in shown], holder, ground, parts)
-        ended = _first(endless.run(), lambda one: one.key in over)
-        if ended is not None and (until := over[ended.key]) is not None:
-            return Expired(
-                f"the certificate `{brief(ended.id)}` ended at `{render_timestamp(until)}`", remedy=_anew(ended)
-            )
-        lost = _first(_Search(shown, holder, replace(ground, revoked=lambda _: False), parts).run(), revoked)
-        if lost is not None:
-            return Revoked(f"the certificate `{brief(lost.id)}` was revoked", remedy=_anew(lost))
-        search = _Search(shown, holder, ground, parts)
-        search.run()
-    except ChainInvalid as past_a_limit:
-        return past_a_limit
-    return _missing(search.stopped, brief(holder), ground)
-
-
-# -- the search -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What a chain is judged by."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainGround:
+    """What chains are judged by."""
 
     coordinator: str
     now: datetime
     revoked: Callable[[Certificate], bool]
     known: Known
-    same: Same
-    owners: Callable[[str], bool]
-    network: str
+    same: Same = eq
+    owners: Callable[[str], bool] = lambda _: True
+    """The keys that own event types, where the caller knows."""
+    network: str = ANY
+    """The name of the network here."""
 
     def counts(self, chain: Reduced, work: Work) -> tuple[Authority, ...]:
         """What of the authority of a chain counts."""
@@ -156,6 +74,39 @@ class _Ground:
         if self.known(certificate) is not True:
             return f"is unknown while nothing is heard from `{brief(certificate.issuer)}`"
         return ""
+
+
+def discover(bag: Iterable[Certificate], holder: str, ground: ChainGround) -> tuple[Reduced, ...]:
+    """Every chain of the bag that gives the holder something, with just the authority that counts.
+
+    They come as the certificates were presented: by the link of the holder, then the one before it, and so on.
+    """
+    return _Search(_bounded(bag), holder, ground, {}).run()
+
+
+def why_not(bag: Iterable[Certificate], holder: str, ground: ChainGround) -> HeadgateError:
+    """Why the bag gives the holder nothing, or nothing new: what ended, what was revoked, or what is missing."""
+    parts: dict[int, ConjunctionPart] = {}
+    try:
+        shown = _bounded(bag)
+        over = {one.key: one.validity.until for one in shown if one.validity.is_over(ground.now)}
+        endless = _Search([_endless(one, ground.now) for one in shown], holder, ground, parts)
+        ended = _first(endless.run(), lambda one: one.key in over)
+        if ended is not None and (until := over[ended.key]) is not None:
+            return Expired(
+                f"the certificate `{brief(ended.id)}` ended at `{render_timestamp(until)}`", remedy=_anew(ended)
+            )
+        lost = _first(_Search(shown, holder, replace(ground, revoked=lambda _: False), parts).run(), ground.revoked)
+        if lost is not None:
+            return Revoked(f"the certificate `{brief(lost.id)}` was revoked", remedy=_anew(lost))
+        search = _Search(shown, holder, ground, parts)
+        search.run()
+    except ChainInvalid as past_a_limit:
+        return past_a_limit
+    return _missing(search.stopped, brief(holder), ground)
+
+
+# -- the search -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +142,7 @@ class _Search:
     """Depth first from the holder to the owners; keeps what stopped the longest chain that came to nothing."""
 
     def __init__(
-        self, bag: Iterable[Certificate], holder: str, ground: _Ground, parts: dict[int, ConjunctionPart]
+        self, bag: Iterable[Certificate], holder: str, ground: ChainGround, parts: dict[int, ConjunctionPart]
     ) -> None:
         self.holder = holder
         self.ground = ground
@@ -213,7 +164,7 @@ class _Search:
         reduced = as_reduced(certificate, self.work)
         fault = self.ground.fault(certificate)
         if not fault and not reduced.authority:
-            fault = f"has conditions of more atoms than MAX_CLAUSE_ATOMS ({MAX_CLAUSE_ATOMS})"
+            fault = f"has conditions of more atoms than MAX_CLAUSE_ATOMS ({limits.MAX_CLAUSE_ATOMS})"
         return _Link(certificate, reduced, fault)
 
     def _lengthen(self, rest: Reduced | None, keys: tuple[str, ...]) -> None:
@@ -281,7 +232,7 @@ class _Search:
 # -- what is wrong -----------------------------------------------------------------------------------------------------
 
 
-def _missing(stop: _Stop | None, holder: str, ground: _Ground) -> ChainInvalid:
+def _missing(stop: _Stop | None, holder: str, ground: ChainGround) -> ChainInvalid:
     """The refusal that says what stopped the longest chain."""
     message, remedy = (
         f"nothing presented adds a chain that ends at `{holder}`",

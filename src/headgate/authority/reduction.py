@@ -316,22 +316,11 @@ def _rooted(reduced: Reduced, coordinator: str, same: Same, network: str) -> Ite
                     yield replace(authority, owner=reduced.issuer)
 
 
-def _entry(principal: str, authority: Authority, author: str) -> Rule:
-    match authority:
-        case NetworkAuthority():
-            return Rule("chain", principal, authority.actions, author=author, source=Source.CHAIN)
-        case TypeAuthority():
-            return Rule(
-                "chain",
-                principal,
-                authority.actions,
-                authority.type,
-                authority.where,
-                authority.attributes,
-                authority.forced,
-                author=author,
-                source=Source.CHAIN,
-            )
+def _entry(principal: str, one: Authority, author: str) -> Rule:
+    entry = Rule("chain", principal, one.actions, author=author, source=Source.CHAIN)
+    if isinstance(one, NetworkAuthority):
+        return entry
+    return replace(entry, type=one.type, where=one.where, attributes=one.attributes, forced=one.forced)
 
 
 def _named(rule: Rule) -> Rule:
@@ -341,8 +330,5 @@ def _named(rule: Rule) -> Rule:
 
 def _terms(one: Rule) -> tuple[object, ...]:
     attributes = None if one.attributes is None else sorted(set(one.attributes))
-    return _actions(one.actions), one.type, attributes, sorted((n, repr(v)) for n, v in one.forced.items()), one.where
-
-
-def _actions(actions: frozenset[Action]) -> list[str]:
-    return sorted(action.value for action in actions)
+    actions = sorted(action.value for action in one.actions)
+    return actions, one.type, attributes, sorted((n, repr(v)) for n, v in one.forced.items()), one.where

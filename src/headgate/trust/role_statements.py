@@ -42,15 +42,7 @@ from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_name
 from headgate.trust.keys import PublicKey
 from headgate.trust.role_keys import LONGEST, RoleKeys, RollingKey, Signer, Use
-from headgate.trust.statements import (
-    Form,
-    Read,
-    audience_of,
-    open_statement,
-    said_payload,
-    seconds_of,
-    sign,
-)
+from headgate.trust.statements import Form, Read, audience_of, open_statement, said_payload, seconds_of, sign
 
 T = TypeVar("T", bound=RoleStatement)
 Trusted: TypeAlias = Mapping[str, RoleKeys]

@@ -16,15 +16,14 @@ from typing import Any, TypeAlias
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
 from headgate.decide.rolebook import same
-from headgate.model.conditions import Argument, Related
+from headgate.model.conditions import Argument, Related, counted
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Credential, Election, Membership, Reference, RoleBook, Service
 from headgate.model.state import State
 from headgate.roles.records.facts import Interest
 from headgate.roles.records.records import Records
-from headgate.roles.rolefiles.names import counted, leaves
-from headgate.roles.rolefiles.reach import needed
+from headgate.roles.rolefiles.names import leaves
 from headgate.roles.rolefiles.types import readings
 
 Office: TypeAlias = tuple[str, str, str]
@@ -260,9 +259,7 @@ class RoleView:
 
 def role_names(rolefile: Rolefile | None) -> frozenset[str]:
     """The roles that a rolefile defines."""
-    if rolefile is None:
-        return frozenset()
-    return frozenset(one.head.role for one in rolefile.statements) | {one.role for one in rolefile.declarations}
+    return frozenset() if rolefile is None else rolefile.roles
 
 
 Role: TypeAlias = tuple[str, str]
@@ -284,7 +281,7 @@ def strata(rolefiles: Mapping[str, Rolefile]) -> dict[Role, int]:
 
 
 def _looked_at(statement: Statement, service: str) -> Iterator[Role]:
-    for ref in (*needed(statement), *counted(statement.constraint)):
+    for ref in (*statement.needed, *counted(statement.constraint)):
         yield ref.service or service, ref.role
     for leaf, _ in leaves(statement.constraint):
         if isinstance(leaf, Related):
