@@ -43,7 +43,7 @@ from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang.render import render_condition, render_membership, render_role
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, UnknownName, VersionConflict

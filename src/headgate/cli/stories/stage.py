@@ -54,8 +54,8 @@ from headgate.node.statement_register import StatementRegister
 from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
-from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
-from headgate.scenario.engines.spark_engine import DomainWorld
+from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
+from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Narration, PublishStep, Scenario
@@ -99,16 +99,14 @@ class NotAsTold(HeadgateError):
     code = "not-as-told"
 
 
-class StoryWorld(DomainWorld):
+class StoryWorld(DomainStage):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
     def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
         first = scenario.steps[0]
-        directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
+        super().__init__(scenario, directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
         files.enter_context(self.domain)
         self.note = ""
-        self._scenario = scenario
         self._signers = signers
         follower = files.enter_context(closing(Follower(self.domain)))
         register = files.enter_context(closing(StatementRegister(directory / StatementRegister.FILE)))
@@ -123,7 +121,7 @@ class StoryWorld(DomainWorld):
         )
         self._types = SignedTypes(self._authority, register)
 
-    def commit(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> None:
         """The next version; what is signed in this world comes with its signature."""
         match batch.changes:
             case (DeclareType(type),) if self._signers is not None:
@@ -132,14 +130,11 @@ class StoryWorld(DomainWorld):
                 text = self._signers.revoke(revocations)
                 self._authority.hear(verify_revocations(text, now=self.now), followed=False)
             case _:
-                self.domain.commit(replace(batch, note=batch.note or self.note))
+                super().apply(replace(batch, note=batch.note or self.note))
 
     def show(self, key: str, statements: Sequence[str]) -> None:
         """The holder of a key shows statements, and is let in with them."""
         self._authority.take_up(key, self._authority.opened(statements))
-
-    def crash(self) -> None:
-        """Nothing crashes in a demonstration."""
 
     def deliveries(self) -> dict[str, list[Got]]:
         """They are read from the store as they come."""
@@ -168,7 +163,7 @@ class Stage:
         self.exhibits: list[tuple[story.Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
-        self.world.commit(scenario.policy)
+        self.world.begin(scenario.policy)
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
             self.take(number)
@@ -248,7 +243,7 @@ class Stage:
         """Take a step; the refusal, if it was to be refused and was."""
         inner = step.step if isinstance(step, story.DeniedStep) else step
         if self.signers is None or not isinstance(inner, story.ConnectStep):
-            refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
+            refusal = take_step(step, self.world, self.scenario, self._outcome)
             if self._outcome.complaints:
                 raise NotAsTold(self._outcome.complaints[0])
             return refusal
