@@ -9,16 +9,16 @@ Leaves out: carrying it out (`service`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 
 from headgate.commands.peer_roles import ClaimedRecord
 from headgate.commands.role_certificates import SignedCertificate
-from headgate.commands.role_graph import Graph, GraphNode, graph
+from headgate.commands.role_graph import graph
 from headgate.commands.roles import HeldMemberships, check_place
 from headgate.commands.sessions import Caller
 from headgate.decide.ask import is_told_everything
@@ -27,6 +27,7 @@ from headgate.gateway.http.handlers import utc_of
 from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render import render_role, render_rolefile
+from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadDefinition, BadRequest, NotFound, RoleDenied
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES
@@ -43,7 +44,6 @@ from headgate.roles.rolefiles.types import conform_argument, conform_arguments, 
 
 log = Log("roles")
 MAX_TYPES_KEPT: Final = 256  # rolefiles whose types are remembered
-_STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
 _CHANGING: Final = (404, 409, 422, 507)
 
 
@@ -232,18 +232,19 @@ async def pass_revocation(call: Call, body: rw.PassRequest) -> rw.PassedAnswer:
 @Operation("POST", "/v1/roles/{service}/revoke", errors=_CHANGING)
 async def revoke_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Revoke a role instance by role."""
-    return await _by_role(call, body, call.gateway.roles.revoke_role)
+    return await _by_role(call, body, RevokeRole)
 
 
 @Operation("POST", "/v1/roles/{service}/reinstate", errors=_CHANGING)
 async def reinstate_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Let it be entered again."""
-    return await _by_role(call, body, call.gateway.roles.reinstate)
+    return await _by_role(call, body, ReinstateRole)
 
 
-async def _by_role(call: Call, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> rw.ChangedAnswer:
+async def _by_role(call: Call, body: rw.RevokeRoleRequest, kind: type[RevokeRole | ReinstateRole]) -> rw.ChangedAnswer:
     wish = body.role, rw.arguments_of(body.args)  # what is null may be anything
-    return rw.ChangedAnswer(await call.run(work, call.asker, _place(call, body.instance), wish, body.with_))
+    place, by_role = _place(call, body.instance), call.gateway.roles.by_role
+    return rw.ChangedAnswer(await call.run(by_role, kind, call.asker, place, wish, body.with_))
 
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:
@@ -335,24 +336,8 @@ async def role_graph(call: Call) -> rw.GraphAnswer:
     if query.get("format", "json") != "json":
         raise BadRequest("the graph is told as `json`", remedy="leave `format` out")
     gateway.roles.pace(call.asker)
-    drawing = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
-    return _graph(drawing, state.version, root)
-
-
-def _graph(drawing: Graph, version: int, root: str | None) -> rw.GraphAnswer:
-    return rw.GraphAnswer(
-        version,
-        [_node(one) for one in drawing.nodes],
-        [rw.EdgeAnswer(one.start, one.to, one.negated) for one in drawing.edges],
-        root,
-        [rw.FallAnswer(one.id, one.reason) for one in drawing.falls],
-        drawing.whole,
-    )
-
-
-def _node(one: GraphNode) -> rw.NodeAnswer:
-    record = None if one.record is None else reference_text(one.record)
-    return rw.NodeAnswer(one.id, one.kind, _STATES[one.state], one.says, record, one.holder)
+    drawing: rw.GraphAnswer = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
+    return drawing
 
 
 @Operation("GET", "/v1/roles/keys", errors=(507,), session=False)
