@@ -435,23 +435,23 @@ def _tag(name: str) -> str:
     return re.sub(r"\B(?=[A-Z])", "-", name.removesuffix("Op")).lower()
 
 
-class Op(Request, tag_field="op", tag=_tag):
+class BatchOp(Request, tag_field="op", tag=_tag):
     """A change, by its name: `AddRuleOp` is sent as `add-rule`."""
 
 
-class AddRuleOp(Op):
+class AddRuleOp(BatchOp):
     """Adds a rule, or replaces the one with its id."""
 
     rule: RuleBody
 
 
-class RemoveRuleOp(Op):
+class RemoveRuleOp(BatchOp):
     """Ends a rule."""
 
     id: Name
 
 
-class AddMemberOp(Op):
+class AddMemberOp(BatchOp):
     """A principal or group joins a group; with `value`, text that is the name of neither."""
 
     group: Name
@@ -459,7 +459,7 @@ class AddMemberOp(Op):
     value: bool = False
 
 
-class RemoveMemberOp(Op):
+class RemoveMemberOp(BatchOp):
     """A principal, a group or a value leaves a group."""
 
     group: Name
@@ -467,21 +467,21 @@ class RemoveMemberOp(Op):
     value: bool = False
 
 
-class AddRowOp(Op):
+class AddRowOp(BatchOp):
     """A tuple joins a relation."""
 
     relation: Name
     row: list[Scalar]
 
 
-class RemoveRowOp(Op):
+class RemoveRowOp(BatchOp):
     """A tuple leaves a relation."""
 
     relation: Name
     row: list[Scalar]
 
 
-class SetAttributeOp(Op):
+class SetAttributeOp(BatchOp):
     """A subject attribute gets a value, or goes with null."""
 
     principal: Name
@@ -489,20 +489,20 @@ class SetAttributeOp(Op):
     value: Scalar
 
 
-class DeclareTypeOp(Op):
+class DeclareTypeOp(BatchOp):
     """A new event type, or a new version of one."""
 
     name: Name
     type: TypeRequest
 
 
-class RetireTypeOp(Op):
+class RetireTypeOp(BatchOp):
     """An event type ends."""
 
     name: Name
 
 
-class DeclarePrincipalOp(Op):
+class DeclarePrincipalOp(BatchOp):
     """A new principal."""
 
     name: Name
@@ -510,27 +510,27 @@ class DeclarePrincipalOp(Op):
     attributes: dict[Name, Scalar] = {}
 
 
-class RemovePrincipalOp(Op):
+class RemovePrincipalOp(BatchOp):
     """A principal ends."""
 
     name: Name
 
 
-class SetKeyOp(Op):
+class SetKeyOp(BatchOp):
     """The public key of a principal, or none."""
 
     principal: Name
     key: str | None
 
 
-class DeclareGroupOp(Op):
+class DeclareGroupOp(BatchOp):
     """A new group."""
 
     name: Name
     open: bool = False
 
 
-class WithdrawOp(Op):
+class WithdrawOp(BatchOp):
     """Keeps from a principal what it has not fetched by now."""
 
     principal: Name
@@ -554,26 +554,26 @@ class MapBody(Request):
     values: list[tuple[Scalar, Scalar]] | None = None
 
 
-class SetPolicyRuleOp(Op):
+class SetPolicyRuleOp(BatchOp):
     """What must be wider than the requirements on a principal's events, or nothing."""
 
     principal: Name
     rule: Text | None
 
 
-class SetCoordinatorOp(Op):
+class SetCoordinatorOp(BatchOp):
     """The key of the domain that coordinates the network, or none: then it is this one."""
 
     key: Did | None
 
 
-class SetNetworkOp(Op):
+class SetNetworkOp(BatchOp):
     """The name of the network, or none: then authority over any network counts."""
 
     name: Name | None
 
 
-class SetProviderOp(Op):
+class SetProviderOp(BatchOp):
     """An identity provider: of this domain, or with a `mapping` the home of guests."""
 
     key: Did
@@ -581,13 +581,13 @@ class SetProviderOp(Op):
     mapping: dict[Name, MapBody] | None = None
 
 
-class RemoveProviderOp(Op):
+class RemoveProviderOp(BatchOp):
     """An identity provider is trusted no more."""
 
     key: Did
 
 
-class AddIssuingOp(Op):
+class AddIssuingOp(BatchOp):
     """Members of `who` are issued such certificates, each time for so many seconds."""
 
     id: Name
@@ -597,39 +597,39 @@ class AddIssuingOp(Op):
     delegate: bool = False
 
 
-class RemoveIssuingOp(Op):
+class RemoveIssuingOp(BatchOp):
     """Such certificates are issued no more."""
 
     id: Name
 
 
-class SetRolefileOp(Op):
+class SetRolefileOp(BatchOp):
     """Sets the rolefile of a service, as text; null ends the service. What no longer follows is revoked."""
 
     service: Name
     text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)] | None
 
 
-class SetEventPolicyOp(Op):
+class SetEventPolicyOp(BatchOp):
     """Sets the event policy of the domain, as text."""
 
     text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)]
 
 
-class SetRepresentativeOp(Op):
+class SetRepresentativeOp(BatchOp):
     """Sets how event policy sees a type: its parameters, each as an expression over attributes."""
 
     type: Name
     parameters: Annotated[dict[Name, Text], Meta(max_length=MAX_ROLE_ARGUMENTS)]
 
 
-class RemoveRepresentativeOp(Op):
+class RemoveRepresentativeOp(BatchOp):
     """Lets event policy see a type as it is."""
 
     type: Name
 
 
-class SetPeerOp(Op):
+class SetPeerOp(BatchOp):
     """Lets roles of a service of another domain count: `name` here is `service` there.
 
     `bound` is for how many seconds its silence is borne.
@@ -642,16 +642,16 @@ class SetPeerOp(Op):
     url: Annotated[str, Meta(max_length=MAX_ID_CHARS)] = ""
 
 
-class RemovePeerOp(Op):
+class RemovePeerOp(BatchOp):
     """Ends a peer; what rests on its roles falls."""
 
     name: Name
 
 
 if TYPE_CHECKING:
-    ChangeOp = Op
+    ChangeOp = BatchOp
 else:
-    ChangeOp = Union[tuple(Op.__subclasses__())]  # noqa: UP007
+    ChangeOp = Union[tuple(BatchOp.__subclasses__())]  # noqa: UP007
 
 
 class BatchRequest(Request):
