@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.authority import Validity
 from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError
@@ -36,7 +35,7 @@ from headgate.model.role_statements import (
     RoleStatement,
     ServiceInstance,
 )
-from headgate.model.roles import Reference, reference, reference_text
+from headgate.model.roles import Reference, dump_argument, load_argument, reference, reference_text
 from headgate.model.values import brief, render_timestamp
 from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_name

@@ -24,15 +24,14 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.analysis.explain import AttributeExplanation, Demand, Explanation, Question, Unmet, Why, explain
-from headgate.cli.roles.graph import of_graph, tree
+from headgate.cli.roles.graph import of_answer, tree
 from headgate.cli.shared.common import engine_failures, interruptible, out, unless
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import show_table, show_truth, show_value
 from headgate.cli.statements.statement_files import KeyNames
 from headgate.cli.statements.statement_rendering import draw_chain, say_legend
 from headgate.cli.stories import STORIES
-from headgate.cli.stories.board import Refusal, show
-from headgate.cli.stories.stage import Stage
+from headgate.cli.stories.stage import Refusal, Stage, show
 from headgate.commands.role_graph import graph
 from headgate.decide.ask import Books
 from headgate.lang.render import render_condition
@@ -307,7 +306,7 @@ def _show(exhibit: Exhibit, version: int, stage: Stage, names: KeyNames) -> None
         case RolesExhibit():
             domain = stage.world.domain
             state = domain.ledger.state(version)
-            whole = of_graph(graph(state, state.administrator, None, domain.functions(state)), version)
+            whole = of_answer(graph(state, state.administrator, None, domain.functions(state)))
             for line in tree(whole):
                 out.print(line, highlight=False, soft_wrap=True)
         case _:
