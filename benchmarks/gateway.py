@@ -26,7 +26,7 @@ from benchmarks.node import PUBLISHER, READY_SECONDS, SOURCE, TYPE, Node, as_arr
 from benchmarks.workload import World
 from headgate.pipeline.admission.admission import Admission
 from headgate.pipeline.admission.columns import from_arrow
-from headgate.pipeline.log.appends import hash_keys
+from headgate.pipeline.log.appends import Append, hash_keys
 from headgate.pipeline.log.codec import to_blob
 from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
@@ -58,7 +58,8 @@ class Raw:
             blob = to_blob(one)
             keys = hash_keys(PUBLISHER, SOURCE, one.column("id").to_pylist())
             now = int(datetime.now(UTC).timestamp() * 1e6)
-            self._log.append("raw", self._token, self._version, now, len(keys), blob, keys=keys, window=WINDOW)
+            append = Append(self._version, now, len(keys), blob, keys=keys, window=WINDOW)
+            self._log.append_many("raw", self._token, [append])
 
 
 class Line:

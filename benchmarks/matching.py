@@ -18,6 +18,7 @@ from benchmarks.workload import World
 from headgate.pipeline import SOURCE
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import PolicyIndex
+from headgate.pipeline.log.appends import Append
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.match import Matcher
 from headgate.pipeline.spark.decider import SCHEMA, decider, make_matcher
@@ -45,7 +46,7 @@ class Job:
         log = EventLog.create(path)
         token = log.take("main", 2)
         for blob in world.appends(events):
-            log.append("main", token, 2, 0, min(1000, events), blob)
+            log.append_many("main", token, [Append(2, 0, min(1000, events), blob)])
         log.close()
         self.options = {"log": str(path), "end": json.dumps({"version": 2, "streams": {"main": events}})}
         self.index = IndexBuilder(world).index(1, 2)

@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.measure import console, report, report_ratio, side_by_side
 from benchmarks.workload import World
 from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.log.appends import Append
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
@@ -56,7 +57,8 @@ def publisher(path: str, seconds: float, sent: Any) -> None:
         if (wait := due - time.time()) > 0:
             time.sleep(wait)
         started = time.time()
-        first = log.append("main", token, world.version, int(started * 1e6), APPEND, blobs[n % len(blobs)])
+        append = Append(world.version, int(started * 1e6), APPEND, blobs[n % len(blobs)])
+        (first,) = log.append_many("main", token, [append])
         times.append((first + APPEND - 1, started))
     sent.put(times)
 

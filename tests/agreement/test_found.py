@@ -49,7 +49,7 @@ from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
-from headgate.pipeline.deliveries import DeliveryBlob, read
+from headgate.pipeline.deliveries import DeliveryBlob
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch, layouts
 from headgate.pipeline.match import DecisionWindow, Matcher
@@ -73,6 +73,7 @@ from strategies.small import (
     wish,
     world,
 )
+from strategies.stored import read
 
 EDGES = (datetime(1, 1, 1, 0, 30, tzinfo=UTC), datetime(9999, 12, 31, 23, 30, tzinfo=UTC))
 

@@ -17,13 +17,14 @@ from headgate.model.events import Event
 from headgate.model.rights import Action, Effect
 from headgate.model.values import conform, same
 from headgate.pipeline import match
-from headgate.pipeline.deliveries import DeliveryBlob, read
+from headgate.pipeline.deliveries import DeliveryBlob
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch, decode, from_blob, layouts, to_blob
 from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import Delivered, Played, exact, play, reference_deliveries
 from strategies.running import examples
+from strategies.stored import read
 from strategies.worlds import Commit, Step, Story, worlds
 
 Key = tuple[str, int, int]

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from headgate.pipeline.log.appends import hash_keys
-from headgate.pipeline.log.event_log import Append, EventLog, Repeats, holder_of_this_process, is_dead
+from headgate.pipeline.log.appends import Append, Repeats, hash_keys
+from headgate.pipeline.log.event_log import EventLog, holder_of_this_process, is_dead
 
 APPEND, GROUP = 5, 4
 HOUR = 3_600_000_000

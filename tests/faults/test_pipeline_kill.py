@@ -40,8 +40,8 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries import read
 from headgate.pipeline.log.codec import layouts
+from strategies.stored import read
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

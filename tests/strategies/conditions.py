@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from headgate.model.conditions import (
     FALSE,
+    MIRRORED,
     TRUE,
     Attribute,
     Clock,
     ClockPart,
     Compare,
+    CompareOp,
     Condition,
     Constant,
     InGroup,
@@ -29,7 +31,6 @@ from headgate.model.conditions import (
     Meta,
     Not,
     Operand,
-    OrderOp,
     Predicate,
     Related,
     Subject,
@@ -196,7 +197,7 @@ def _atoms(
 
 
 def _comparisons(names: _Names, kind: Kind) -> list[st.SearchStrategy[Condition]]:
-    op: st.SearchStrategy[OrderOp] = st.sampled_from(get_args(OrderOp))
+    op: st.SearchStrategy[CompareOp] = st.sampled_from(list(MIRRORED))
     reference, operand = names.reference(kind), names.operand(kind)
     return [
         st.builds(Compare, op, reference, operand),

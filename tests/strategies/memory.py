@@ -18,10 +18,11 @@ from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import Value, micros, moment
-from headgate.pipeline.log.codec import LogBatch, encode, layouts
+from headgate.pipeline.log.codec import LogBatch, layouts
 from headgate.roles.requests.transition import transition
 from headgate.solver import check_policy_rule
 from strategies.predicates import function_of
+from strategies.stored import encode
 from strategies.worlds import Commit, Publish, Story, allowed
 
 Delivered = tuple[str, int, str, int, tuple[tuple[str, str, str], ...]]

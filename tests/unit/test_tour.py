@@ -42,7 +42,7 @@ def test_every_stop_is_there(walk: str) -> None:
         assert defined(ast.parse(path.read_text("utf-8")), name), f"{walk}: `{name}` is not in {path}"
 
 
-FROM_ELSEWHERE = {"Operation.__call__", "Pipeline.start", "DeliveryFollower.poll", "PushSocket._push"}
+FROM_ELSEWHERE = {"Operation.serve", "Pipeline.start", "DeliveryFollower.poll", "PushSocket._push"}
 """Called by the web framework, by the pipeline's process, in a thread of its own, and by the socket's own loop."""
 
 

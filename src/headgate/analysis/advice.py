@@ -9,28 +9,17 @@ rules for roles are idle, which hangs on who enters them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from headgate.analysis.conflicts import may_hold, without_others
+from headgate.analysis.entry_conditions import SubscribeEntry, may_hold, subscribe_entry, without_others
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.bind import bind
 from headgate.decide.publish import condition_on_sent
-from headgate.decide.views import condition_for, covered, may_connect, named_type
-from headgate.model.conditions import (
-    TRUE,
-    Condition,
-    Constant,
-    IsNull,
-    Not,
-    Predicate,
-    RoleRef,
-    all_of,
-    any_of,
-    atoms,
-    operands,
-)
+from headgate.decide.views import covered, may_connect, named_type
+from headgate.model import conditions as tree
+from headgate.model.conditions import TRUE, Condition, Constant, IsNull, Not, Predicate, RoleRef, all_of, any_of, atoms
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind
@@ -172,15 +161,6 @@ def is_role(state: State, ref: RoleRef) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry on a type, for one profile."""
-
-    rule: Rule
-    condition: Condition
-    covers: frozenset[str]
-
-
 class _Idle:
     """Which rules do nothing."""
 
@@ -243,18 +223,16 @@ class _Idle:
         later = (one for one in self._by_role if action in one.actions and self._places[one.id] > self._places[rule.id])
         return any(named_type(self.state, one, action, name) is not None for one in later)
 
-    def _entries(self, listed: Sequence[tuple[Rule, str]], profile: Profile, action: Action, name: str) -> list[_Entry]:
-        subject, every = self.profiles.subject(profile), frozenset(self.state.types.attributes(name))
-        entries = []
-        for rule, named in listed:
-            kinds = self.state.types.attributes(named)
-            whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
-            written = rule.where if action is Action.PUBLISH else condition_for(rule, kinds)
-            condition = without_others(bind(written, subject, kinds), kinds)
-            entries.append(_Entry(rule, condition, every if whole_forbid else covered(rule, kinds)))
-        return entries
+    def _entries(
+        self, listed: Sequence[tuple[Rule, str]], profile: Profile, action: Action, name: str
+    ) -> list[SubscribeEntry]:
+        subject, kinds = self.profiles.subject(profile), self.state.types.attributes(name)
+        entries = [subscribe_entry(self.state, rule, named, name, subject) for rule, named in listed]
+        if action is Action.SUBSCRIBE:
+            return entries
+        return [replace(e, bound=without_others(bind(e.rule.where, subject, kinds), kinds)) for e in entries]
 
-    def _matters(self, entries: Sequence[_Entry], at: int, part: str | None, kinds: Mapping[str, Kind]) -> bool:
+    def _matters(self, entries: Sequence[SubscribeEntry], at: int, part: str | None, kinds: Mapping[str, Kind]) -> bool:
         """May the entry decide an attribute, or the event, otherwise than without it?"""
         mine = entries[at]
         if part is None and not mine.rule.whole_event:
@@ -264,14 +242,18 @@ class _Idle:
         after = [e for e in entries[at + 1 :] if e in speaking]
         needs = [matches(mine), *(misses(one) for one in before)]
         if mine.rule.effect is Effect.FORBID:
-            grants = [one.condition for one in after if one.rule.effect is Effect.GRANT]
+            grants = [one.bound for one in after if one.rule.effect is Effect.GRANT]
             if not grants:
                 return False
             needs.append(any_of(*grants))
         return self._may(all_of(*needs), kinds)
 
     def _idle_publish(
-        self, before: Sequence[_Entry], mine: _Entry, after: Sequence[_Entry], kinds: Mapping[str, Kind]
+        self,
+        before: Sequence[SubscribeEntry],
+        mine: SubscribeEntry,
+        after: Sequence[SubscribeEntry],
+        kinds: Mapping[str, Kind],
     ) -> bool:
         """Is the entry never used? A grant that cuts or forces is put to another event than the one that was sent."""
         as_sent = [e for e in before if e.rule.effect is Effect.FORBID or _lets_all(e.rule)]
@@ -282,7 +264,7 @@ class _Idle:
                 return True
             needs.append(matches(mine))
             if all(_lets_all(e.rule) for e in grants):
-                needs.append(any_of(*(e.condition for e in grants)))
+                needs.append(any_of(*(e.bound for e in grants)))
         elif _lets_all(mine.rule):
             needs.append(matches(mine))
         return not self._may(all_of(*needs), kinds) if needs else False
@@ -297,19 +279,19 @@ def _lets_all(rule: Rule) -> bool:
     return rule.attributes is None and not rule.forced
 
 
-def matches(entry: _Entry) -> Condition:
+def matches(entry: SubscribeEntry) -> Condition:
     """True wherever the entry counts, and perhaps elsewhere: a forbid counts unless it is false."""
-    if entry.rule.effect is Effect.GRANT or entry.condition == TRUE:
-        return entry.condition
-    return any_of(entry.condition, *_unknown(entry.condition))
+    if entry.rule.effect is Effect.GRANT or entry.bound == TRUE:
+        return entry.bound
+    return any_of(entry.bound, *_unknown(entry.bound))
 
 
-def misses(entry: _Entry) -> Condition:
+def misses(entry: SubscribeEntry) -> Condition:
     """True wherever the entry does not count, and perhaps elsewhere: a grant does not unless it is true."""
     if entry.rule.attested:  # it passes over whoever has no identity statement in force
         return TRUE
-    denied = Not(entry.condition)
-    return denied if entry.rule.effect is Effect.FORBID else any_of(denied, *_unknown(entry.condition))
+    denied = Not(entry.bound)
+    return denied if entry.rule.effect is Effect.FORBID else any_of(denied, *_unknown(entry.bound))
 
 
 def _unknown(condition: Condition) -> Iterator[Condition]:
@@ -321,4 +303,4 @@ def _unknown(condition: Condition) -> Iterator[Condition]:
             case IsNull():
                 pass
             case _:
-                yield from (IsNull(o) for o in operands(atom) if not isinstance(o, Constant) or o.value is None)
+                yield from (IsNull(o) for o in tree.operands(atom) if not isinstance(o, Constant) or o.value is None)

@@ -16,25 +16,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from headgate.analysis.conflicts import given_to, in_order, may_hold, with_arguments, without_others
+from headgate.analysis.entry_conditions import (
+    SubscribeEntry,
+    given_to,
+    in_order,
+    may_hold,
+    subscribe_entry,
+    with_arguments,
+)
 from headgate.analysis.plan import exact, exact_rule
 from headgate.analysis.profiles import Profile, Profiles
 from headgate.decide.bind import bind
 from headgate.decide.normal import clauses
 from headgate.decide.publish import condition_on_sent
-from headgate.decide.views import condition_for, covered, forced_value, governs, holds, may_connect
-from headgate.model.conditions import (
-    TRUE,
-    Attribute,
-    Compare,
-    Condition,
-    Constant,
-    InGroup,
-    Not,
-    Predicate,
-    Related,
-    atoms,
-)
+from headgate.decide.views import covered, forced_value, governs, holds, may_connect
+from headgate.model import conditions as tree
+from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, InGroup, Not, Predicate, Related
 from headgate.model.errors import BadExpression
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
@@ -146,7 +143,7 @@ class _Side:
     def meaning(self, where: Condition) -> tuple[object, ...]:
         """The contents of what a condition names."""
         contents: list[object] = []
-        for atom in atoms(where):
+        for atom in tree.atoms(where):
             match atom:
                 case InGroup(_, group):
                     if group not in self._members:
@@ -164,20 +161,17 @@ class _Side:
             return {}
         kinds = self.state.types.attributes(type_name)
         subject = self.profiles.subject(profile)
-        listed: list[tuple[Rule, frozenset[str], Condition, Condition]] = []
-        for rule, named in self.profiles.entries(profile, Action.SUBSCRIBE, type_name):
-            through = self.state.types.attributes(named)
-            written = with_arguments(condition_for(rule, through), given_to(rule))
-            whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
-            covers = frozenset(kinds) if whole_forbid else covered(rule, through)
-            listed.append((rule, covers, without_others(bind(written, subject, through), through), written))
+        listed = [
+            subscribe_entry(self.state, rule, named, type_name, subject)
+            for rule, named in self.profiles.entries(profile, Action.SUBSCRIBE, type_name)
+        ]
         made: dict[tuple[int, ...], _Sight] = {}
         sights: dict[str | None, _Sight] = {}
         for attribute in (None, *kinds):
             which = tuple(
                 at
-                for at, (rule, covers, _, _) in enumerate(listed)
-                if (rule.whole_event if attribute is None else attribute in covers)
+                for at, one in enumerate(listed)
+                if (one.rule.whole_event if attribute is None else attribute in one.covers)
             )
             if which not in made:
                 made[which] = self._sight([listed[at] for at in which], kinds)
@@ -185,13 +179,10 @@ class _Side:
                 sights[attribute] = made[which]
         return sights
 
-    def _sight(
-        self, listed: Sequence[tuple[Rule, frozenset[str], Condition, Condition]], kinds: Mapping[str, Kind]
-    ) -> _Sight:
-        bound = in_order([(rule.effect, condition) for rule, _, condition, _ in listed])
-        written = in_order([(rule.effect, condition) for rule, _, _, condition in listed])
-        names = frozenset(self.meaning(condition) for _, _, _, condition in listed)
-        return _Sight(bound, written, kinds, names)
+    def _sight(self, listed: Sequence[SubscribeEntry], kinds: Mapping[str, Kind]) -> _Sight:
+        bound = in_order([(one.rule.effect, one.bound) for one in listed])
+        written = in_order([(one.rule.effect, one.written) for one in listed])
+        return _Sight(bound, written, kinds, frozenset(self.meaning(one.written) for one in listed))
 
     def sent(self, profile: Profile | None, type_name: str) -> _Terms:
         """On what terms a type can be published (D6)."""
@@ -236,6 +227,20 @@ class _Side:
         forced = None if value is None else Compare("=", Attribute(attribute), Constant(value))
         return f"`{attribute}` = {brief(rule.forced[attribute])}" if forced is None else f"`{self.show(forced)}`"
 
+    def connects(self, profile: Profile | None) -> bool:
+        """May they connect?"""
+        return profile is not None and may_connect(self.state, self.profiles.members[profile][0])
+
+    def holds(self, profile: Profile | None, action: Action, name: str) -> bool:
+        """Do they hold an action on a type as a whole?"""
+        if profile is None or name not in self.state.types:
+            return False
+        owns = action is Action.GOVERN and name in profile.owns
+        if not owns and not self.profiles.rules(profile, action):
+            return False
+        who = self.profiles.members[profile][0]
+        return governs(self.state, who, name) if action is Action.GOVERN else holds(self.state, who, action, name)
+
     def installs(self, profile: Profile | None) -> dict[str, None]:
         """The names and patterns of types that may be installed."""
         rules = () if profile is None else self.profiles.rules(profile, Action.INSTALL)
@@ -253,17 +258,14 @@ class _Compared:
 
     def gains(self) -> Iterator[Gain]:
         """Everything that changes for them."""
-        yield from _turned(self._connects(self.now, self.before), self._connects(self.then, self.after), Action.CONNECT)
+        yield from _turned(self.now.connects(self.before), self.then.connects(self.after), Action.CONNECT)
         for name in dict.fromkeys([*self.then.state.types, *self.now.state.types]):
             if self._moves(Action.SUBSCRIBE, name):
                 yield from self._sees(name)
             if self._moves(Action.PUBLISH, name):
                 yield from self._sends(name)
             for action in (Action.GOVERN, *_HELD):
-                had, has = (
-                    self._holds(self.now, self.before, action, name),
-                    self._holds(self.then, self.after, action, name),
-                )
+                had, has = self.now.holds(self.before, action, name), self.then.holds(self.after, action, name)
                 yield from _turned(had, has, action, name)
         had_types, has_types = self.now.installs(self.before), self.then.installs(self.after)
         for name in dict.fromkeys([*has_types, *had_types]):
@@ -271,20 +273,6 @@ class _Compared:
 
     def _moves(self, action: Action, name: str) -> bool:
         return self.now.basis(self.before, action, name) != self.then.basis(self.after, action, name)
-
-    def _connects(self, side: _Side, profile: Profile | None) -> bool:
-        return profile is not None and may_connect(side.state, side.profiles.members[profile][0])
-
-    def _holds(self, side: _Side, profile: Profile | None, action: Action, name: str) -> bool:
-        if profile is None or name not in side.state.types:
-            return False
-        if action is Action.GOVERN:
-            if name not in profile.owns and not side.profiles.rules(profile, action):
-                return False
-            return governs(side.state, side.profiles.members[profile][0], name)
-        if not side.profiles.rules(profile, action):
-            return False
-        return holds(side.state, side.profiles.members[profile][0], action, name)
 
     def _sees(self, name: str) -> Iterator[Gain]:
         had, has = self.now.seen(self.before, name), self.then.seen(self.after, name)

@@ -1,8 +1,11 @@
-"""Event policy as conditions, for whoever looks at a policy without an event (OASIS 7.3).
+"""Entries as conditions, for whoever looks at a policy without an event: what they say, and whether they can hold.
 
-Guarantees: a condition made here has the truth of its entry on every event (`event_policy.entry_truth`), except for
-the parts that conditions cannot say, such as `Badge(b) = u`: each of those is an opaque predicate, which may be true,
-false or unknown, and is the same one only where the entry, what it names and the credentials are the same.
+Guarantees: `may_hold` says no only where the normal form shows that the condition is never true; a condition that is
+too large to normalise may hold. Groups, relations, texts and predicates count as unrelated to each other.
+A condition made of an entry of the event policy (OASIS 7.3) has the truth of its entry on every event
+(`event_policy.entry_truth`), except for the parts that conditions cannot say, such as `Badge(b) = u`: each of those is
+an opaque predicate, which may be true, false or unknown, and is the same one only where the entry, what it names and
+the credentials are the same.
 Leaves out: deciding, which is done by the entries themselves.
 """
 
@@ -13,43 +16,141 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from headgate.analysis.conflicts import opaque
+from headgate.decide.bind import bind
 from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, policy_readings, rule_of
+from headgate.decide.normal import Bounds, Clause, clauses
 from headgate.decide.rolebook import alike
-from headgate.model.conditions import (
-    FALSE,
-    MIRRORED,
-    TRUE,
-    AllOf,
-    AnyOf,
-    Argument,
-    Atom,
-    Attribute,
-    ClockPart,
-    Compare,
-    Condition,
-    Constant,
-    Meta,
-    Not,
-    Operand,
-    Related,
-    RoleRef,
-    Starred,
-    Subject,
-    Variable,
-    all_of,
-    any_of,
-    named,
-    operands,
-    variables_of,
-    with_operands,
-    within,
-)
-from headgate.model.rights import Rule
+from headgate.decide.views import condition_for, covered_through
+from headgate.model import conditions as tree
+from headgate.model.conditions import FALSE, TRUE, Compare, Condition, Constant, Meta, Not, Operand, RoleRef, Variable
+from headgate.model.errors import BadExpression
+from headgate.model.rights import Effect, Rule
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership
 from headgate.model.state import State
+from headgate.model.values import Kind, Value
+
+_MOST_FORBIDS: Final = 100
+"""With more forbids than this the conditions are not combined: the whole would nest too deep to look at."""
+
+
+def may_hold(condition: Condition | None, kinds: Mapping[str, Kind]) -> bool:
+    """Is there no proof that the condition is never true?"""
+    try:
+        return condition is None or bool(clauses(condition, kinds))
+    except BadExpression:  # too large to normalise, so nothing is proven
+        return True
+
+
+def opaque(rule: str) -> Condition:
+    """Stands for a condition that may not be told: nothing is known of it. No predicate can have such a name."""
+    return tree.Predicate(f"\0{rule}")
+
+
+def is_opaque(condition: Condition) -> bool:
+    """Does a condition have a part of which nothing is known?"""
+    return any(isinstance(atom, tree.Predicate) and atom.name.startswith("\0") for atom in tree.atoms(condition))
+
+
+def in_order(listed: list[tuple[Effect, Condition]]) -> Condition | None:
+    """True where the first entry that matches is a grant; None if it would be too deep to look at."""
+    if sum(effect is Effect.FORBID for effect, _ in listed) > _MOST_FORBIDS:
+        return None
+    permitted: Condition = FALSE
+    for effect, condition in reversed(listed):
+        if effect is Effect.GRANT:
+            permitted = TRUE if TRUE in (condition, permitted) else tree.any_of(condition, permitted)
+        elif condition == TRUE:
+            permitted = FALSE
+        elif FALSE not in (condition, permitted):
+            permitted = tree.all_of(Not(condition), permitted)
+    return permitted
+
+
+def without_others(condition: Condition, kinds: Mapping[str, Kind]) -> Condition:
+    """The condition where every attribute that a type lacks is null (D3), so that it means the same on subtypes."""
+
+    def put(operand: Operand) -> Operand:
+        lacks = any(isinstance(part, tree.Attribute) and part.name not in kinds for part in tree.within(operand))
+        return Constant(None) if lacks else operand
+
+    return tree.rewrite_operands(condition, put)
+
+
+def with_arguments(condition: Condition, given: Mapping[str, Operand]) -> Condition:
+    """The condition of an entry for a role, with the role's arguments in the place of their `$names`."""
+    if not given:
+        return condition
+    return tree.rewrite_operands(
+        condition, lambda operand: given.get(operand.name, operand) if isinstance(operand, tree.Subject) else operand
+    )
+
+
+def given_to(rule: Rule) -> dict[str, Operand]:
+    """The arguments of a role in an entry as it counts for one membership."""
+    return {name: Constant(value) for name, value in rule.given.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeEntry:
+    """An entry on events of a type: the attributes it covers, and its condition, as written and for one subject.
+
+    What is written has the arguments of a role in it; what is bound means the same on subtypes of the type it names.
+    """
+
+    rule: Rule
+    covers: frozenset[str]
+    written: Condition
+    bound: Condition
+
+
+def subscribe_entry(
+    state: State,
+    rule: Rule,
+    named: str,
+    type_name: str,
+    subject: Mapping[str, Value] | None,
+    given: Mapping[str, Operand] | None = None,
+) -> SubscribeEntry:
+    """An entry on events of a type, which it takes in through the type that it names; without a subject, for anyone.
+
+    The arguments of a role are those that the entry is given, unless others are put in their place.
+    """
+    through = state.types.attributes(named)
+    written = with_arguments(condition_for(rule, through), given_to(rule) if given is None else given)
+    bound = without_others(bind(written, subject, through), through)
+    return SubscribeEntry(rule, covered_through(state, rule, named, type_name), written, bound)
+
+
+def over_event(clause: Clause) -> Condition:
+    """What a clause over a view says about the event itself.
+
+    What is null in a view need not be null in the event, and a predicate is given the view; neither says anything.
+    """
+    conditions: list[Condition] = []
+    for term, bounds in clause.bounds.items():
+        if not bounds.null:
+            conditions.extend(_bounded(term, bounds))
+    rest = (one for one in clause.rest if not isinstance(one.atom, tree.Predicate))
+    return tree.all_of(*conditions, *(one.atom if one.want else Not(one.atom) for one in rest))
+
+
+def _bounded(term: Operand, bounds: Bounds) -> list[Condition]:
+    conditions: list[Condition] = [Not(tree.IsNull(term))]
+    span = bounds.span
+    if bounds.only is not None:
+        conditions.append(tree.InSet(term, tuple(bounds.only)))
+    if bounds.without:
+        conditions.append(Not(tree.InSet(term, tuple(bounds.without))))
+    if span.low is not None:
+        conditions.append(Compare(">" if span.low_open else ">=", term, Constant(span.low)))
+    if span.high is not None:
+        conditions.append(Compare("<" if span.high_open else "<=", term, Constant(span.high)))
+    return conditions
+
+
+# -- event policy ----------------------------------------------------------------------------------------------
 
 MOST_CHOICES: Final = 64
 """Choices of credentials that one condition tells apart; with more, it is opaque."""
@@ -130,13 +231,13 @@ def assumed(
             name = open_name(whose, position)
             if isinstance(term, Variable) and term.name in bound and term.name not in known:
                 earlier = bound[term.name]
-                args.append(Variable(earlier.name) if isinstance(earlier, Subject) else Variable(name))
+                args.append(Variable(earlier.name) if isinstance(earlier, tree.Subject) else Variable(name))
                 continue
             args.append(Variable(name))
             if isinstance(term, Variable) and term.name in known:
-                joined.append(saying.same(known[term.name], Subject(name)))
+                joined.append(saying.same(known[term.name], tree.Subject(name)))
             elif isinstance(term, Variable) and term.name != "_":
-                bound[term.name] = Subject(name)
+                bound[term.name] = tree.Subject(name)
         refs.append(replace(ref, args=tuple(args)))
     return _conjoined(agreed, *joined, saying.constraint(entry.constraint, bound)), tuple(refs)
 
@@ -188,7 +289,7 @@ def _chosen(
     return joined, made
 
 
-def _equals(meaning: _Meaning, argument: Argument) -> Condition:
+def _equals(meaning: _Meaning, argument: tree.Argument) -> Condition:
     match meaning:
         case _Made(expression):
             return _opaque(("=", expression, argument))
@@ -201,12 +302,12 @@ def _equals(meaning: _Meaning, argument: Argument) -> Condition:
 def _conjoined(*parts: Condition) -> Condition:
     """All of these; nothing that is never true is kept beside what it stops."""
     kept = [part for part in parts if part != TRUE]
-    return FALSE if FALSE in kept else all_of(*kept)
+    return FALSE if FALSE in kept else tree.all_of(*kept)
 
 
 def _disjoined(*parts: Condition) -> Condition:
     kept = list(dict.fromkeys(part for part in parts if part != FALSE))
-    return TRUE if TRUE in kept else any_of(*kept)
+    return TRUE if TRUE in kept else tree.any_of(*kept)
 
 
 def _opaque(what: object) -> Condition:
@@ -243,10 +344,10 @@ class _Saying:
         return _conjoined(*agreed), known
 
     def _parameter(self, expression: Operand) -> _Meaning:
-        if not variables_of(expression) and not _looks_at_clock(expression):
+        if not tree.variables_of(expression) and not _looks_at_clock(expression):
             return _Made(expression)
         meaning = self.operand(
-            expression, {name: Attribute(name) for name in self.state.types.attributes(self.entry.event.type)}
+            expression, {name: tree.Attribute(name) for name in self.state.types.attributes(self.entry.event.type)}
         )
         return _Made(expression) if meaning is None else meaning
 
@@ -261,20 +362,20 @@ class _Saying:
     def constraint(self, constraint: Condition, bound: Mapping[str, _Meaning]) -> Condition:
         """A constraint, with what its variables stand for."""
         match constraint:
-            case Starred(arg):
+            case tree.Starred(arg):
                 return self.constraint(arg, bound)
             case Not(arg):
                 return Not(self.constraint(arg, bound))
-            case AllOf(args):
-                return all_of(*(self.constraint(arg, bound) for arg in args))
-            case AnyOf(args):
-                return any_of(*(self.constraint(arg, bound) for arg in args))
+            case tree.AllOf(args):
+                return tree.all_of(*(self.constraint(arg, bound) for arg in args))
+            case tree.AnyOf(args):
+                return tree.any_of(*(self.constraint(arg, bound) for arg in args))
             case leaf:
                 return self._leaf(leaf, bound)
 
-    def _leaf(self, leaf: Atom, bound: Mapping[str, _Meaning]) -> Condition:
-        parts = operands(leaf)
-        used = frozenset[str]().union(*map(variables_of, parts))
+    def _leaf(self, leaf: tree.Atom, bound: Mapping[str, _Meaning]) -> Condition:
+        parts = tree.operands(leaf)
+        used = frozenset[str]().union(*map(tree.variables_of, parts))
         known = {name: one.value for name in used if isinstance(one := bound.get(name), Constant)}
         if len(known) == len(used) and not any(map(_looks_at_clock, parts)):
             found = truth(leaf, known, self.scene)
@@ -286,15 +387,15 @@ class _Saying:
             return made
         return self.unsaid((leaf, sorted((name, repr(bound.get(name))) for name in used)))
 
-    def _atom(self, leaf: Atom, operands: list[Operand]) -> Condition | None:
+    def _atom(self, leaf: tree.Atom, operands: list[Operand]) -> Condition | None:
         match leaf:
-            case Compare(op) if op not in MIRRORED:
+            case Compare(op) if op not in tree.MIRRORED:
                 return None
-            case Related(name, args) if not args or name not in self.state.relations or self._is_read(name):
+            case tree.Related(name, args) if not args or name not in self.state.relations or self._is_read(name):
                 return None
             case _:
                 placed = iter(operands)
-                return with_operands(leaf, lambda _: next(placed))
+                return tree.with_operands(leaf, lambda _: next(placed))
 
     def _is_read(self, relation: str) -> bool:
         return any(name == relation for name, _ in self.scene.readings)
@@ -308,11 +409,11 @@ class _Saying:
                 return _plain(bound[name]) if name in bound else None
             case Meta("time"):
                 return Meta("time")
-            case ClockPart(part, of, zone):
+            case tree.ClockPart(part, of, zone):
                 at = self.operand(of, bound)
-                if isinstance(at, Attribute | Meta):
-                    return ClockPart(part, at, zone)
-        used = variables_of(expression)
+                if isinstance(at, tree.Attribute | Meta):
+                    return tree.ClockPart(part, at, zone)
+        used = tree.variables_of(expression)
         known = {name: one.value for name in used if isinstance(one := bound.get(name), Constant)}
         if len(known) < len(used) or _looks_at_clock(expression):
             return None
@@ -321,8 +422,8 @@ class _Saying:
     def unsaid(self, what: object) -> Condition:
         """Something that conditions cannot say, with all that it hangs on."""
         entry, roles = self.entry, self.state.roles
-        every = named(entry.constraint) | named(
-            Related("", tuple(e for _, e in parameters(self.state, entry.event.type)))
+        every = tree.named(entry.constraint) | tree.named(
+            tree.Related("", tuple(e for _, e in parameters(self.state, entry.event.type)))
         )
         facts = [
             (name, sorted(map(repr, self.state.relations.get(name, ()))), sorted(self.state.members_of(name)))
@@ -343,4 +444,4 @@ def _plain(meaning: _Meaning) -> Operand | None:
 
 def _looks_at_clock(expression: Operand) -> bool:
     """Does an expression look at the time of the event?"""
-    return any(isinstance(operand, Meta) for operand in within(expression))
+    return any(isinstance(operand, Meta) for operand in tree.within(expression))

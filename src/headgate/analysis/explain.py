@@ -5,57 +5,235 @@ audits the event's type is told everything. A principal asking about itself is t
 only of rules marked `disclose`, and no positions; and only of events that its subscriptions brought it, or that a
 subscription to history made now would bring it (D10), so that a right once lost cannot be used to look at the past.
 Any other event answers as one that does not exist; so does one whose requirement the principal does not meet (D11).
-Event policy is the domain's: what its entries ask is told only to those who are told everything.
+Event policy is the domain's: what its entries ask is told only to those who are told everything. Of an entry of it, it
+is said what its parameters were, which credentials counted for the best choice, which it lacked, and whether its
+constraint was true of them. What may not be told is None or left out, and the field says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from itertools import islice, product
+from typing import Final
 
 from headgate.analysis.entry_conditions import number_of
-from headgate.analysis.explain_roles import Judged, RoleHolding, by_membership, held, judged
-from headgate.analysis.explanation import (
-    AttributeExplanation,
-    Demand,
-    Explanation,
-    Needed,
-    Question,
-    Standing,
-    SubscriptionExplanation,
-    Tried,
-    Unmet,
-    ViewAt,
-    Why,
-)
 from headgate.analysis.truth_trace import TruthPart, attributes_of, can_be_told, deciding
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
+from headgate.decide.constraints import truth as constraint_truth
+from headgate.decide.constraints import value
 from headgate.decide.deliver import admits, decide, view_for, wants
-from headgate.decide.event_policy import credentials
+from headgate.decide.event_policy import credentials, entry_truth, means, parameters, policy_scene
+from headgate.decide.rolebook import fit
 from headgate.decide.truth import World, truth
 from headgate.decide.views import Verdict, condition_for, named_type, verdicts, view
-from headgate.model.conditions import Condition, Subject
+from headgate.model.conditions import Argument, Condition, RoleRef, Subject, Variable
 from headgate.model.errors import GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
-from headgate.model.rights import Action, Effect, Source, Subscription
+from headgate.model.rights import Action, Effect, Rule, Source, Subscription
+from headgate.model.rolefiles import EventEntry
+from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief
 
-__all__ = [
-    "AttributeExplanation",
-    "Demand",
-    "Explanation",
-    "Needed",
-    "Question",
-    "Standing",
-    "SubscriptionExplanation",
-    "Tried",
-    "Unmet",
-    "ViewAt",
-    "Why",
-    "explain",
-    "no_event",
-]
+_MOST_JUDGED: Final = 256
+"""Choices of credentials that are looked at to say which counted."""
+
+
+# -- what an explanation says: no wording and no logic --------------------------------------------------------
+
+
+class Why(Enum):
+    """Why is an attribute visible or hidden?"""
+
+    GRANTED = "granted"
+    FORBIDDEN = "forbidden"
+    UNCOVERED = "uncovered"
+
+
+class Standing(Enum):
+    """How does a subscription stand to an event?"""
+
+    LIVE = "in force"
+    HISTORY = "history"
+    NOT_YET = "not yet"
+    ENDED = "ended"
+    OTHER_TYPE = "other type"
+
+
+class Demand(Enum):
+    """Whose requirement is it?"""
+
+    EVENT = "the event's"
+    POLICY_RULE = "the publisher's policy rule"
+    SUBSCRIPTION = "the subscription's"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Who asks about whom, and which event, version and subscription, as they were named."""
+
+    asker: str
+    principal: str
+    event: str
+    version: int | None = None
+    subscription: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHolding:
+    """A membership, and how it was gained: by which statement, and with which memberships and elections."""
+
+    id: str
+    service: str
+    instance: str
+    role: str
+    args: tuple[Argument, ...]
+    statement: str = ""
+    supports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An entry of the event policy, put to an event and to what a principal counts.
+
+    `credentials` is the choice that comes nearest to making it true; `missing` are those of which it counts none.
+    `constraint` is the truth of the constraint for that choice, and None as well where there is no choice.
+    """
+
+    entry: EventEntry
+    parameters: tuple[tuple[str, Argument], ...]
+    credentials: tuple[RoleHolding, ...] = ()
+    missing: tuple[RoleRef, ...] = ()
+    constraint: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One entry put to the event, in order.
+
+    `condition` is None where it may not be told. Where `told` is false its truth and parts are kept back, and
+    `matched` is None unless the view itself shows that it did. An entry for a `role` counts through a `membership`; one
+    of the event policy has no condition but what was `judged`.
+    """
+
+    rule: str
+    effect: Effect
+    who: str | None
+    type: str
+    condition: Condition | None
+    told: bool
+    truth: bool | None
+    matched: bool | None
+    covers: tuple[str, ...]
+    decided: tuple[str, ...]
+    parts: tuple[TruthPart, ...]
+    source: Source = Source.RULE
+    role: RoleRef | None = None
+    membership: RoleHolding | None = None
+    judged: Judged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeExplanation:
+    """One attribute: is it visible, by which entry, at which version; and the grants that would have shown it."""
+
+    name: str
+    kind: Kind
+    visible: bool
+    value: Value
+    why: Why
+    rule: str | None
+    version: int
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAt:
+    """The view under the rights of one version. A `stopped_by` entry forbade the whole event before any grant."""
+
+    version: int
+    exists: bool
+    stopped_by: str | None
+    attributes: tuple[AttributeExplanation, ...]
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """A requirement that is not true of the other side, and so stops the event (D11).
+
+    Its truth and parts, which tell what the other side is like, are None and empty where that may not be told.
+    """
+
+    demand: Demand
+    condition: Condition
+    truth: bool | None = None
+    parts: tuple[TruthPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionExplanation:
+    """What became of a subscription: its standing, and its filter over the view. `hidden`: what it cannot see.
+
+    `unmet` is its own requirement, where the publisher does not meet it.
+    """
+
+    id: str
+    type: str
+    where: Condition | None
+    first: int
+    standing: Standing
+    truth: bool | None
+    parts: tuple[TruthPart, ...]
+    hidden: tuple[str, ...]
+    delivered: bool
+    unmet: tuple[Unmet, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A right that would have been enough: a subscribe grant on the type, before a forbid if one is named.
+
+    A grant in `failed` would have done as well, had its condition been true.
+    """
+
+    version: int
+    type: str
+    attributes: tuple[str, ...]
+    before: str | None
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that the asker may know. With two `views` an attribute is visible only if both show it.
+
+    What is visible is what rights show. `unmet` are the requirements of the publisher that stop the event all the same.
+    """
+
+    principal: str
+    event: str
+    type: str
+    publisher: str
+    time: datetime
+    place: tuple[str, int] | None
+    version: int
+    event_version: int
+    full: bool
+    visible: bool
+    attributes: tuple[AttributeExplanation, ...]
+    views: tuple[ViewAt, ...]
+    subscription: SubscriptionExplanation | None
+    needed: tuple[Needed, ...]
+    unmet: tuple[Unmet, ...] = ()
+    counted: tuple[str, ...] | None = None
+    """The memberships that the subscription counts for event policy; None: all that its principal holds."""
+
+
+# -- explaining -----------------------------------------------------------------------------------------------
 
 
 def no_event(question: Question) -> NotFound:
@@ -266,64 +444,44 @@ def _view_at(state: State, principal: str, event: Event, books: Books, grounds: 
                 granted = True
             elif verdict.rule.whole_event and not granted:
                 stopped = verdict.rule.id
+        entry = _tried(state, verdict, new, event, world)
         if verdict.rule.source is Source.POLICY:
-            entry = state.roles.policy.entries[number_of(verdict.rule)]
-            saw = judged(state, entry, event, credentials(state, principal, grounds.counted))
-            tried.append(_judged(state, verdict, new, event, saw))
-        else:
-            by = None if membership is None else held(membership)
-            tried.append(_tried(state, verdict, new, event, world.given(verdict.rule.given), by))
+            policy = state.roles.policy.entries[number_of(verdict.rule)]
+            saw = judged(state, policy, event, credentials(state, principal, grounds.counted))
+            entry = replace(entry, judged=saw)
+        elif membership is not None:
+            entry = replace(entry, membership=held(membership))
+        tried.append(entry)
         if stopped is not None:
             break
     shown = tuple(_shown(n, k, event, deciders.get(n), granted, tried, state.version) for n, k in kinds.items())
     return ViewAt(state.version, granted, stopped, shown, tuple(tried))
 
 
-def _tried(
-    state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World, by: RoleHolding | None
-) -> Tried:
-    rule = verdict.rule
-    named = named_type(state, rule, Action.SUBSCRIBE, event.type) or event.type
-    attributes = state.types.attributes(named)
-    condition = condition_for(rule, attributes)
-    order = state.types.attributes(event.type)
-    return Tried(
-        rule.id,
-        rule.effect,
-        rule.who,
-        rule.type,
-        condition,
-        True,
-        verdict.truth,
-        verdict.matches,
-        tuple(a for a in order if a in verdict.covers),
-        tuple(a for a in order if a in new),
-        deciding(condition, event, replace(world, attributes=attributes)),
-        rule.source,
-        rule.role,
-        by,
-    )
-
-
-def _judged(state: State, verdict: Verdict, new: frozenset[str], event: Event, saw: Judged) -> Tried:
-    """An entry of the event policy, which speaks to everyone who can show its credentials."""
+def _tried(state: State, verdict: Verdict, new: frozenset[str], event: Event, world: World) -> Tried:
+    """An entry and what it decided; one of the event policy speaks to everyone who can show its credentials."""
     rule, order = verdict.rule, state.types.attributes(event.type)
-    covers, decided = (tuple(a for a in order if a in some) for some in (verdict.covers, new))
-    return Tried(
-        rule.id,
-        rule.effect,
-        None,
-        rule.type,
-        None,
-        True,
-        verdict.truth,
-        verdict.matches,
-        covers,
-        decided,
-        (),
-        rule.source,
-        judged=saw,
+    tried = Tried(
+        rule=rule.id,
+        effect=rule.effect,
+        who=None,
+        type=rule.type,
+        condition=None,
+        told=True,
+        truth=verdict.truth,
+        matched=verdict.matches,
+        covers=tuple(a for a in order if a in verdict.covers),
+        decided=tuple(a for a in order if a in new),
+        parts=(),
+        source=rule.source,
+        role=rule.role,
     )
+    if rule.source is Source.POLICY:
+        return tried
+    attributes = state.types.attributes(named_type(state, rule, Action.SUBSCRIBE, event.type) or event.type)
+    condition = condition_for(rule, attributes)
+    asked = replace(world.given(rule.given), attributes=attributes)
+    return replace(tried, who=rule.who, condition=condition, parts=deciding(condition, event, asked))
 
 
 def _shown(
@@ -427,3 +585,65 @@ def _asked(
     if not is_disclosed:
         return replace(made, truth=outcome or None, hidden=hidden, delivered=delivered)
     return replace(made, truth=outcome, parts=parts, hidden=hidden, delivered=delivered)
+
+
+# -- roles and event policy -----------------------------------------------------------------------------------
+
+
+def held(one: Membership) -> RoleHolding:
+    """What is told of a membership."""
+    return RoleHolding(one.id, one.service, one.instance, one.role, one.args, one.statement, one.supports)
+
+
+def by_membership(state: State, principal: str, rules: Sequence[Rule]) -> Iterator[tuple[Rule, Membership | None]]:
+    """Entries as they count for a principal, each with the membership through which it does, if it is for a role.
+
+    A rule for a role stands in `rules` once for each membership that fits, in the order in which those began.
+    """
+    waiting: dict[str, Iterator[Membership]] = {}
+    for rule in rules:
+        if rule.role is None:
+            yield rule, None
+            continue
+        if rule.id not in waiting:
+            held_now = state.roles.held_by(principal)
+            waiting[rule.id] = iter([one for one in held_now if fit(rule.role, one, {}) is not None])
+        yield rule, next(waiting[rule.id], None)
+
+
+def judged(state: State, entry: EventEntry, event: Event, shown: tuple[Membership, ...]) -> Judged:
+    """What an entry of the event policy saw."""
+    scene = policy_scene(state, event)
+    seen = tuple((n, value(e, event.values, scene)) for n, e in parameters(state, entry.event.type))
+    fitting = [[one for one in shown if means(ref, one)] for ref in entry.credentials]
+    missing = tuple(ref for ref, found in zip(entry.credentials, fitting, strict=True) if not found)
+    if missing:
+        return Judged(entry, seen, missing=missing)
+    choice = _best(state, entry, event, islice(product(*fitting), _MOST_JUDGED))
+    bound = _bound(entry, [v for _, v in seen], choice)
+    return Judged(entry, seen, tuple(map(held, choice)), (), constraint_truth(entry.constraint, bound, scene))
+
+
+def _best(
+    state: State, entry: EventEntry, event: Event, choices: Iterable[tuple[Membership, ...]]
+) -> tuple[Membership, ...]:
+    """The first choice that makes the entry true, or else unknown, or else the first."""
+    by_truth: dict[bool | None, tuple[Membership, ...]] = {}
+    for choice in choices:
+        by_truth.setdefault(entry_truth(state, entry, event, choice), choice)
+        if True in by_truth:
+            break
+    return next(by_truth[one] for one in (True, None, False) if one in by_truth)
+
+
+def _bound(entry: EventEntry, seen: Sequence[Argument], choice: Sequence[Membership]) -> Mapping[str, Argument]:
+    """What the variables of an entry mean: what the event says stands before what credentials do."""
+    bound: dict[str, Argument] = {}
+    for term, found in zip(entry.event.args, seen, strict=False):
+        if isinstance(term, Variable):
+            bound.setdefault(term.name, found)
+    for ref, one in zip(entry.credentials, choice, strict=True):
+        for place, argument in zip(ref.args, one.args, strict=False):
+            if isinstance(place, Variable):
+                bound.setdefault(place.name, argument)
+    return bound

@@ -15,29 +15,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum
 
-from headgate.analysis.conflicts import (
-    given_to,
+from headgate.analysis.entry_conditions import (
+    SubscribeEntry,
     in_order,
     is_opaque,
+    is_shown,
     may_hold,
+    number_of,
     opaque,
     over_event,
-    with_arguments,
-    without_others,
+    policy_rules,
+    subscribe_entry,
 )
-from headgate.analysis.entry_conditions import is_shown, number_of, policy_rules
-from headgate.analysis.explain_roles import RoleHolding, by_membership, held
+from headgate.analysis.explain import RoleHolding, by_membership, held
 from headgate.analysis.truth_trace import attributes_of
 from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.bind import bind
 from headgate.decide.event_policy import credentials
 from headgate.decide.normal import Clause, clauses
-from headgate.decide.publish import condition_on_sent, passes_over, written_entries
-from headgate.decide.views import condition_for, covered, entries, forced_value, named_type
-from headgate.model.conditions import TRUE, Attribute, Condition, Not, all_of, any_of
+from headgate.decide.publish import condition_on_sent, passes_over, publish_entries, written_entries
+from headgate.decide.truth import World, truth
+from headgate.decide.views import covered, entries, forced_value, named_type
+from headgate.model import conditions as tree
+from headgate.model.conditions import FALSE, TRUE, AllOf, AnyOf, Atom, Attribute, Condition, Meta, Not, looked_at
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
+from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership
@@ -200,23 +205,29 @@ class _Type:
         self.full = full
         self.where = subscription.where
         self.kinds = state.types.attributes(name)
-        self.rules: list[tuple[Rule, frozenset[str]]] = []
-        self.bound: list[Condition] = []
-        self.told: list[Condition | None] = []
-        self.memberships: list[RoleHolding | None] = []
+        self.entries: list[tuple[SubscribeEntry, RestrictionEntry]] = []
         self.unshown = False
         """Did a grant of the event policy ask for credentials that do not count?"""
         subject = state.principals.get(subscription.principal, {})
         for rule, named, membership in self._listed(subscription):
-            kinds = state.types.attributes(named)
-            condition = with_arguments(condition_for(rule, kinds), given_to(rule))
-            tells = tells_condition(rule, full)
-            whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
-            self.rules.append((rule, frozenset(self.kinds) if whole_forbid else covered(rule, kinds)))
-            bound = without_others(bind(condition, subject, kinds), kinds)
-            self.bound.append(bound if tells or condition == TRUE else opaque(rule.id))
-            self.told.append(condition if tells and not is_opaque(condition) else None)
-            self.memberships.append(held(membership) if tells and membership is not None else None)
+            entry, tells = subscribe_entry(state, rule, named, name, subject), tells_condition(rule, full)
+            if not tells and entry.written != TRUE:
+                entry = replace(entry, bound=opaque(rule.id))
+            self.entries.append((entry, self._told(entry, held(membership) if membership and tells else None, tells)))
+
+    def _told(self, entry: SubscribeEntry, membership: RoleHolding | None, tells: bool) -> RestrictionEntry:
+        """An entry as it may be told."""
+        rule = entry.rule
+        return RestrictionEntry(
+            rule.id,
+            rule.effect,
+            rule.type,
+            tuple(a for a in self.kinds if a in entry.covers),
+            entry.written if tells and not is_opaque(entry.written) else None,
+            rule.source,
+            membership,
+            self._entry(rule) if self.full and rule.source is Source.POLICY else None,
+        )
 
     def _listed(self, subscription: Subscription) -> Iterator[tuple[Rule, str, Membership | None]]:
         """The entries on the type, in order, each with the type it names and the membership it counts through."""
@@ -241,46 +252,28 @@ class _Type:
     def reach(self) -> TypeReach:
         """What comes of this type."""
         seen = {a: k for a, k in self.kinds.items() if may_hold(self._shows(a), self.kinds)}
-        conditions = [c for c in self.told if c is not None]
+        told = [(entry.rule, one.condition) for entry, one in self.entries if one.condition is not None]
         return TypeReach(
             self.name,
             True,
             self._reason(seen),
             tuple(seen),
             tuple(a for a in self.kinds if a not in seen),
-            self._exists(conditions) if len(conditions) == len(self.told) else None,
-            tuple(
-                RestrictionEntry(
-                    rule.id,
-                    rule.effect,
-                    rule.type,
-                    tuple(a for a in self.kinds if a in covers),
-                    condition,
-                    rule.source,
-                    membership,
-                    self._entry(rule) if self.full and rule.source is Source.POLICY else None,
-                )
-                for (rule, covers), condition, membership in zip(self.rules, self.told, self.memberships, strict=True)
-            ),
+            _exists(told) if len(told) == len(self.entries) else None,
+            tuple(one for _, one in self.entries),
         )
-
-    def _exists(self, conditions: Sequence[Condition]) -> Condition | None:
-        """There is a view: a grant holds, and no whole-event forbid came first (D8)."""
-        pairs = zip(self.rules, conditions, strict=True)
-        return in_order([(rule.effect, c) for (rule, _), c in pairs if rule.whole_event])
 
     def _shows(self, attribute: str) -> Condition | None:
         """The attribute is visible: a grant that covers it holds, and no forbid that does came first (D5)."""
-        pairs = zip(self.rules, self.bound, strict=True)
-        return in_order([(rule.effect, c) for (rule, covers), c in pairs if attribute in covers])
+        return in_order([(one.rule.effect, one.bound) for one, _ in self.entries if attribute in one.covers])
 
     def _reason(self, seen: Mapping[str, Kind]) -> Reason | None:
-        grants = [c for (r, _), c in zip(self.rules, self.bound, strict=True) if r.effect is Effect.GRANT]
+        grants = [one.bound for one, _ in self.entries if one.rule.effect is Effect.GRANT]
         if not grants:
             return Reason.CREDENTIALS if self.unshown and self.full else Reason.NO_GRANT
-        if not may_hold(any_of(*grants), self.kinds):
+        if not may_hold(tree.any_of(*grants), self.kinds):
             return Reason.NEVER_TRUE
-        exists = self._exists(self.bound)
+        exists = _exists([(one.rule, one.bound) for one, _ in self.entries])
         if not may_hold(exists, self.kinds):
             return Reason.FORBIDDEN
         if not may_hold(self.where, self.kinds):
@@ -299,8 +292,13 @@ class _Type:
         """Can a clause of the filter be true over a view, which shows what it needs and has the event's values?"""
         needs = {t.name for t, b in clause.bounds.items() if isinstance(t, Attribute) and not b.null}
         shows = dict.fromkeys(self._shows(a) for a in sorted(needs))
-        together = all_of(exists, *(c for c in shows if c is not None), over_event(clause))
+        together = tree.all_of(exists, *(c for c in shows if c is not None), over_event(clause))
         return may_hold(together, self.kinds)
+
+
+def _exists(listed: Sequence[tuple[Rule, Condition]]) -> Condition | None:
+    """There is a view: a grant holds, and no whole-event forbid came first (D8)."""
+    return in_order([(rule.effect, condition) for rule, condition in listed if rule.whole_event])
 
 
 # -- publishing -------------------------------------------------------------------------------------------------
@@ -363,3 +361,87 @@ def _publish_entry(rule: Rule, kinds: Mapping[str, Kind], is_disclosed: bool) ->
         },
         tuple(a for a in kinds if a not in named),
     )
+
+
+# -- whether anything comes of a type ---------------------------------------------------------------------------
+
+
+def wanted(state: State, type_name: str) -> bool:
+    """Might somebody receive an event of this type or a subtype? (Hermes 8, Elvin's quenching)
+
+    No is said only where it is proven that none would be delivered to any subscription in force. Filters play no part:
+    a publisher learns about types, never about what subscribers ask for.
+    """
+    by_role = bool(state.roles.policy.entries) or any(rule.role is not None for rule in state.rules)
+    for name in state.types.subtypes(type_name):
+        line = frozenset(state.types.lineage(name))
+        asked: set[frozenset[str]] = set()
+        for subscription in state.subscriptions.values():
+            if subscription.type not in line:
+                continue
+            subjects = state.principals.get(subscription.principal, {})
+            who = state.groups_of(subscription.principal) | {subscription.principal}
+            alike = frozenset(rule.id for rule in state.rules if rule.who in who)
+            plain = not subjects and not (by_role and subscription.principal in state.roles.held)
+            if plain and alike in asked:  # someone with the same rules was asked about already
+                continue
+            if plain:
+                asked.add(alike)
+            if _may_receive(state, subscription, name):
+                return True
+    return False
+
+
+def _may_receive(state: State, subscription: Subscription, type_name: str) -> bool:
+    anything = Subscription("quench", subscription.principal, type_name, counted=subscription.counted)
+    reason = restricted_type(state, anything, type_name).reason
+    return reason not in (Reason.NO_GRANT, Reason.CREDENTIALS, Reason.NEVER_TRUE, Reason.FORBIDDEN)
+
+
+def holds_now(
+    state: State, publisher: str, type_name: str, *, now: datetime, origin: str | None, rate: int | None
+) -> bool | None:
+    """May the publisher publish of the type, by time, rate and origin? None if no entry of it asks for those.
+
+    Where a condition asks about the event itself, the best is assumed. So no is certain, and yes means that it is up to
+    the event (Capabilities V.D).
+    """
+    rules = publish_entries(state, publisher, type_name)
+    if not any(_is_dynamic(rule.where) for rule in rules):
+        return None
+    event = Event("", publisher, type_name, {}, now, rate=rate, origin=origin)
+    world = World(state, state.principals.get(publisher, {}), {}, origin=origin)
+    for rule in rules:
+        asked = world.given(rule.given)
+        if rule.effect is Effect.FORBID:
+            if truth(_assumed(rule.where, best=False), event, asked) is not False:
+                return False
+        elif truth(_assumed(rule.where, best=True), event, asked) is True:
+            return True
+    return False
+
+
+def _is_dynamic(condition: Condition) -> bool:
+    """Does a condition look at time, rate or origin?"""
+    return any(isinstance(operand, Meta) and operand.name != "publisher" for operand in looked_at(condition))
+
+
+def _assumed(condition: Condition, *, best: bool) -> Condition:
+    """The condition, with whatever it asks about the event answered so that it comes out true, or false."""
+    match condition:
+        case tree.Starred(arg):
+            return _assumed(arg, best=best)
+        case Not(arg):
+            return Not(_assumed(arg, best=not best))
+        case AllOf(args):
+            return AllOf(tuple(_assumed(arg, best=best) for arg in args))
+        case AnyOf(args):
+            return AnyOf(tuple(_assumed(arg, best=best) for arg in args))
+        case atom:
+            if not _asks_event(atom):
+                return atom
+            return TRUE if best else FALSE
+
+
+def _asks_event(atom: Atom) -> bool:
+    return isinstance(atom, tree.Predicate) or any(isinstance(operand, Attribute) for operand in looked_at(atom))

@@ -3,7 +3,7 @@
 Guarantees: `stages` gives the entries, the acceptance function with negative entries distributed over the
 positive ones that follow, and the same in disjunctive normal form, each clause with one client expression, event
 expressions and mixed terms, equal ones shared. Where every term is true or false, and the client shows at most one
-membership of each role, `accepts` says what `decide.event_policy` does. Clauses that contradict themselves are left
+membership of each role, the clauses accept what `decide.event_policy` does. Clauses that contradict themselves are left
 out, and so are repeated ones; those that imply another are kept and marked, as in the figure, where two of eight do. A
 form of more than `MAX_POLICY_CLAUSES` clauses, or `MAX_CLAUSE_ATOMS` atoms in one, is not given, only that before it.
 `render_stages` shows all of it as text, laid out as in the figure.
@@ -12,34 +12,16 @@ Leaves out: deciding: the pipeline keeps entries in order, has three values, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from headgate.decide.constraints import Scene, truth, value
-from headgate.decide.event_policy import means, parameters, policy_readings, put
+from headgate.decide.event_policy import parameters, put
 from headgate.lang.render import render_constraint, render_entry, render_role
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Argument,
-    Compare,
-    Condition,
-    Constant,
-    Meta,
-    Not,
-    Operand,
-    RoleRef,
-    Starred,
-    Term,
-    Variable,
-    looked_at,
-    variables,
-)
-from headgate.model.events import Event
+from headgate.model import conditions as tree
+from headgate.model.conditions import AllOf, AnyOf, Compare, Condition, Constant, Operand, RoleRef, Term, Variable
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
 from headgate.model.rolefiles import EventEntry
-from headgate.model.roles import Membership
 from headgate.model.state import State
 
 
@@ -139,41 +121,6 @@ def stages(state: State, type_name: str) -> Stages:
         return _cut(made)
     except _TooLargeError:
         return made
-
-
-def accepts(policy: Stages, state: State, event: Event, shown: Iterable[Membership]) -> bool:
-    """Is a client that shows these memberships, at most one of each role, told of an event by the policy alone?"""
-    held = tuple(shown)
-    scene = Scene(state, now=event.time, readings=policy_readings(state))
-    bound: dict[str, Argument] = {name: value(one, event.values, scene) for name, one in policy.meaning.items()}
-    for ref in policy.shown:
-        for membership in held:
-            if means(replace(ref, args=()), membership):  # another entry may name fewer of its arguments
-                named = zip(ref.args, membership.args, strict=False)
-                bound |= {term.name: argument for term, argument in named if isinstance(term, Variable)}
-
-    def holds(atom: Said) -> bool | None:
-        return any(means(atom.ref, m) for m in held) if isinstance(atom, Shows) else truth(atom, bound, scene)
-
-    if policy.presumed is not None and not holds(policy.presumed):
-        return False
-    if policy.clauses is None:
-        return any(_accepted(one, holds) for one in policy.acceptance)
-    clients = [all(holds(one.atom) is one.wanted for one in each) for each in policy.clients]
-    events = [holds(one.atom) for one in policy.events]
-    return any(
-        clients[one.client]
-        and all(events[number] is wanted for number, wanted in one.events)
-        and all(holds(each.atom) is each.wanted for each in one.mixed)
-        for one in policy.clauses
-    )
-
-
-def _accepted(one: Acceptance, holds: Callable[[Said], bool | None]) -> bool:
-    def all_of(terms: tuple[Said, ...]) -> bool:
-        return all(holds(term) is True for term in terms)
-
-    return all_of(one.terms) and not any(all_of(terms) for _, terms in one.unless)
 
 
 # -- names --------------------------------------------------------------------------------------------------------
@@ -328,7 +275,8 @@ def _cut(made: Stages) -> Stages:
         asked = [(events.setdefault(replace(one, wanted=True), len(events)), one.wanted) for one in of_event]
         mixed = tuple(one for one, kind in zip(product, kinds, strict=True) if kind == "mixed")
         clauses.append(StageClause(client, tuple(sorted(asked)), mixed))
-    wider = _implied(list(products))
+    # For each product one that is shorter and inside it, if there is any.
+    wider = [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
     return replace(
         made,
         clients=tuple(tuple(sorted(one, key=lambda each: (each.wanted, each.exact))) for one in clients),
@@ -337,17 +285,12 @@ def _cut(made: Stages) -> Stages:
     )
 
 
-def _implied(products: list[frozenset[StageLiteral]]) -> list[int | None]:
-    """For each product one that is shorter and inside it, if there is any."""
-    return [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
-
-
 def _form(term: Said, wanted: bool) -> list[Product]:
     """A term, or its opposite, in disjunctive normal form."""
     match term:
-        case Not(arg):
+        case tree.Not(arg):
             return _form(arg, not wanted)
-        case Starred(arg):
+        case tree.Starred(arg):
             return _form(arg, wanted)
         case AllOf(args) | AnyOf(args):
             if isinstance(term, AllOf) is wanted:
@@ -383,8 +326,8 @@ def _kind(atom: Said, outer: frozenset[str]) -> str:
     """What an atom looks at; what looks at nothing is asked once an event."""
     if isinstance(atom, Shows):
         return "client"
-    names = variables(atom)
-    timed = Meta("time") in looked_at(atom)
+    names = tree.variables(atom)
+    timed = tree.Meta("time") in tree.looked_at(atom)
     if names <= outer:
         return "event"
     return "mixed" if names & outer or timed else "client"

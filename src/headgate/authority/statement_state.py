@@ -11,15 +11,15 @@ Leaves out: signatures, which are verified before a change is made of a statemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from headgate.authority.chains import discover, why_not
-from headgate.authority.reduction import Reduced, exact_certificate, to_rules
+from headgate.authority.chains import ChainGround, Reduced, discover, exact_certificate, to_rules, why_not
 from headgate.lang.render import fit_together, size
+from headgate.model import errors
 from headgate.model.authority import (
     ANY,
     Attested,
@@ -33,16 +33,7 @@ from headgate.model.authority import (
     TypeAuthority,
 )
 from headgate.model.conditions import Condition, all_of
-from headgate.model.errors import (
-    AlreadyExists,
-    BadDefinition,
-    BadExpression,
-    ChainInvalid,
-    Expired,
-    Revoked,
-    StaleList,
-    TooMany,
-)
+from headgate.model.errors import AlreadyExists, BadDefinition, BadExpression, ChainInvalid, StaleList, TooMany
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_BAG, MAX_SUCCESSIONS
 from headgate.model.rights import Rule, Source
@@ -175,7 +166,9 @@ class StatementState:
                 raise BadDefinition(f"`{new}` was succeeded by `{old}`: keys do not go round in a circle")
             if new in self.holders:
                 raise BadDefinition(f"`{self.holders[new]}` already has the key `{new}`", remedy="make a new key")
-            if self._older(old) + 1 + self._newer(new) > MAX_SUCCESSIONS:
+            forth = {one.old: one.new for one in self.successions.values()}
+            back = {newer: older for older, newer in forth.items()}
+            if _steps(old, back) + 1 + _steps(new, forth) > MAX_SUCCESSIONS:
                 raise TooMany(f"more keys follow one another than MAX_SUCCESSIONS ({MAX_SUCCESSIONS})")
             if (name := self.holders.get(old)) is not None:
                 self.set_key(name, new)
@@ -183,19 +176,6 @@ class StatementState:
         self.successions[old] = replace(succession, number=number)
         self._newest.clear()
         self.settle(self.bags, at)
-
-    def _older(self, key: str) -> int:
-        before = {one.new: one.old for one in self.successions.values()}
-        steps = 0
-        while key in before and steps <= MAX_SUCCESSIONS:
-            key, steps = before[key], steps + 1
-        return steps
-
-    def _newer(self, key: str) -> int:
-        steps = 0
-        while key in self.successions and steps <= MAX_SUCCESSIONS:
-            key, steps = self.successions[key].new, steps + 1
-        return steps
 
     # -- certificates -----------------------------------------------------------------------------------------
 
@@ -234,17 +214,8 @@ class StatementState:
                 remedy="ask its issuer for one that names only open groups and relations, and no private attribute",
             )
         if shown and not completes:
-            raise why_not(
-                tuple(bag.values()),
-                self.key_of(principal),
-                coordinator=self._coordinator(),
-                now=at,
-                revoked=self.is_revoked,
-                known=lambda one: self.is_known(one, at),
-                same=self.same,
-                owners=lambda key: owns(self.principal_of(key), ANY),
-                network=self.network or ANY,
-            )
+            ground = replace(self._ground(at), owners=lambda key: owns(self.principal_of(key), ANY))
+            raise why_not(tuple(bag.values()), self.key_of(principal), ground)
         stands = [one for one in bag.values() if one.validity.holds(at) and not self.is_revoked(one)]
         self.certificates.update({one.key: one for one in stands})
         self.bags[principal] = tuple(one.key for one in stands)
@@ -253,7 +224,7 @@ class StatementState:
     def close(self, may_be_named: Callable[[Condition], bool]) -> None:
         """Something may no longer be named by just anyone: whoever has shown a certificate that does shows all anew."""
         keys = {one.key for one in self.certificates.values() if self._names_closed(one, may_be_named)}
-        self._show_anew({who for who, bag in self.bags.items() if keys.intersection(bag)})
+        self._show_anew(set(self._showing(keys)))
 
     def _names_closed(self, one: Certificate, may_be_named: Callable[[Condition], bool]) -> bool:
         if self.same(one.issuer, self.key_of(self.administrator)):
@@ -274,14 +245,15 @@ class StatementState:
                 new = RevocationList(new.issuer, new.number, known.issued, new.revoked)
         self.lists[new.issuer] = new
         self._drop(at)
-        self.settle(self._asking(new.issuer), at)
+        theirs = {one.key for one in self.certificates.values() if self.same(one.issuer, new.issuer)}
+        self.settle(self._showing(theirs), at)
 
     def tick(self, at: datetime) -> None:
         """What ended by now falls; so does what rests on an issuer that fell silent."""
         self._drop(at)
         silent = {one.key for one in self.certificates.values() if one.freshness is not None}
         silent |= {one.key for one in self.certificates.values() if one.issuer in self.successions}
-        self.settle([who for who, bag in self.bags.items() if silent.intersection(bag)], at)
+        self.settle(self._showing(silent), at)
 
     def remove(self, principal: str) -> None:
         """A principal ends, and with it what it has shown and what was attested of it."""
@@ -321,7 +293,7 @@ class StatementState:
             for key, one in self.certificates.items()
             if any(isinstance(each, NetworkAuthority) for each in one.authority)
         }
-        return {who for who, bag in self.bags.items() if keys.intersection(bag)}
+        return set(self._showing(keys))
 
     def _show_anew(self, principals: set[str]) -> None:
         """Take from principals all that they have shown, and what it gave them."""
@@ -368,10 +340,11 @@ class StatementState:
         return {rule.id: rule for chain in chains for rule in to_rules(principal, chain, self.principal_of)}
 
     def _chains(self, principal: str, bag: Iterable[Certificate], at: datetime) -> tuple[Reduced, ...]:
-        return discover(
-            tuple(bag),
-            self.key_of(principal),
-            coordinator=self._coordinator(),
+        return discover(tuple(bag), self.key_of(principal), self._ground(at))
+
+    def _ground(self, at: datetime) -> ChainGround:
+        return ChainGround(
+            coordinator=self.coordinator or self.key_of(self.administrator),
             now=at,
             revoked=self.is_revoked,
             known=lambda one: self.is_known(one, at),
@@ -382,9 +355,6 @@ class StatementState:
     def _gives(self, chain: Reduced, owns: Callable[[str, str], bool]) -> bool:
         root = self.principal_of(chain.issuer)
         return any(isinstance(one, NetworkAuthority) or owns(root, one.type) for one in chain.authority)
-
-    def _coordinator(self) -> str:
-        return self.coordinator or self.key_of(self.administrator)
 
     def is_revoked(self, one: Certificate | Identity) -> bool:
         """Has its issuer taken a statement back, under any of its keys?"""
@@ -411,16 +381,15 @@ class StatementState:
             return
         yield from (one for one in self.lists.values() if self.same(one.issuer, issuer))
 
-    def _asking(self, issuer: str) -> list[str]:
-        """The principals whose bag holds a certificate of an issuer."""
-        keys = {one.key for one in self.certificates.values() if self.same(one.issuer, issuer)}
+    def _showing(self, keys: set[str]) -> list[str]:
+        """The principals that have shown one of these certificates."""
         return [who for who, bag in self.bags.items() if keys.intersection(bag)]
 
     def _drop(self, at: datetime) -> None:
         """Let go of what ended or was revoked, and of the entries and attributes that rest on it."""
         gone = {key for key, one in self.certificates.items() if one.validity.is_over(at) or self.is_revoked(one)}
         if gone:
-            held = [who for who, bag in self.bags.items() if gone.intersection(bag)]
+            held = self._showing(gone)
             for who in held:
                 self.bags[who] = tuple(key for key in self.bags[who] if key not in gone)
             self._forget()
@@ -464,11 +433,13 @@ class StatementState:
         if not self.same(identity.subject, self.key_of(principal)):
             raise ChainInvalid(f"the statement `{brief(identity.id)}` is not about `{principal}`")
         if identity.validity.is_over(at):
-            raise Expired(f"the identity statement `{brief(identity.id)}` is past its end", remedy="ask for a new one")
+            raise errors.Expired(
+                f"the identity statement `{brief(identity.id)}` is past its end", remedy="ask for a new one"
+            )
         if not identity.validity.holds(at):
             raise ChainInvalid(f"the identity statement `{brief(identity.id)}` is not good yet")
         if self.is_revoked(identity):
-            raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
+            raise errors.Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
         known = self.identities.get(identity.key)
         if known is not None and known.principal != principal:  # taking its place would leave what that one brought
             raise AlreadyExists(
@@ -538,6 +509,14 @@ class StatementState:
         for one in gone:
             del self.identities[one.identity.key]
         return gone
+
+
+def _steps(key: str, following: Mapping[str, str]) -> int:
+    """How many keys follow one another from a key, up to one more than may be."""
+    steps = 0
+    while key in following and steps <= MAX_SUCCESSIONS:
+        key, steps = following[key], steps + 1
+    return steps
 
 
 def began(one: Identity) -> datetime:

@@ -9,10 +9,11 @@ Leaves out: what the frames of a subscription mean to its reader (`inbox`).
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec import Struct
@@ -26,12 +27,9 @@ from headgate.client.session import ClientSession
 from headgate.model.errors import ConnectDenied, HeadgateError
 
 SUBPROTOCOL: Final = "headgate.v1"
-MAX_FRAME_BYTES: Final = 64 * 2**20
-"""Bytes of one frame from a gateway."""
-MAX_WAITING_FRAMES: Final = 16
-"""Frames that the socket reads ahead."""
-LINGER: Final = 0.01
-"""Seconds for which acknowledgements are gathered before they are sent."""
+MAX_FRAME_BYTES: Final = 64 * 2**20  # bytes of one frame from a gateway
+MAX_WAITING_FRAMES: Final = 16  # frames that the socket reads ahead
+LINGER: Final = 0.01  # seconds for which acknowledgements are gathered before they are sent
 
 
 class _Codes(IntEnum):
@@ -71,20 +69,49 @@ class ReceivedFrame(Struct):
     status: int | None = None
 
 
-class ChannelReader(Protocol):
-    """Whoever hears of a subscription, or of what is wanted."""
+class ChannelReader(ABC):
+    """Whoever hears of a subscription, or of what is wanted; leaving its context closes it."""
 
+    types: tuple[str, ...] = ()  # that it watches
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._news = asyncio.Event()
+        self._error: HeadgateError | None = None
+
+    @abstractmethod
     def begin(self) -> None:
         """There is a new connection."""
 
+    @abstractmethod
     def hear(self, frame: ReceivedFrame) -> None:
         """A frame for this reader came."""
 
+    @abstractmethod
     def frames(self) -> list[dict[str, Any]]:
         """What is to be said now."""
 
     def fail(self, error: HeadgateError) -> None:
         """There will be no more."""
+        self._error = error
+        self._news.set()
+
+    async def _next_news(self) -> None:
+        """Wait until something comes; there is no more after an error."""
+        if self._error is not None:
+            raise self._error
+        self._news.clear()
+        await self._news.wait()
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop reading."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 class _Dial(dial):
@@ -122,7 +149,7 @@ class Channel:
 
     def watched(self) -> list[str]:
         """Every type that a reader watches."""
-        return list(dict.fromkeys(name for one in self._readers.values() for name in getattr(one, "types", ())))
+        return list(dict.fromkeys(name for reader in self._readers.values() for name in reader.types))
 
     def detach(self, key: str, parting: dict[str, Any] | None = None) -> None:
         """Forget a reader; on this connection its last words are still said."""

@@ -18,10 +18,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from headgate.client.channel import Channel, DeliveredEvent, ReceivedFrame
+from headgate.client.channel import Channel, ChannelReader, DeliveredEvent, ReceivedFrame
 from headgate.client.errors import ClientClosed, Gap, SubscriptionEnded, Unacknowledged, refusal, unexpected
 from headgate.model.errors import BadDefinition, HeadgateError, NotFound
 from headgate.model.values import brief
@@ -29,12 +28,10 @@ from headgate.protocol.messages import MAX_POSITIONS
 
 Ack: TypeAlias = Literal["auto", "manual"]
 
-SETTLE_SECONDS: Final = 5.0
-"""How long closing waits for acknowledgements to be confirmed."""
+SETTLE_SECONDS: Final = 5.0  # how long closing waits for acknowledgements to be confirmed
 
 
-WINDOW: Final = 1_000
-"""Deliveries that may come ahead of the reader."""
+WINDOW: Final = 1_000  # deliveries that may come ahead of the reader
 MAX_WINDOW: Final = 10_000
 MAX_UNACKNOWLEDGED: Final = 100_000
 """Deliveries that may be taken without acknowledging any; each is remembered, so that it is not taken twice."""
@@ -215,7 +212,7 @@ class Inbox:
         return self._taken[-1][0] if self._taken else 0
 
 
-class Subscription:
+class Subscription(ChannelReader):
     """A subscription that is being read."""
 
     def __init__(
@@ -232,16 +229,14 @@ class Subscription:
     ) -> None:
         if ack not in ("auto", "manual"):
             raise BadDefinition(f"`{brief(ack)}` is no way to acknowledge", remedy='write "auto" or "manual"')
+        super().__init__(channel)
         self.id = id
         self.type = type
-        self._channel = channel
         self._ack = ack
         self._inbox = Inbox(id, window, most)
-        self._inbox.acknowledge = self._acknowledge
+        self._inbox.acknowledge = self.acknowledge_through
         self._remake = remake  # makes a temporary subscription again
         self._remove = remove  # ends a temporary subscription
-        self._news = asyncio.Event()
-        self._error: HeadgateError | None = None
         self._opened = False  # on this connection
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
@@ -265,41 +260,32 @@ class Subscription:
     async def take(self, limit: int, timeout: float | None = None) -> list[Delivery]:
         """Deliveries that are there, at most `limit`; waits for the first, and returns none after `timeout` seconds."""
         if self._ack == "auto":
-            self._acknowledge(self._inbox.last_taken)
+            self.acknowledge_through(self._inbox.last_taken)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while True:
-                    self._news.clear()
-                    if found := self._inbox.take(limit):
+                    if taken := self._inbox.take(limit):
                         self._channel.wake()
-                        return found
+                        return taken
                     if self._closed:
                         raise StopAsyncIteration
-                    if self._error is not None:
-                        raise self._error
-                    await self._news.wait()
+                    await self._next_news()
         return []
-
-    def _acknowledge(self, number: int) -> None:
-        self._inbox.acknowledge_through(number)
-        self._channel.wake()
 
     def acknowledge_through(self, number: int) -> None:
         """Everything up to the delivery of this number has been dealt with."""
-        self._acknowledge(number)
+        self._inbox.acknowledge_through(number)
+        self._channel.wake()
 
     async def ack(self) -> None:
         """Acknowledge everything that was taken, and wait until the gateway has made it durable."""
-        self._acknowledge(self._inbox.last_taken)
+        self.acknowledge_through(self._inbox.last_taken)
         await self.settled()
 
     async def settled(self) -> None:
         """Wait until everything is confirmed that was acknowledged."""
         while not self._inbox.settled:
-            if self._error is not None:
-                raise self._error
-            self._news.clear()
-            await self._news.wait()
+            await self._next_news()
 
     async def close(self) -> None:
         """Stop reading. What was acknowledged is confirmed first; a temporary subscription ends."""
@@ -316,14 +302,6 @@ class Subscription:
         if self._remove is not None and not isinstance(self._error, ClientClosed):
             with suppress(HeadgateError):  # without a reader it ends by itself
                 await self._remove()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- what the channel calls -------------------------------------------------------------------------------
 
@@ -355,11 +333,6 @@ class Subscription:
             case _:
                 return
         self._channel.wake()  # a confirmation lets the next acknowledgement go
-        self._news.set()
-
-    def fail(self, error: HeadgateError) -> None:
-        """There will be no more."""
-        self._error = error
         self._news.set()
 
     def _end(self, frame: ReceivedFrame) -> None:
@@ -400,17 +373,15 @@ class Subscription:
         self._news.set()
 
 
-class Watch:
+class Watch(ChannelReader):
     """Whether anybody may and wants to receive what one advertises: an iterator over what changes."""
 
     def __init__(self, channel: Channel, types: Sequence[str]) -> None:
-        self._channel = channel
+        super().__init__(channel)
         self.types = tuple(dict.fromkeys(types))
         self._told: dict[str, bool] = {}
         self._changed: dict[str, bool] = {}  # the newest of each type, so that it never grows
-        self._news = asyncio.Event()
         self._asked = False
-        self._error: HeadgateError | None = None
         self._key = f"watch {id(self)}"
         channel.attach(self._key, self)
 
@@ -419,10 +390,7 @@ class Watch:
 
     async def __anext__(self) -> tuple[str, bool]:
         while not self._changed:
-            if self._error is not None:
-                raise self._error
-            self._news.clear()
-            await self._news.wait()
+            await self._next_news()
         name = next(iter(self._changed))
         return name, self._changed.pop(name)
 
@@ -430,14 +398,6 @@ class Watch:
         """Stop watching."""
         self._channel.detach(self._key)
         self.fail(ClientClosed("the watch is closed"))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def begin(self) -> None:
         """There is a new connection."""
@@ -459,9 +419,4 @@ class Watch:
         elif frame.op == "problem" and frame.subscription is None:
             self._channel.detach(self._key)
             self._error = refusal({"code": frame.code, "detail": frame.detail, "remedy": frame.remedy})
-        self._news.set()
-
-    def fail(self, error: HeadgateError) -> None:
-        """There will be no more."""
-        self._error = error
         self._news.set()

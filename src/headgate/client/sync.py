@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from headgate.client import aio, roles
@@ -37,8 +36,7 @@ T = TypeVar("T")
 Inner = TypeVar("Inner")
 Outer = TypeVar("Outer")
 
-FETCH: Final = 100
-"""Deliveries that are carried between the threads at once."""
+FETCH: Final = 100  # deliveries that are carried between the threads at once
 _STOP_SECONDS: Final = 10.0
 
 
@@ -177,9 +175,7 @@ class Wrapper(Generic[Inner]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -308,10 +304,8 @@ class Publisher(Wrapper[pub.Publisher]):
             self._runner.run(self._inner.room())
         return event
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runner.run(self._inner.__aexit__(kind, error, trace))
+    def __exit__(self, *raised: object) -> None:
+        self._run(self._inner.__aexit__(*raised))
 
 
 class Watch(Wrapper[sub.Watch]):
@@ -420,13 +414,10 @@ class Connect:
         `did:key:...`, only that one is; without one the first that proves itself. `present`, `guest_of` and the other
         settings are those of `aio.connect`; where that takes a client, so does this.
         """
+        settings |= {"broker": broker, "certificate": certificate}
         shown = [one.issuer if isinstance(one, Client) else one for one in present]
         home = guest_of.issuer if isinstance(guest_of, Client) else guest_of
-        return Client(
-            lambda: aio.connect(
-                url, key, broker=broker, certificate=certificate, present=shown, guest_of=home, **settings
-            )
-        )
+        return Client(lambda: aio.connect(url, key, present=shown, guest_of=home, **settings))
 
     def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
         """Connect to the domain in a directory of this machine, as one of the principals whose keys are there."""

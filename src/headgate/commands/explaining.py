@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from headgate.analysis import explain as explanations
-from headgate.analysis.explanation import Explanation, Question
+from headgate.analysis.explain import Explanation, Question
 from headgate.analysis.restrictions import PublishRestriction, Restriction, restrict, restrict_publish
 from headgate.decide.ask import is_told_all, is_told_everything
 from headgate.ledger.queries import VersionInfo

@@ -3,44 +3,34 @@
 Guarantees: all that is shown together is one batch, or nothing: one bad statement refuses the whole, with its reason. A
 key that nobody here knows becomes a principal, named by it, only if a chain gives it `connect`, or if a provider of
 this domain vouches for it and the domain is open. Showing the same again makes no version. A revocation list is taken
-up only if something rests on its issuer (`revocation_intake`).
-Leaves out: signatures (`trust`), what follows from statements (`authority`), and the list of this domain
-itself, which is made in `issuing`.
+up only if something here rests on its issuer, and makes a version only if it is news, or if a certificate would soon be
+unknown for want of a sign of life; one that is older than a known one is refused for ever. An issuer that nobody here
+chose makes at most LISTS_PER_ISSUER versions in LIST_SECONDS, and all such issuers together at most LISTS_OF_ALL with
+lists that take nothing away: those that do wait for no one else.
+Leaves out: signatures (`trust`), what follows from statements (`authority.statement_state`), and the list of this
+domain itself, which is made in `issuing`.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar, TypeVarTuple
 
-from headgate.authority.statement_state import began
+from headgate.authority.statement_state import StatementState, began
 from headgate.commands.commit import Committed, commit
-from headgate.commands.revocation_intake import IntakePace, is_chosen, is_news, rests_on, takes_away
 from headgate.decide.apply import apply
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import Certificate, Identity, RevocationList
-from headgate.model.changes import (
-    Batch,
-    Change,
-    DeclarePrincipal,
-    Identify,
-    Present,
-    Revoke,
-    SetKey,
-    Succeed,
-)
+from headgate.model.changes import Batch, Change, DeclarePrincipal, Identify, Present, Revoke, SetKey, Succeed
 from headgate.model.conditions import TRUE
-from headgate.model.errors import (
-    ConnectDenied,
-    HeadgateError,
-    NotFound,
-    TooMany,
-)
+from headgate.model.errors import ConnectDenied, HeadgateError, NotFound, StaleList, TooBusy, TooMany
 from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief
@@ -51,6 +41,8 @@ from headgate.trust.statements import Verifier
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+STATEMENT_PARTS: Final = ("certificates", "bags", "lists", "identities", "successions", "providers", "keys")
+"""What a state holds of signed statements."""
 CAME: Final = "did:key:"
 """How the names of those begin who came by themselves: they are their keys."""
 _VERIFIER: Final = Verifier()
@@ -75,49 +67,38 @@ class IntakePlan:
     after: State
 
 
+@dataclass(eq=False, repr=False)
 class Authority:
     """Takes up statements in the name of one domain. May be used from any thread."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        follower: Follower,
-        register: StatementRegister,
-        *,
-        own: str,
-        audience: str,
-        guests: int,
-        clock: Callable[[], datetime],
-        issuers: Collection[str] = (),
-        refused: Callable[[str], None] = lambda _: None,
-        paced: Callable[[str], None] = lambda _: None,
-        spent: Callable[[str, float], None] = lambda _, __: None,
-        workers: JobPool | None = None,
-    ) -> None:
-        self.own = own
+    domain: Domain
+    follower: Follower
+    register: StatementRegister
+    _: KW_ONLY
+    own: str
+    audience: str
+    guests: int
+    clock: Callable[[], datetime]
+    issuers: Collection[str] = ()
+    refused: Callable[[str], None] = lambda _: None
+    paced: Callable[[str], None] = lambda _: None
+    spent: Callable[[str, float], None] = lambda _, __: None
+    workers: JobPool | None = None
+
+    def __post_init__(self) -> None:
         self.verifier = Verifier()
-        self.audience = audience
-        self._domain = domain
-        self._follower = follower
-        self._register = register
-        self._guests = guests
-        self._clock = clock
-        self._followed = frozenset({own, *issuers})
+        self._followed = frozenset({self.own, *self.issuers})
         self._pace = IntakePace()
-        self._refused = refused
-        self._paced = paced
-        self._spent = spent
-        self._workers = workers
 
     # -- bags -------------------------------------------------------------------------------------------------
 
     def opening(self, texts: Sequence[str], whose: str) -> Future[PresentedStatements]:
         """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
-        if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
-            return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
+        if self.workers is not None and sum(map(len, texts)) > SMALL_CHARS:
+            return self.workers.submit(whose, open_statements, list(texts), self.audience, self.clock())
         future: Future[PresentedStatements] = Future()
         try:
-            future.set_result(open_presented(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
+            future.set_result(open_presented(texts, audience=self.audience, now=self.clock(), verifier=self.verifier))
         except HeadgateError as error:
             future.set_exception(error)
         return future
@@ -130,7 +111,7 @@ class Authority:
     def judge(self, did: str, bag: PresentedStatements) -> None:
         """Refuse a bag that would not let this key connect; nothing is changed."""
         with self._counting(), self._spending(did):
-            self._welcome(self._plan(self._follower.state, did, bag, self._clock()))
+            self._welcome(self._plan(self.follower.state, did, bag, self.clock()))
 
     def take_up(self, did: str, bag: PresentedStatements) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
@@ -144,11 +125,11 @@ class Authority:
                 if not plan.changes or _is_alike(state, plan.after):
                     return ()
                 if not paced:
-                    self._paced(plan.principal)
+                    self.paced(plan.principal)
                     paced = True
                 return plan.changes
 
-            return self.commit(make, "statements were shown")
+            return self.commit(make, "statements were shown").state
 
     def _plan(self, state: State, did: str, bag: PresentedStatements, now: datetime) -> IntakePlan:
         changes: list[Change] = list(self._successions(state, bag, now))
@@ -183,7 +164,7 @@ class Authority:
     def check_room(self, state: State, more: int = 1) -> None:
         """Refuse if there are too many who came by themselves, with so many more."""
         guests = sum(1 for name in state.principals if name.startswith(CAME))
-        if guests + more > self._guests:
+        if guests + more > self.guests:
             raise TooMany(f"{guests} principals came by themselves already", remedy="`authority.guests` is full")
 
     def _successions(self, state: State, bag: PresentedStatements, now: datetime) -> Iterator[Change]:
@@ -212,17 +193,17 @@ class Authority:
         """The last that was heard of an issuer, which may be this domain itself."""
         if issuer == self.own:
             return self.own_list(now)
-        heard = self._register.heard(issuer)
+        heard = self.register.heard(issuer)
         return None if heard is None else heard.list
 
     def own_list(self, now: datetime) -> RevocationList:
         """What this domain has revoked."""
-        number, revoked = self._register.revocations()
+        number, revoked = self.register.revocations()
         return RevocationList(self.own, number, now.replace(microsecond=0), revoked)
 
     def check_heard(self, issuer: str, *, followed: bool = False) -> None:
         """Refuse to listen to an issuer that nothing here rests on."""
-        if not followed and not rests_on(self._follower.state, issuer, self._followed):
+        if not followed and not rests_on(self.follower.state, issuer, self._followed):
             raise NotFound(f"nothing here rests on `{brief(issuer)}`")
 
     def hear(self, found: RevocationList, *, followed: bool) -> bool:
@@ -233,26 +214,21 @@ class Authority:
                 self.check_heard(found.issuer, followed=followed)
                 return [Revoke(found, now)] if is_news(state, found, now) else ()
 
-            return self._commit(make, "a revocation list was heard", followed=followed).version is not None
+            return self.commit(make, "a revocation list was heard", followed=followed).version is not None
 
     # -- committing -------------------------------------------------------------------------------------------
 
-    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
-        """Commit changes that follow from the newest state, in the domain's own name; none makes no version."""
-        return self._commit(make, note).state
-
-    def type_since(self, name: str) -> datetime | None:
-        """When the type of a name became what it is."""
-        return self._domain.ledger.type_since(name)
-
-    def _commit(
+    def commit(
         self, make: Callable[[State, datetime], Sequence[Change]], note: str, *, followed: bool = False
     ) -> Committed:
-        """Commit what follows from the newest state; lists of issuers that nobody chose come at a pace."""
+        """Commit what follows from the newest state, in the domain's own name; none makes no version.
+
+        Lists of issuers that nobody chose come at a pace.
+        """
         paced: list[tuple[str, datetime, bool]] = []
 
         def checked(state: State) -> Sequence[Change]:
-            changes = make(state, self._clock())
+            changes = make(state, self.clock())
             paced[:] = [
                 (one.list.issuer, one.at, takes_away(state, one.list))
                 for one in changes
@@ -262,7 +238,7 @@ class Authority:
                 self._pace.check(issuer, at, bites=bites)
             return changes
 
-        made = commit(self._domain, self._follower, checked, note)
+        made = commit(self.domain, self.follower, checked, note)
         for issuer, at, bites in paced:
             self._pace.count(issuer, at, bites=bites)
         return made
@@ -274,7 +250,7 @@ class Authority:
         try:
             yield
         finally:
-            self._spent(holder(self._follower.state, did) or did, time.thread_time() - begun)
+            self.spent(holder(self.follower.state, did) or did, time.thread_time() - begun)
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -282,27 +258,8 @@ class Authority:
         try:
             yield
         except HeadgateError as error:
-            self._refused(str(getattr(error, "reason", error.code)))
+            self.refused(str(getattr(error, "reason", error.code)))
             raise
-
-
-class Presented:
-    """A bag that comes with the answer to a challenge: opened once the key is proven."""
-
-    def __init__(self, authority: Authority, texts: Sequence[str]) -> None:
-        self._authority = authority
-        self._texts = texts
-        self._bag: PresentedStatements | None = None
-
-    def judge(self, did: str) -> None:
-        """Refuse what would not let this key connect."""
-        self._bag = self._authority.opened(self._texts, did)
-        self._authority.judge(did, self._bag)
-
-    def take_up(self, did: str) -> None:
-        """Make it count."""
-        assert self._bag is not None
-        self._authority.take_up(did, self._bag)
 
 
 def lets_in(state: State, principal: str) -> bool:
@@ -375,16 +332,114 @@ def _stranger(did: str) -> ConnectDenied:
 
 def _is_alike(a: State, b: State) -> bool:
     """Do two states hold the same, as far as signed statements go?"""
-    return (
-        a.rules == b.rules
-        and a.certificates == b.certificates
-        and a.bags == b.bags
-        and a.lists == b.lists
-        and a.identities == b.identities
-        and a.successions == b.successions
-        and a.providers == b.providers
-        and a.principals == b.principals
-        and a.keys == b.keys
-        and a.policy_rules == b.policy_rules
-        and a.attested_rules == b.attested_rules
+    names = (*STATEMENT_PARTS, "rules", "principals", "policy_rules", "attested_rules")
+    return all(getattr(a, name) == getattr(b, name) for name in names)
+
+
+# -- which lists, and how often -------------------------------------------------------------------------------
+
+LIST_SECONDS: Final = 60.0
+LISTS_PER_ISSUER: Final = 10
+"""Versions in LIST_SECONDS that the lists of one issuer make which the domain did not choose."""
+
+LISTS_OF_ALL: Final = 100
+"""Versions in LIST_SECONDS that lists of such issuers make without taking anything away."""
+
+
+def is_chosen(state: State, issuer: str, followed: Collection[str]) -> bool:
+    """Is it one that the domain itself has chosen: its coordinator, a provider, or one that is followed?"""
+    root = state.coordinator or state.keys.get(state.administrator)
+    return _is_one_of(state, issuer, {*followed, *state.providers, *(() if root is None else (root,))})
+
+
+def rests_on(state: State, issuer: str, followed: Collection[str], shown: Iterable[Certificate] = ()) -> bool:
+    """Does anything that stands, or is shown, rest on this issuer? Types rest on their owners."""
+    if is_chosen(state, issuer, followed):
+        return True
+    keys = {one.issuer for one in state.certificates.values()} | {one.issuer for one in shown}
+    keys |= {one.identity.issuer for one in state.identities.values()}
+    keys |= {state.key_of(one.owner) for one in state.types.values()}
+    return _is_one_of(state, issuer, keys)
+
+
+def _is_one_of(state: State, issuer: str, keys: Collection[str]) -> bool:
+    """Is it one of these keys, or another key of the same principal?"""
+    if issuer in keys or not state.successions:
+        return issuer in keys
+    stands = StatementState(state)
+    return stands.newest(issuer) in {stands.newest(key) for key in keys}
+
+
+def is_news(state: State, revocations: RevocationList, now: datetime, shown: Iterable[Certificate] = ()) -> bool:
+    """Does a list say more than the one that is known, or is it a sign of life that something needs?"""
+    known = state.lists.get(revocations.issuer)
+    if known is None:
+        return True
+    if revocations.number < known.number or (
+        revocations.number == known.number and revocations.revoked != known.revoked
+    ):
+        raise StaleList(
+            f"list {revocations.number} of `{revocations.issuer}` is not newer than "
+            f"list {known.number}, which is known",
+            remedy="send the newest list",
+        )
+    return revocations.number > known.number or (
+        revocations.issued > known.issued and _runs_out(state, known, now, shown)
     )
+
+
+def takes_away(state: State, revocations: RevocationList) -> bool:
+    """Is anything that stands on the list?"""
+    same = StatementState(state).same
+    every: list[Certificate | Identity] = [*state.certificates.values()]
+    every += [one.identity for one in state.identities.values()]
+    return any(one.id in revocations.revoked and same(one.issuer, revocations.issuer) for one in every)
+
+
+def _runs_out(state: State, known: RevocationList, now: datetime, shown: Iterable[Certificate]) -> bool:
+    """Is a certificate more than half way to being unknown, for want of a sign of life of its issuer?"""
+    same = StatementState(state).same
+    return any(
+        one.freshness is not None
+        and same(one.issuer, known.issuer)
+        and known.issued + timedelta(seconds=one.freshness / 2) <= now
+        for one in (*state.certificates.values(), *shown)
+    )
+
+
+class IntakePace:
+    """How many versions lists have made of late. May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_issuer: dict[str, deque[datetime]] = {}
+        self._idle: deque[datetime] = deque()
+        """Those that took nothing away."""
+
+    def check(self, issuer: str, now: datetime, *, bites: bool) -> None:
+        """Refuse another version for now."""
+        with self._lock:
+            self._forget(now)
+            made = len(self._by_issuer.get(issuer, ()))
+            if made >= LISTS_PER_ISSUER:
+                raise TooBusy(
+                    f"`{brief(issuer)}` had {made} lists taken up in the last {LIST_SECONDS:g} seconds",
+                    remedy="send its newest list a minute from now",
+                )
+            if not bites and len(self._idle) >= LISTS_OF_ALL:
+                raise TooBusy("too many lists that take nothing away", remedy="send it again a minute from now")
+
+    def count(self, issuer: str, now: datetime, *, bites: bool) -> None:
+        """A list has made a version."""
+        with self._lock:
+            self._by_issuer.setdefault(issuer, deque()).append(now)
+            if not bites:
+                self._idle.append(now)
+
+    def _forget(self, now: datetime) -> None:
+        """What is long ago no longer counts; nor does what a clock that was set back says is to come."""
+        end = timedelta(seconds=LIST_SECONDS)
+        for times in (self._idle, *self._by_issuer.values()):
+            while times and not timedelta(0) <= now - times[0] < end:
+                times.popleft()
+        self._by_issuer = {issuer: times for issuer, times in self._by_issuer.items() if times}

@@ -52,27 +52,17 @@ def bind(
         match atom:
             case tree.Compare(op, left, right):
                 return tree.Compare(op, fit(left, right), fit(right, left))
-            case tree.InRange(operand, low, high):
-                # Each end is a comparison of its own, so a value may fit one and not the other.
-                return tree.AllOf(
-                    (
-                        tree.Compare(">=", fit(operand, low), fit(low, operand)),
-                        tree.Compare("<=", fit(operand, high), fit(high, operand)),
-                    )
-                )
-            case tree.TextMatch(op, left, right):
-                return tree.TextMatch(op, text(left), text(right))
-            case tree.InGroup(operand, _):
-                return replace(atom, operand=text(operand))
+            case tree.InRange():  # each end is a comparison of its own, so a value may fit one and not the other
+                return tree.AllOf(tuple(map(fitted, tree.comparisons(atom))))
+            case tree.TextMatch() | tree.InGroup():
+                return tree.with_operands(atom, text)
             case tree.InSet(operand, values):
                 fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
                 if len(fitting) == len(values):
                     return replace(atom, operand=put(operand))
                 return any_of(*((tree.InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
-            case tree.IsNull(operand):
-                return replace(atom, operand=put(operand))
-            case tree.Related(_, args) | tree.Predicate(_, args):
-                return replace(atom, args=tuple(put(arg) for arg in args))
+            case _:
+                return tree.with_operands(atom, put)
 
     return rewrite(condition, fitted)
 

@@ -119,22 +119,15 @@ def check(condition: Condition, scope: Scope) -> None:
 
 
 def _check_atom(atom: Atom, scope: Scope) -> None:
-    kinds = [_kind(operand, scope) for operand in operands(atom)]
+    kinds = {operand: _kind(operand, scope) for operand in operands(atom)}
+    for one in tree.comparisons(atom):
+        right = kinds[one.right] if one.right in kinds else _kind(one.right, scope)
+        _comparable(kinds[one.left], right, _show_comparison(atom, one))
+    if tree.admits(atom) == "text":
+        for operand, kind in kinds.items():
+            _is_text(operand, kind, atom.op if isinstance(atom, tree.TextMatch) else "in group")
     match atom:
-        case tree.Compare(op, left, right):
-            _comparable(kinds[0], kinds[1], f"{_show(left)} {op} {_show(right)}")
-        case tree.InRange(operand, low, high):
-            shown = f"{_show(operand)} in {_show(low)}..{_show(high)}"
-            _comparable(kinds[0], kinds[1], shown)
-            _comparable(kinds[0], kinds[2], shown)
-        case tree.InSet(operand, values):
-            for value in values:
-                _comparable(kinds[0], kind_of(value), f"{_show(operand)} in {{{_show(Constant(value))}}}")
-        case tree.TextMatch(op, left, right):
-            for operand, kind in zip((left, right), kinds, strict=True):
-                _is_text(operand, kind, op)
-        case tree.InGroup(operand, group):
-            _is_text(operand, kinds[0], "in group")
+        case tree.InGroup(_, group):
             _declared("group", group, scope.state.groups, scope)
         case tree.Related(relation, ()):
             raise BadExpression(f"`{brief(relation)}` has no arguments", remedy="name at least one")
@@ -143,15 +136,17 @@ def _check_atom(atom: Atom, scope: Scope) -> None:
             arity = next((len(row) for row in scope.state.relations[relation]), len(args))
             if arity != len(args):
                 raise BadExpression(f"`{relation}` takes {arity} arguments, not {len(args)}")
-        case tree.Predicate(name, _):
-            if name not in scope.state.predicates:
-                raise BadExpression(
-                    f"no predicate `{brief(name)}` is registered", remedy=_known("predicates", scope.state.predicates)
-                )
-        case tree.IsNull():
-            pass
-        case _:
-            assert_never(atom)
+        case tree.Predicate(name) if name not in scope.state.predicates:
+            raise BadExpression(
+                f"no predicate `{brief(name)}` is registered", remedy=_known("predicates", scope.state.predicates)
+            )
+
+
+def _show_comparison(atom: Atom, one: tree.Compare) -> str:
+    left, right = _show(one.left), _show(one.right)
+    if isinstance(atom, tree.InRange):
+        return f"{left} in {_show(atom.low)}..{_show(atom.high)}"
+    return f"{left} in {{{right}}}" if isinstance(atom, tree.InSet) else f"{left} {one.op} {right}"
 
 
 def _kind(operand: Operand, scope: Scope) -> Kind | None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from datetime import datetime
+from typing import Final, Protocol, TypeAlias
 
-from headgate.decide.reading import Readings, rows_read
+from headgate.decide.reading import Readings, kept_by_identity, rows_read
 from headgate.decide.rolebook import alike, fit, unify
 from headgate.decide.truth import Unbound, evaluate, evaluate_operand, is_member
 from headgate.lang.acl import FUNCTIONS
@@ -153,12 +153,6 @@ class Scene:
         return Constant(self.asked(term.name)) if isinstance(term, tree.Meta) else term
 
 
-T = TypeVar("T")
-_SECOND: Final = timedelta(seconds=1)
-MAX_INDEXED: Final = 256
-"""Relations whose rows are kept in order, or by their beginnings."""
-
-
 _UNBOUND: Final = Unbound()
 
 
@@ -226,26 +220,7 @@ def _applied(function: str, args: tuple[Argument, ...], scene: Scene) -> list[Ar
     return [] if called is None else [called]
 
 
-class _Kept(Generic[T]):
-    """What was made of the rows of a relation, for those looked at last.
-
-    By identity: sets that Python takes for equal may differ in that `1` is not `true`.
-    """
-
-    def __init__(self, make: Callable[[frozenset[Row]], T]) -> None:
-        self._make = make
-        self._made: dict[int, tuple[frozenset[Row], T]] = {}
-
-    def __call__(self, rows: frozenset[Row]) -> T:
-        cached = self._made.get(id(rows))
-        if cached is None or cached[0] is not rows:
-            if len(self._made) >= MAX_INDEXED:
-                self._made.clear()
-            cached = self._made[id(rows)] = (rows, self._make(rows))
-        return cached[1]
-
-
-@_Kept
+@kept_by_identity
 def _by_beginning(rows: frozenset[Row]) -> Mapping[tuple[Argument, ...], list[Row]]:
     """The rows of a relation by all but their last column."""
     index: dict[tuple[Argument, ...], list[Row]] = {}
@@ -254,7 +229,7 @@ def _by_beginning(rows: frozenset[Row]) -> Mapping[tuple[Argument, ...], list[Ro
     return index
 
 
-@_Kept
+@kept_by_identity
 def _in_order(rows: frozenset[Row]) -> tuple[Row, ...]:
     """The rows of a relation in an order that is always the same."""
     return tuple(sorted(rows, key=repr))

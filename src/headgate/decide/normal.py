@@ -193,9 +193,8 @@ def _literal(atom: Atom, want: bool, kinds: Mapping[str, Kind]) -> list[_Raw | N
     match atom:
         case tree.IsNull(operand):
             return [_null(operand, want, kinds)]
-        case tree.InRange(operand, low, high):
-            ends: tuple[Condition, ...] = (tree.Compare(">=", operand, low), tree.Compare("<=", operand, high))
-            return list(_expand(tree.AllOf(ends), want, kinds))
+        case tree.InRange():
+            return list(_expand(tree.AllOf(tree.comparisons(atom)), want, kinds))
         case tree.Compare(op, left, right):
             return [_compare(op if want else tree.NEGATED[op], left, right, kinds)]
         case tree.InSet(operand, values):

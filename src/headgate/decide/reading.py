@@ -9,9 +9,10 @@ Leaves out: conditions of rules, which see rows as they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final, TypeAlias
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 from headgate.lang.literals import Reading, read_text
 from headgate.model import conditions as tree
@@ -26,9 +27,30 @@ Readings: TypeAlias = Mapping[tuple[str, int], Reading]
 AS_STORED: Final[Readings] = {}
 READINGS: Final[tuple[Reading, ...]] = ("timestamp", "timeofday", "weekday")
 MAX_KEPT: Final = 256
-"""Relations whose rows are kept as they were read."""
+"""Things of which what was made is kept."""
 
-_kept: dict[tuple[int, tuple[tuple[int, Reading], ...]], tuple[frozenset[Row], frozenset[Row]]] = {}
+K = TypeVar("K")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def kept_by_identity(make: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, P], T]:
+    """A function that keeps what it makes, for those looked at last.
+
+    By identity of its first argument: sets that Python takes for equal may differ in that `1` is not `true`.
+    """
+    known: dict[tuple[object, ...], tuple[K, T]] = {}
+
+    @wraps(make)
+    def kept(of: K, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        cached = known.get((id(of), *args))
+        if cached is None or cached[0] is not of:
+            if len(known) >= MAX_KEPT:
+                known.clear()
+            cached = known[id(of), *args] = of, make(of, *args, **kwargs)
+        return cached[1]
+
+    return kept
 
 
 def read(reading: Reading, value: Value) -> Value:
@@ -51,18 +73,13 @@ def spellings(value: Value) -> list[Value]:
 def rows_read(name: str, rows: frozenset[Row], readings: Readings) -> frozenset[Row]:
     """The rows of a relation as they are read; kept for those looked at last, by identity."""
     columns = tuple((place, one) for (relation, place), one in readings.items() if relation == name)
-    if not columns:
-        return rows
-    cached = _kept.get((id(rows), columns))
-    if cached is None or cached[0] is not rows:
-        if len(_kept) >= MAX_KEPT:
-            _kept.clear()
-        cached = _kept[id(rows), columns] = rows, frozenset(_row_read(row, dict(columns)) for row in rows)
-    return cached[1]
+    return _rows_read(rows, columns) if columns else rows
 
 
-def _row_read(row: Row, columns: Mapping[int, Reading]) -> Row:
-    return tuple(read(columns[place], one) if place in columns else one for place, one in enumerate(row))
+@kept_by_identity
+def _rows_read(rows: frozenset[Row], columns: tuple[tuple[int, Reading], ...]) -> frozenset[Row]:
+    how = dict(columns)
+    return frozenset(tuple(read(how[n], one) if n in how else one for n, one in enumerate(row)) for row in rows)
 
 
 # -- which columns are compared with times ---------------------------------------------------------------------
@@ -82,19 +99,9 @@ def columns_read(constraints: Iterable[tuple[Condition, Mapping[str, Reading]]])
 
 def _look(leaf: Atom, known: dict[str, Reading], readings: dict[tuple[str, int], Reading]) -> None:
     """What one atom tells of variables and columns."""
-    sides: tuple[Operand, ...]
-    match leaf:
-        case tree.Compare(_, left, right):
-            sides = (left, right)
-        case tree.InRange(of, low, high):
-            sides = (of, low, high)
-        case tree.InSet(of, values):
-            sides = (of, *map(Constant, values))
-        case tree.Related(name, args):
-            _columns(name, args, known, readings)
-            sides = ()
-        case _:
-            sides = ()
+    if isinstance(leaf, tree.Related):
+        _columns(leaf.name, leaf.args, known, readings)
+    sides = list(dict.fromkeys(side for one in tree.comparisons(leaf) for side in (one.left, one.right)))
     for side in sides:
         _within(side, known, readings)
     if any(_is_seconds(side) for side in sides):

@@ -13,17 +13,7 @@ from dataclasses import dataclass, field, replace
 from headgate.decide import event_policy
 from headgate.decide.rolebook import counting
 from headgate.decide.truth import PredicateFunction, World, truth
-from headgate.model.conditions import (
-    TRUE,
-    Atom,
-    Attribute,
-    Compare,
-    Condition,
-    Constant,
-    IsNull,
-    all_of,
-    rewrite,
-)
+from headgate.model.conditions import TRUE, Atom, Attribute, Compare, Condition, Constant, IsNull, all_of, rewrite
 from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source
@@ -97,7 +87,7 @@ def holds(state: State, principal: str, action: Action, type_name: str, asked: f
             continue
         if rule.effect is Effect.FORBID:
             return False
-        if not _needs_event(rule):
+        if rule.where == TRUE and not rule.forced:
             return True
     return False
 
@@ -138,10 +128,6 @@ def _reaches(state: State, rule: Rule, name: str, asked: frozenset[str]) -> bool
     return not is_pattern(rule.type) or governs(state, rule.author, name, asked)
 
 
-def _needs_event(rule: Rule) -> bool:
-    return rule.where != TRUE or bool(rule.forced)
-
-
 def condition_for(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:
     """The condition of an entry on a type: `where`, and for each forced value `attribute = value`.
 
@@ -180,6 +166,13 @@ def covered(rule: Rule, attributes: Mapping[str, Kind]) -> frozenset[str]:
     return frozenset(attributes) if rule.attributes is None else frozenset(rule.attributes) & frozenset(attributes)
 
 
+def covered_through(state: State, rule: Rule, named: str, type_name: str) -> frozenset[str]:
+    """The attributes of events of a type that an entry covers, which it takes in through the type that it names."""
+    whole_forbid = rule.effect is Effect.FORBID and rule.attributes is None
+    attributes = state.types.attributes(type_name if whole_forbid else named)
+    return covered(rule, attributes)
+
+
 def verdicts(
     state: State,
     principal: str,
@@ -203,9 +196,7 @@ def verdicts(
         if named is None:
             continue
         attributes = state.types.attributes(named)
-        covers = covered(rule, attributes)
-        if rule.effect is Effect.FORBID and rule.attributes is None:
-            covers = frozenset(state.types.attributes(event.type))
+        covers = covered_through(state, rule, named, event.type)
         asked = replace(world, attributes=attributes).given(rule.given)
         verdict = Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers)
         (chains if rule.source is Source.CHAIN else rule_verdicts).append(verdict)

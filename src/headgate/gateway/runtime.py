@@ -15,18 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headgate.authority.statement_state import StatementState
-from headgate.commands.commit import LedgerAccess
+from headgate.commands.commit import LedgerAccess, RequestPaces
+from headgate.commands.event_types import SignedTypes
 from headgate.commands.expiry import StandingClock
 from headgate.commands.issuing import Service
 from headgate.commands.peer_roles import PeerRoles, RecordWatching
-from headgate.commands.rate_limits import RequestPaces
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.sessions import Sessions
-from headgate.commands.signed_types import SignedTypes
 from headgate.commands.statements import SMALL_CHARS, Authority
 from headgate.gateway.authority.issuers import Bulletin, Issuers, silences
 from headgate.gateway.delivery.readers import Readers
@@ -69,16 +69,12 @@ from headgate.trust.role_keys import FileStore, RollingTable
 from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
-RETRY_SECONDS: Final = 0.5
-"""How long to wait with a ledger that could not be read."""
-THREADS: Final = 8
-"""Threads for work on files, beside the writer's."""
+RETRY_SECONDS: Final = 0.5  # how long to wait with a ledger that could not be read
+THREADS: Final = 8  # threads for work on files, beside the writer's
 MAX_PRESENTING: Final = 4
 """Bags of statements that are judged at a time: strangers may show some, and the threads are everyone's."""
-SHOWN_SECONDS: Final = 10.0
-"""How often the gateway's own statements are read again."""
-MAX_BROUGHT: Final = 2
-"""Revocation lists that are verified at a time: they may be large, and anyone may bring one."""
+SHOWN_SECONDS: Final = 10.0  # how often the gateway's own statements are read again
+MAX_BROUGHT: Final = 2  # revocation lists that are verified at a time: they may be large, and anyone may bring one
 
 T = TypeVar("T")
 log = Log("gateway")
@@ -181,9 +177,9 @@ class CatchingUp:
 class OwnStatements:
     """What a gateway shows of itself to whoever connects."""
 
-    def __init__(self, config: Config, files: Files, opened: OpenFiles, clock: Callable[[], datetime]) -> None:
-        self._name = config.domain.name
-        self._directory = files.statements
+    def __init__(self, name: str, directory: Path, opened: OpenFiles, clock: Callable[[], datetime]) -> None:
+        self._name = name
+        self._directory = directory
         self._opened = opened
         self._clock = clock
         self.shown: tuple[str, ...] = ()
@@ -209,76 +205,43 @@ class OwnStatements:
                 log.warning("statements-not-read", **fault(error))
 
 
-@dataclass(kw_only=True, eq=False)
 class Gateway:
-    """One gateway of a domain, of parts that `open` makes."""
+    """One gateway of a domain, of files that `open` opens."""
 
-    config: Config
-    files: Files
-    name: str
-    clock: Callable[[], datetime]
-    opened: OpenFiles
-    threads: FileThreads
-    workers: Workers
-    metrics: Metrics
-    paces: RequestPaces
-    standing: StandingClock
-    authority: Authority
-    roles: RoleService
-    sessions: Sessions
-    writer: Writer
-    announcer: Announcer
-
-    def __post_init__(self) -> None:
-        config, files, clock, opened, threads = self.config, self.files, self.clock, self.opened, self.threads
-        self.closing = asyncio.Event()
+    def __init__(
+        self,
+        config: Config,
+        files: Files,
+        name: str,
+        opened: OpenFiles,
+        *,
+        port: int | None,
+        clock: Callable[[], datetime],
+        stamp: Callable[[], datetime],
+    ) -> None:
+        self.config, self.files, self.name, self.clock, self.opened = config, files, name, clock, opened
         self.broker, self.positions = opened.broker, opened.positions
         self.domain, self.follower = opened.domain, opened.follower
         self.cursors, self.register = opened.cursors, opened.register
         self.peers, self.watchers = opened.peers, opened.watchers
-        self.reader = RequestReader(self.workers)
-        self.ledger = LedgerAccess(self.domain, self.follower, self.paces.version)
-        self.service = Service(
-            self.authority, self.register, self.broker, config.authority, name=config.domain.name, clock=clock
-        )
-        self.signed_types = SignedTypes(self.authority, self.register)
-        self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=clock)
-        self.peer_roles = PeerRoles(
-            roles=self.roles,
-            follower=self.follower,
-            peers=self.peers,
-            run=threads.run,
-            catch_up=self.catch_up,
-            clock=clock,
-        )
-        self.publisher = PublishService(
-            self.writer, self.reader, config.publish.max_events, self.metrics.count_events, self.catch_up
-        )
-        self.readers = Readers(self)
-        self.quench = Quench(self.follower, threads.run)
-        self.bulletin = Bulletin(
-            self.service,
-            threads.run,
-            self.closing,
-            most=config.authority.watchers,
-            heartbeat=config.authority.heartbeat,
-        )
-        self.brought = asyncio.Semaphore(MAX_BROUGHT)
-        self.presenting = asyncio.Semaphore(MAX_PRESENTING)
-        self._catching_up = CatchingUp(self.follower, self.standing, threads)
-        self._own_statements = OwnStatements(config, files, opened, clock)
-        self._issuers = Issuers(
-            config.issuers,
-            files.directory,
-            files.data,
-            self.authority,
+        self.closing = asyncio.Event()
+        self.threads, self.workers, self.metrics = FileThreads(), Workers(), Metrics()
+        self.run_blocking = self.threads.run
+        self.paces = RequestPaces(
             self.follower,
-            self.register,
-            threads.run,
-            heartbeat=config.authority.heartbeat,
+            versions=config.limits.versions_per_minute,
+            refused=config.limits.refused_per_minute,
             clock=clock,
-            heard=self.metrics.list_heard,
         )
+        self.standing = StandingClock(self.domain, self.follower, clock, self.peers.heard)
+        self.catch_up = CatchingUp(self.follower, self.standing, self.threads).run
+        self.ledger = LedgerAccess(self.domain, self.follower, self.paces.version)
+        self.reader = RequestReader(self.workers)
+        self.sessions = self._sessions(port)
+        self._publishing(stamp)
+        self._statements()
+        self._role_services()
+        self.readers = Readers(self)
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -295,75 +258,126 @@ class Gateway:
 
         `stamp` gives the times of events where they are not the clock's, as in stories.
         """
-        opened, threads, workers, metrics = OpenFiles.open(files, clock), FileThreads(), Workers(), Metrics()
-        paces = RequestPaces(
-            opened.follower,
-            versions=config.limits.versions_per_minute,
-            refused=config.limits.refused_per_minute,
-            clock=clock,
+        return cls(config, files, name, OpenFiles.open(files, clock), port=port, clock=clock, stamp=stamp or clock)
+
+    def _sessions(self, port: int | None) -> Sessions:
+        at = self.config.gateway
+        if at.tls:
+            binding = fingerprint(certificate_of(self.files.tls_certificate))
+        else:
+            binding = plaintext_binding(at.host, at.port if port is None else port)
+        return Sessions(
+            self.follower,
+            self.broker,
+            Challenger(self.broker, binding, secrets.token_bytes(32), self.clock),
+            self.cursors,
+            audience=self.config.domain.name,
+            seconds=at.session,
+            clock=self.clock,
+            later=self.threads.submit,
         )
-        standing = StandingClock(opened.domain, opened.follower, clock, opened.peers.heard)
-        writer = Writer(
-            opened.domain,
-            opened.follower,
-            name,
-            window=config.publish.window,
-            lease=config.gateway.lease,
-            advertise=config.publish.advertise,
-            clock=stamp or clock,
-            standing=standing,
-            paced=paces.version,
-            workers=workers,
+
+    def _publishing(self, stamp: Callable[[], datetime]) -> None:
+        settings = self.config.publish
+        self.writer = Writer(
+            self.domain,
+            self.follower,
+            self.name,
+            window=settings.window,
+            lease=self.config.gateway.lease,
+            advertise=settings.advertise,
+            clock=stamp,
+            standing=self.standing,
+            paced=self.paces.version,
+            workers=self.workers,
         )
-        return cls(
-            config=config,
-            files=files,
-            name=name,
-            clock=clock,
-            opened=opened,
-            threads=threads,
-            workers=workers,
-            metrics=metrics,
-            paces=paces,
-            standing=standing,
-            authority=Authority(
-                opened.domain,
-                opened.follower,
-                opened.register,
-                own=opened.broker.public.did,
-                audience=config.domain.name,
-                guests=config.authority.guests,
-                clock=clock,
-                issuers=[one.key for one in config.issuers],
-                refused=metrics.statement_refused,
-                paced=paces.version,
-                spent=paces.spent,
-                workers=workers,
-            ),
-            roles=_role_service(config, files, opened, clock),
-            sessions=_sessions(config, files, port, opened, threads, clock),
-            writer=writer,
-            announcer=Announcer(
-                opened.domain,
-                opened.follower,
-                opened.watchers,
-                writer.publish,
-                threads.run,
-                data=files.data,
-                heartbeat=config.roles.heartbeat,
-                clock=clock,
-            ),
+        self.publisher = PublishService(
+            self.writer, self.reader, settings.max_events, self.metrics.count_events, self.catch_up
+        )
+        self.quench = Quench(self.follower, self.run_blocking)
+
+    def _statements(self) -> None:
+        settings, name = self.config.authority, self.config.domain.name
+        self.authority = Authority(
+            self.domain,
+            self.follower,
+            self.register,
+            own=self.broker.public.did,
+            audience=name,
+            guests=settings.guests,
+            clock=self.clock,
+            issuers=[one.key for one in self.config.issuers],
+            refused=self.metrics.statement_refused,
+            paced=self.paces.version,
+            spent=self.paces.spent,
+            workers=self.workers,
+        )
+        self.service = Service(self.authority, self.register, self.broker, settings, name=name, clock=self.clock)
+        self.signed_types = SignedTypes(self.authority, self.register)
+        self.own_statements = OwnStatements(name, self.files.statements, self.opened, self.clock)
+        self.presenting, self.brought = asyncio.Semaphore(MAX_PRESENTING), asyncio.Semaphore(MAX_BROUGHT)
+        self.bulletin = Bulletin(
+            self.service, self.run_blocking, self.closing, most=settings.watchers, heartbeat=settings.heartbeat
+        )
+        self._issuers = Issuers(
+            self.config.issuers,
+            self.files.directory,
+            self.files.data,
+            self.authority,
+            self.follower,
+            self.register,
+            self.run_blocking,
+            heartbeat=settings.heartbeat,
+            clock=self.clock,
+            heard=self.metrics.list_heard,
+        )
+
+    def _role_services(self) -> None:
+        settings, keys = self.config.roles, FileStore(self.files.role_keys)
+        certificates = RoleCertificates(
+            RollingTable(self.broker, keys),
+            keys,
+            own=self.broker.public.did,
+            audience=self.config.domain.name,
+            lasting=timedelta(seconds=int(settings.certificate)),
+        )
+        self.roles = RoleService(
+            self.domain,
+            self.follower,
+            certificates,
+            requests=settings.requests,
+            secret=id_secret(self.broker),
+            clock=self.clock,
+        )
+        self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=self.clock)
+        self.peer_roles = PeerRoles(
+            roles=self.roles,
+            follower=self.follower,
+            peers=self.peers,
+            run=self.run_blocking,
+            catch_up=self.catch_up,
+            clock=self.clock,
+        )
+        self.announcer = Announcer(
+            self.domain,
+            self.follower,
+            self.watchers,
+            self.writer.publish,
+            self.run_blocking,
+            data=self.files.data,
+            heartbeat=settings.heartbeat,
+            clock=self.clock,
         )
 
     async def start(self) -> None:
         """Take the gateway's stream, and begin to follow ledger, deliveries and issuers."""
         await self.run_blocking(self.writer.start)
         await self.run_blocking(self.service.start, self.follower.state)
-        await self.run_blocking(self._own_statements.read)
+        await self.run_blocking(self.own_statements.read)
         await self.readers.start()
         for name, work in (
             ("follow the ledger", self._poll()),
-            ("read statements", self._own_statements.keep_reading(self.threads)),
+            ("read statements", self.own_statements.keep_reading(self.threads)),
             ("watch the list", self.bulletin.watch()),
             ("follow issuers", self._issuers.run()),
             ("announce records", self.announcer.run()),
@@ -399,22 +413,6 @@ class Gateway:
         ]
         await publish_all(self.writer.publish, refusals(state, asked, denied.failure))
 
-    async def run_blocking(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
-        """Do work on files in another thread."""
-        return await self.threads.run(work, *args, **how)
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """The gateway's own statements that are good now."""
-        return self._own_statements.shown
-
-    async def catch_up(self) -> None:
-        """Know every version that anyone was told of before now, whichever gateway it was committed at.
-
-        What has ended by the clock meanwhile ends first.
-        """
-        await self._catching_up.run()
-
     async def _poll(self) -> None:
         while True:
             pause = POLL_SECONDS
@@ -436,10 +434,6 @@ class Gateway:
         except HeadgateError as error:
             self.metrics.statement_refused(str(getattr(error, "reason", error.code)))
             raise
-
-    def new_name(self) -> str:
-        """A name that nobody else has."""
-        return secrets.token_hex(8)
 
     def health(self) -> wire.HealthAnswer:
         """How the node is."""
@@ -467,46 +461,3 @@ class Gateway:
             self.metrics.observe_peers(self.peers.statuses(self.follower.state.roles, self.clock()))
         self.metrics.sessions.set(self.sessions.known())
         return self.metrics.render()
-
-
-def _role_service(config: Config, files: Files, opened: OpenFiles, clock: Callable[[], datetime]) -> RoleService:
-    keys = FileStore(files.role_keys)
-    certificates = RoleCertificates(
-        RollingTable(opened.broker, keys),
-        keys,
-        own=opened.broker.public.did,
-        audience=config.domain.name,
-        lasting=timedelta(seconds=int(config.roles.certificate)),
-    )
-    return RoleService(
-        opened.domain,
-        opened.follower,
-        certificates,
-        requests=config.roles.requests,
-        secret=id_secret(opened.broker),
-        clock=clock,
-    )
-
-
-def _sessions(
-    config: Config,
-    files: Files,
-    port: int | None,
-    opened: OpenFiles,
-    threads: FileThreads,
-    clock: Callable[[], datetime],
-) -> Sessions:
-    if config.gateway.tls:
-        binding = fingerprint(certificate_of(files.tls_certificate))
-    else:
-        binding = plaintext_binding(config.gateway.host, config.gateway.port if port is None else port)
-    return Sessions(
-        opened.follower,
-        opened.broker,
-        Challenger(opened.broker, binding, secrets.token_bytes(32), clock),
-        opened.cursors,
-        audience=config.domain.name,
-        seconds=config.gateway.session,
-        clock=clock,
-        later=threads.submit,
-    )

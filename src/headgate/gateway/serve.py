@@ -26,43 +26,30 @@ import uvloop
 
 from headgate.gateway.http.connection_limits import Door, Hardened, LimitedConnection, Visit
 from headgate.gateway.http.send_queue import ServerSocket
-from headgate.model.errors import BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.model.errors import HeadgateError
 from headgate.node.config import Config, Files
 from headgate.node.health import Metrics
-from headgate.node.logs import AccessLog, Application, Log, fault, loop_faults, start_logging
+from headgate.node.logs import AccessLog, Application, Log, loop_faults, start_logging
 from headgate.node.processes import (
     EXIT_FAILED,
-    EXIT_FINAL,
-    EXIT_REFUSED,
     announce,
-    die_with,
     leave_within,
     listen,
     raise_file_limit,
-    settings_from,
+    run_part,
 )
 from headgate.trust.tls import server_context
 
-STOP_SECONDS: Final = 5.0
-"""How long stopping may take before the process is ended by force."""
-
-FINISH_SECONDS: Final = 3
-"""How long requests under way may take to finish when the gateway stops."""
-
-KEEP_ALIVE_SECONDS: Final = 75
-"""How long a connection may be idle between two requests."""
-
-MAX_SOCKET_QUEUE: Final = 16
-"""Frames of a WebSocket that are read before they are looked at."""
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
+FINISH_SECONDS: Final = 3  # how long requests under way may take to finish when the gateway stops
+KEEP_ALIVE_SECONDS: Final = 75  # how long a connection may be idle between two requests
+MAX_SOCKET_QUEUE: Final = 16  # frames of a WebSocket that are read before they are looked at
 
 PING_SECONDS: Final = 20.0
 """How often a WebSocket is asked whether its client is still there, and how long that may take."""
 
-SPARE_FILES: Final = 256
-"""Files that a gateway opens beside its connections."""
-
-_TICKS: Final = 10
-"""Ticks of the server in a second."""
+SPARE_FILES: Final = 256  # files that a gateway opens beside its connections
+_TICKS: Final = 10  # ticks of the server in a second
 
 log = Log("serve")
 
@@ -109,7 +96,7 @@ class Server(uvicorn.Server):
             announce("ready", pid=os.getpid())
         if self.door is not None and counter % _TICKS == 0:
             for reason, total in self.door.turned.counts():
-                self._metrics.turned_away(reason, total)
+                self._metrics.turned_away.reach(total, reason)
         return leaving
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -194,34 +181,20 @@ def _check_files(settings: Config) -> None:
         log.warning("few-files", count=most, reason="fewer open files are allowed than `limits.connections` needs")
 
 
+OPTIONS: Final = {
+    "--name": {"required": True, "help": "the gateway's name, and its stream's"},
+    "--port": {"required": True, "type": int},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
-    parser = argparse.ArgumentParser(prog="headgate.gateway.serve", description="Run one gateway of a domain.")
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--name", required=True, help="the gateway's name, and its stream's")
-    parser.add_argument("--port", required=True, type=int)
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
-    parser.add_argument("--parent", type=int, help="end when this process does")
-    given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with(given.parent)
-    try:
-        serve(given.directory, given.name, given.port, settings_from(given.settings))
-    except (Damaged, TooNew, TooOld) as error:
-        return _failed(error, EXIT_FINAL)
-    except (BadConfig, BadEnvironment) as error:
-        return _failed(error, EXIT_REFUSED)
-    except HeadgateError as error:
-        return _failed(error, EXIT_FAILED)
-    return 0
+    """The process."""
 
+    def work(given: argparse.Namespace) -> int:
+        serve(given.directory, given.name, given.port, given.settings)
+        return 0
 
-def _failed(error: HeadgateError, status: int) -> int:
-    told = fault(error)
-    told["exit_code"] = status
-    log.error("failed", **told)
-    announce("failed", code=error.code, message=str(error))
-    return status
+    return run_part(log, "headgate.gateway.serve", "Run one gateway of a domain.", work, arguments, OPTIONS)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ Leaves out: text (`lang`), truth and type checking (`decide`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, assert_never, overload
+from typing import Any, Final, Literal, TypeAlias, assert_never, overload
 
 from headgate.model.values import Kind, Value, kind_of
 
-OrderOp: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 CompareOp: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "subset", "subseteq", "superset", "superseteq"]
 TextOp: TypeAlias = Literal["starts with", "contains", "has token"]
 CombineOp: TypeAlias = Literal["+", "-", "union", "intersect", "minus"]
@@ -252,6 +251,9 @@ Connective: TypeAlias = Not | AllOf | AnyOf | Starred
 Condition: TypeAlias = Atom | Connective
 Node: TypeAlias = Condition | Operand
 
+Admits: TypeAlias = Literal["alike", "order", "sets", "text", "moment", "sum"]
+"""Operands that compare, or that also have an order; sets of letters; text; a moment; what can be added (D2)."""
+
 TRUE: Final = AllOf()
 FALSE: Final = AnyOf()
 
@@ -301,19 +303,19 @@ def has_star(condition: Condition) -> bool:
     return isinstance(condition, Starred) or any(map(has_star, parts(condition)))
 
 
+_OPERANDS: Final[Mapping[type, tuple[str, ...]]] = {
+    Compare: ("left", "right"), TextMatch: ("left", "right"), Combine: ("left", "right"),
+    InRange: ("operand", "low", "high"), InSet: ("operand",), IsNull: ("operand",), InGroup: ("operand",),
+    ClockPart: ("of",),
+}  # fmt: skip
+"""Where the operands of atoms and operands stand that have so many; calls have a list, `args`."""
+
+
 def operands(of: Node) -> tuple[Operand, ...]:
     """The operands of an atom, or of an operand that is made of others, in order; a connective has none."""
-    match of:
-        case Compare(_, left, right) | TextMatch(_, left, right) | Combine(_, left, right):
-            return (left, right)
-        case InRange(operand, low, high):
-            return (operand, low, high)
-        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _) | ClockPart(_, operand):
-            return (operand,)
-        case Related(_, args) | Predicate(_, args) | Apply(_, args):
-            return args
-        case _:
-            return ()
+    if isinstance(of, Related | Predicate | Apply):
+        return of.args
+    return tuple(getattr(of, name) for name in _OPERANDS.get(type(of), ()))
 
 
 def within(operand: Operand) -> Iterator[Operand]:
@@ -328,6 +330,38 @@ def looked_at(condition: Condition) -> Iterator[Operand]:
     for atom in atoms(condition):
         for operand in operands(atom):
             yield from within(operand)
+
+
+def comparisons(atom: Atom) -> tuple[Compare, ...]:
+    """What an atom compares: a range is two comparisons, a set as many as it has values."""
+    match atom:
+        case Compare():
+            return (atom,)
+        case InRange(operand, low, high):
+            return Compare(">=", operand, low), Compare("<=", operand, high)
+        case InSet(operand, values):
+            return tuple(Compare("=", operand, Constant(value)) for value in values)
+        case _:
+            return ()
+
+
+def admits(node: Node) -> Admits | None:
+    """What an atom, or an operand that is made of others, asks of its operands; None if they may be anything."""
+    match node:
+        case Compare(op):
+            return "alike" if op in ("=", "!=") else "order" if op in MIRRORED else "sets"
+        case InRange():
+            return "order"
+        case InSet():
+            return "alike"
+        case TextMatch() | InGroup():
+            return "text"
+        case ClockPart():
+            return "moment"
+        case Combine(op):
+            return "sum" if op in ("+", "-") else "sets"
+        case _:
+            return None
 
 
 def rewrite(condition: Condition, change: Callable[[Atom], Condition]) -> Condition:
@@ -347,21 +381,10 @@ def with_operands(of: Atom, change: Callable[[Operand], Operand]) -> Atom: ...
 def with_operands(of: Operand, change: Callable[[Operand], Operand]) -> Operand: ...
 def with_operands(of: Atom | Operand, change: Callable[[Operand], Operand]) -> Atom | Operand:
     """An atom, or an operand that is made of others, with each of its operands changed, in order."""
-    match of:
-        case Compare(_, left, right) | TextMatch(_, left, right) | Combine(_, left, right):
-            return replace(of, left=change(left), right=change(right))
-        case InRange(operand, low, high):
-            return InRange(change(operand), change(low), change(high))
-        case InSet(operand, _) | IsNull(operand) | InGroup(operand, _):
-            return replace(of, operand=change(operand))
-        case ClockPart(_, operand):
-            return replace(of, of=change(operand))
-        case Related(_, args) | Predicate(_, args) | Apply(_, args):
-            return replace(of, args=tuple(map(change, args)))
-        case Attribute() | Meta() | Subject() | Constant() | Variable() | Count():
-            return of
-        case _:
-            assert_never(of)
+    if isinstance(of, Related | Predicate | Apply):
+        return replace(of, args=tuple(map(change, of.args)))
+    changed: dict[str, Any] = {name: change(getattr(of, name)) for name in _OPERANDS.get(type(of), ())}
+    return replace(of, **changed) if changed else of
 
 
 def rewrite_operand(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
@@ -426,18 +449,32 @@ def named(constraint: Condition) -> frozenset[str]:
 
 def variables(constraint: Condition) -> frozenset[str]:
     """The variables of a constraint; `_` is none."""
-    return frozenset(one.name for one in looked_at(constraint) if isinstance(one, Variable)) - {"_"}
+    return variables_among(looked_at(constraint))
 
 
 def variables_of(expression: Operand) -> frozenset[str]:
     """The variables of an expression; `_` is none. Those that a count leaves open are not its own."""
-    return frozenset(one.name for one in within(expression) if isinstance(one, Variable)) - {"_"}
+    return variables_among(within(expression))
 
 
 def counted_variables(constraint: Condition) -> frozenset[str]:
     """The variables of the roles that a constraint counts; `_` is none."""
-    counted = (operand.of for operand in looked_at(constraint) if isinstance(operand, Count))
-    return frozenset(term.name for ref in counted for term in ref.args if isinstance(term, Variable)) - {"_"}
+    return variables_among(term for ref in counted(constraint) for term in ref.args)
+
+
+def counted(constraint: Condition) -> Iterator[RoleRef]:
+    """The roles whose members a constraint counts."""
+    return (operand.of for operand in looked_at(constraint) if isinstance(operand, Count))
+
+
+def variables_among(terms: Iterable[Operand | None]) -> frozenset[str]:
+    """Those of some terms that are variables; `_` is none."""
+    return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+
+
+def terms_of(*refs: RoleRef) -> tuple[Term, ...]:
+    """The arguments and instances of some roles."""
+    return tuple(term for ref in refs for term in (*ref.args, ref.instance) if term is not None)
 
 
 def subjects(condition: Condition) -> frozenset[str]:

@@ -8,7 +8,8 @@ Leaves out: text (`lang`), types and checks (`roles`), truth (`decide`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from headgate.model.conditions import TRUE, Condition, Constant, Operand, RoleRef, Variable
@@ -149,6 +150,22 @@ class Statement:
         if self.head.service is not None or self.head.instance is not None:
             raise BadDefinition(f"`{self.head.role}` is entered at its own service", remedy="leave the service out")
 
+    @property
+    def needed(self) -> tuple[RoleRef, ...]:
+        """The roles of the candidate and of its electors."""
+        return (*(one.ref for one in self.credentials), *(one.ref for one in self.electors))
+
+    def with_refs(self, change: Callable[[RoleRef], RoleRef], constraint: Condition) -> Statement:
+        """The statement with every role changed, in order, and another constraint."""
+        return replace(
+            self,
+            head=change(self.head),
+            credentials=tuple(replace(one, ref=change(one.ref)) for one in self.credentials),
+            electors=tuple(replace(one, ref=change(one.ref)) for one in self.electors),
+            revokers=tuple(replace(one, ref=change(one.ref)) for one in self.revokers),
+            constraint=constraint,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rolefile:
@@ -158,6 +175,11 @@ class Rolefile:
     declarations: tuple[Declaration, ...] = ()
     statements: tuple[Statement, ...] = ()
     audits: tuple[Audit, ...] = ()
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles that it defines."""
+        return frozenset(one.head.role for one in self.statements) | {one.role for one in self.declarations}
 
     @property
     def audited(self) -> frozenset[str]:

@@ -20,6 +20,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import urlsplit
@@ -32,8 +33,7 @@ from headgate.trust.keys import PrivateKey, PublicKey
 PREFIX: Final = "HEADGATE_"
 FILE: Final = "headgate.toml"
 ISSUERS: Final = "issuers"
-MAX_ISSUERS: Final = 100
-"""Other domains' services that are followed."""
+MAX_ISSUERS: Final = 100  # other domains' services that are followed
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -41,28 +41,29 @@ _SIZES: Final = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 _DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)\Z")
 _SIZE: Final = re.compile(r"([0-9]{1,9})(B|KB|MB|GB|TB)\Z")
 _MOST_PORT: Final = 65535
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - looked for, not bound to
 
 # -- kinds of values ------------------------------------------------------------------------------------------
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-Reader = Callable[[object], Any]
-"""From what a file says to the value; a `ValueError` says what was wanted."""
+Reader = Callable[[object], Any]  # from what a file says to the value; a `ValueError` says what was wanted
 
 
 def duration(text: object) -> float:
     """Seconds, from `500ms`, `90s`, `10m`, `1h` or `7d`."""
-    match = _DURATION.match(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError('a duration such as "90s", "10m", "1h" or "7d"')
-    return int(match[1]) * _UNITS[match[2]]
+    return _scaled(text, _DURATION, _UNITS, 'a duration such as "90s", "10m", "1h" or "7d"')
 
 
 def size(text: object) -> int:
     """Bytes, from `512KB`, `16MB` or `10GB`; a KB has 1024."""
-    match = _SIZE.match(text) if isinstance(text, str) else None
+    return int(_scaled(text, _SIZE, _SIZES, 'a size such as "512KB", "16MB" or "10GB"'))
+
+
+def _scaled(text: object, shape: re.Pattern[str], units: Mapping[str, float], wanted: str) -> float:
+    match = shape.match(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError('a size such as "512KB", "16MB" or "10GB"')
-    return int(match[1]) * _SIZES[match[2]]
+        raise ValueError(wanted)
+    return int(match[1]) * units[match[2]]
 
 
 def _setting(default: str | int | bool, read: Reader, doc: str) -> Any:
@@ -70,58 +71,45 @@ def _setting(default: str | int | bool, read: Reader, doc: str) -> Any:
     return field(default=read(default), metadata={"default": default, "read": read, "doc": doc})
 
 
-def _duration(default: str, least: str, most: str, doc: str) -> Any:
+def _between(convert: Callable[[object], float], default: str, least: str, most: str, doc: str) -> Any:
     def read(raw: object) -> float:
-        if not duration(least) <= (found := duration(raw)) <= duration(most):
+        if not convert(least) <= (value := convert(raw)) <= convert(most):
             raise ValueError(f"something from {least} to {most}")
-        return found
+        return value
 
     return _setting(default, read, doc)
 
 
-def _size(default: str, least: str, most: str, doc: str) -> Any:
-    def read(raw: object) -> int:
-        if not size(least) <= (found := size(raw)) <= size(most):
-            raise ValueError(f"something from {least} to {most}")
-        return found
+_duration = partial(_between, duration)
+_size = partial(_between, size)
+
+
+def _checked(default: str | int | bool, is_good: Callable[[Any], bool], wanted: str, doc: str) -> Any:
+    """A setting that is taken as it is, if it is good."""
+
+    def read(raw: object) -> object:
+        if not is_good(raw):
+            raise ValueError(wanted)
+        return raw
 
     return _setting(default, read, doc)
 
 
 def _whole(default: int, least: int, most: int, doc: str) -> Any:
-    def read(raw: object) -> int:
-        if type(raw) is not int or not least <= raw <= most:
-            raise ValueError(f"a whole number from {least} to {most}")
-        return raw
-
-    return _setting(default, read, doc)
+    wanted = f"a whole number from {least} to {most}"
+    return _checked(default, lambda raw: type(raw) is int and least <= raw <= most, wanted, doc)
 
 
 def _flag(default: bool, doc: str) -> Any:
-    def read(raw: object) -> bool:
-        if raw is not True and raw is not False:
-            raise ValueError("true or false")
-        return raw
-
-    return _setting(default, read, doc)
+    return _checked(default, lambda raw: raw is True or raw is False, "true or false", doc)
 
 
 def _choice(default: str, options: tuple[str, ...], doc: str) -> Any:
-    def read(raw: object) -> str:
-        if not isinstance(raw, str) or raw not in options:
-            raise ValueError(f"one of {', '.join(options)}")
-        return raw
-
-    return _setting(default, read, doc)
+    return _checked(default, lambda raw: isinstance(raw, str) and raw in options, f"one of {', '.join(options)}", doc)
 
 
 def _text(default: str, shape: str, wanted: str, doc: str) -> Any:
-    def read(raw: object) -> str:
-        if not isinstance(raw, str) or not re.fullmatch(shape, raw):
-            raise ValueError(wanted)
-        return raw
-
-    return _setting(default, read, doc)
+    return _checked(default, lambda raw: isinstance(raw, str) and bool(re.fullmatch(shape, raw)), wanted, doc)
 
 
 def _silence(default: str, doc: str) -> Any:
@@ -141,11 +129,9 @@ def _networks(default: str, doc: str) -> Any:
     """Addresses and networks, with commas between them."""
 
     def read(raw: object) -> tuple[Network, ...]:
-        if not isinstance(raw, str):
-            raise ValueError('addresses and networks such as "10.0.0.7, 10.1.0.0/16"')  # noqa: TRY004 - as with others
         try:
-            return tuple(ipaddress.ip_network(one.strip()) for one in raw.split(",") if one.strip())
-        except ValueError:
+            return tuple(ipaddress.ip_network(one.strip()) for one in raw.split(",") if one.strip())  # type: ignore[attr-defined]
+        except (ValueError, AttributeError):
             raise ValueError('addresses and networks such as "10.0.0.7, 10.1.0.0/16"') from None
 
     return _setting(default, read, doc)
@@ -196,6 +182,18 @@ class GatewaySettings:
                 f"`gateway.port` is {self.port}, and the last of {self.count} gateways is past port {_MOST_PORT}",
                 remedy="lower `gateway.port` or `gateway.count`",
             )
+
+    @property
+    def ports(self) -> range:
+        """The port of each gateway."""
+        return range(self.port, self.port + self.count)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where each gateway is reached from this machine."""
+        host = "localhost" if self.host in _EVERYWHERE else self.host
+        shown = f"[{host}]" if ":" in host else host
+        return [f"{'https' if self.tls else 'http'}://{shown}:{port}" for port in self.ports]
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,86 +568,29 @@ def _toml(value: str | int | bool) -> str:
             return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-@dataclass(frozen=True, slots=True)
 class Files:
     """Where a domain keeps what."""
 
-    directory: Path
-
-    @property
-    def config(self) -> Path:
-        """The settings."""
-        return self.directory / FILE
-
-    @property
-    def keys(self) -> Path:
-        """The private keys."""
-        return self.directory / "keys"
-
-    @property
-    def broker_key(self) -> Path:
-        """The key that the gateways of the domain prove themselves with."""
-        return self.keys / "broker.pem"
-
-    @property
-    def admin_key(self) -> Path:
-        """The key of the domain's administrator."""
-        return self.keys / "administrator.pem"
-
-    @property
-    def position_key(self) -> Path:
-        """The key that positions are sealed with."""
-        return self.keys / "positions.key"
-
-    @property
-    def metrics_token(self) -> Path:
-        """The token with which figures are read; without it, only who audits everything is told them."""
-        return self.keys / "metrics.token"
-
-    @property
-    def role_keys(self) -> Path:
-        """Where the rolling keys of the role services are kept, made when they are first needed."""
-        return self.keys / "roles"
-
-    @property
-    def statements(self) -> Path:
-        """The signed statements that lead from the coordinating domain to the gateways' key."""
-        return self.directory / "statements"
-
-    @property
-    def tls(self) -> Path:
-        """The certificate and its key."""
-        return self.directory / "tls"
-
-    @property
-    def tls_certificate(self) -> Path:
-        """The certificate, which clients pin."""
-        return self.tls / "tls.crt"
-
-    @property
-    def tls_key(self) -> Path:
-        """The certificate's key."""
-        return self.tls / "tls.key"
-
-    @property
-    def peers(self) -> Path:
-        """Certificates of other domains' gateways to pin, `NAME.crt` for the peer of that name."""
-        return self.directory / "peers"
-
-    @property
-    def data(self) -> Path:
-        """Ledger, log and deliveries."""
-        return self.directory / "data"
-
-    @property
-    def policy(self) -> Path:
-        """The policy as files, to be applied to the ledger."""
-        return self.directory / "policy"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / FILE
+        self.keys = directory / "keys"  # private ones
+        self.broker_key = self.keys / "broker.pem"  # with which the gateways prove themselves
+        self.admin_key = self.keys / "administrator.pem"
+        self.position_key = self.keys / "positions.key"  # that positions are sealed with
+        self.metrics_token = self.keys / "metrics.token"  # without it, figures are told only to who audits everything
+        self.role_keys = self.keys / "roles"  # the rolling keys of role services, made when they are first needed
+        self.statements = directory / "statements"  # that lead from the coordinating domain to the gateways' key
+        self.tls = directory / "tls"
+        self.tls_certificate = self.tls / "tls.crt"  # which clients pin
+        self.tls_key = self.tls / "tls.key"
+        self.peers = directory / "peers"  # certificates of other domains' gateways to pin, `NAME.crt`
+        self.data = directory / "data"  # ledger, log and deliveries
+        self.policy = directory / "policy"  # as files, to be applied to the ledger
 
 
 NODE: Final = "node.json"
 _MAX_NODE_BYTES: Final = 100_000
-_EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - looked for, not bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -681,10 +622,7 @@ def place_of(directory: Path, environ: Mapping[str, str]) -> DomainLocation:
     files = Files(directory)
     config = Config.load(directory, environ)
     gateway = config.gateway
-    host = "localhost" if gateway.host in _EVERYWHERE else gateway.host
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "https" if gateway.tls else "http"
-    urls = _running(files) or [f"{scheme}://{shown}:{gateway.port + n}" for n in range(gateway.count)]
+    urls = _running(files) or gateway.urls
     broker = PrivateKey.load(files.broker_key).public.did
     return DomainLocation(files, urls, broker, files.tls_certificate if gateway.tls else None)
 

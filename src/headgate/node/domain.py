@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headgate.decide.ask import Books
@@ -21,15 +20,10 @@ from headgate.decide.constraints import RoleFunction
 from headgate.decide.truth import PredicateFunction
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate
-from headgate.model.errors import (
-    NotFound,
-    NotInForce,
-    StorageBusy,
-    StorageFull,
-)
+from headgate.model.errors import NotFound, NotInForce, StorageBusy, StorageFull
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
-from headgate.model.state import State
+from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.index import predicates
@@ -57,11 +51,13 @@ class Domain:
         ledger.functions = self.functions
 
     @classmethod
-    def create(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
+    def create(
+        cls, directory: Path, clock: Callable[[], datetime] = utc_now, *, administrator: str = ADMINISTRATOR
+    ) -> Domain:
         """Make a new, empty domain."""
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, clock=clock)
+        ledger = Ledger.create(paths.ledger, administrator=administrator, clock=clock)
         return cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
 
     @classmethod
@@ -84,9 +80,7 @@ class Domain:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- changing ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Guarantees: `health` is a pure function of the facts. Failing means that events 
 are kept but come late, or that this will not last. Nothing here names a principal, a subscription, an event or a path:
 labels are refusal codes, route templates, statuses, methods, streams, the issuers of the settings and the peers of the
 ledger, and there are never more than MAX_LABELS of one kind, the rest being counted as `other`.
-Counters are of one process and begin at zero with it, or with what the files say has come about until then (`Total`);
+Counters are of one process and begin at zero with it, or with what the files say has come about until then (`reach`);
 gauges are what the files say when they are asked for.
 Leaves out: whether the answer reaches anybody; a process that hangs answers nothing.
 """
@@ -15,12 +15,14 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, Self, get_args
+from typing import Any, Final, Self, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -36,18 +38,10 @@ from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
 STALL_SECONDS: Final = 30.0
 """How long an event may wait for its decision, with no micro-batch finished meanwhile, before that is said."""
 
-SILENT_SECONDS: Final = 60.0
-"""How long an issuer that is followed may be silent before that is said."""
-
-LOW_BYTES: Final = 1 << 30
-"""Room on the disk below which it is nearly full."""
-
-NO_BYTES: Final = 64 << 20
-"""Room on the disk below which nothing more should be accepted."""
-
-CHORES: Final = "housekeeping.json"
-"""What the last round of housekeeping did, for every process to read."""
-
+SILENT_SECONDS: Final = 60.0  # how long an issuer that is followed may be silent before that is said
+LOW_BYTES: Final = 1 << 30  # room on the disk below which it is nearly full
+NO_BYTES: Final = 64 << 20  # room on the disk below which nothing more should be accepted
+CHORES: Final = "housekeeping.json"  # what the last round of housekeeping did, for every process to read
 MAX_CHORES_BYTES: Final = 65_536
 
 
@@ -80,10 +74,8 @@ class NodeFacts:
     ledger_version: int = 0
     decided_version: int = 0
     lag: Mapping[str, int] = field(default_factory=dict)
-    waiting: float = 0.0
-    """How long the oldest undecided event has waited."""
-    since_batch: float | None = None
-    """How long ago the last micro-batch was finished; None if none ever was."""
+    waiting: float = 0.0  # how long the oldest undecided event has waited
+    since_batch: float | None = None  # how long ago the last micro-batch was finished; None if none ever was
     batch_milliseconds: int = 0
     batch_events: int = 0
     log_bytes: int = 0
@@ -222,238 +214,153 @@ def write_chores(data: Path, chores: Chores) -> None:
 
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-MAX_LABELS: Final = 200
-"""Different values of one label."""
-
+MAX_LABELS: Final = 200  # different values of one label
 OTHER: Final = "other"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when each counter began is when the process did
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_SILENCE: Final = "has not been heard; -1 if it never was."
+
+_OF_NODE: Final = (
+    (Gauge, "ledger_version", "The newest version of the ledger.", "ledger_version"),
+    (Gauge, "decided_version", "The version through which the pipeline has decided.", "decided_version"),
+    (Gauge, "lag_seconds", "How long the oldest undecided event has waited.", "waiting"),
+    (Gauge, "batch_milliseconds", "How long the last micro-batch of the pipeline took.", "batch_milliseconds"),
+    (Gauge, "batch_events", "Events of the last micro-batch.", "batch_events"),
+    (Gauge, "disk_free_bytes", "Room that is left on the disk.", "free_bytes"),
+    (Gauge, "certificates", "Certificates that stand.", "certificates"),
+    (Gauge, "retention_holders", "Subscriptions that keep data past its limit.", "chores.holders"),
+    (Counter, "retention_lost_events", "Events removed before an absent subscriber saw them.", "chores.lost_events"),
+    (Counter, "retention_trimmed_bytes", "Bytes removed by retention.", "chores.trimmed_bytes"),
+)
+"""Figures with the fact of `NodeFacts` that each tells."""
+
+_SERVICE: Final = "a service of another domain"
+_OF_PEERS: Final = (
+    (Gauge, "peer_silence_seconds", f"How long {_SERVICE} {_SILENCE}", "seconds"),
+    (Gauge, "peer_bound_seconds", f"For how long the silence of {_SERVICE} is borne.", "bound"),
+    (Gauge, "peer_records", f"Records of {_SERVICE} that something here rests on.", "records"),
+    (Gauge, "peer_records_unknown", "Those of them of which nothing is known now.", "unknown"),
+    (Counter, "peer_messages_lost", f"Messages of {_SERVICE} that were lost, and made up for.", "counts.lost"),
+    (Counter, "peer_messages_duplicated", f"Messages of {_SERVICE} that came again.", "counts.duplicated"),
+    (Counter, "peer_messages_late", f"Messages of {_SERVICE} from before it began anew.", "counts.late"),
+)
+"""Figures with the part of `PeerStatus` that each tells."""
 
 
-class Labels:
-    """The values seen of one label, as many as are told apart."""
+class Figure:
+    """A counter or gauge; of each of its labels MAX_LABELS values are told apart. To call it is to count one."""
 
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-
-    def of(self, value: str) -> str:
-        """The value, or `other` when there are too many."""
-        if value not in self._seen:
-            if len(self._seen) >= MAX_LABELS:
-                return OTHER
-            self._seen.add(value)
-        return value
-
-
-class Total:
-    """A counter of what is counted elsewhere, and told as a sum."""
-
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
-        self._last: dict[str, float] = {}
+    def __init__(self, metric: Counter | Gauge, seen: Sequence[set[str]]) -> None:
+        self._metric = metric
+        self._seen = seen
+        self._totals: dict[tuple[str, ...], float] = {}
         self._lock = threading.Lock()
 
-    def reach(self, total: float, of: str = "", label: str | None = None) -> None:
-        """It is so much by now of something; less than before means that it began anew."""
+    def __call__(self, *labels: str) -> None:
+        """One more."""
+        self.add(1, *labels)
+
+    def add(self, count: float, *labels: str) -> None:
+        """So many more."""
+        self._of(labels).inc(count)
+
+    def reach(self, value: float | None, *labels: str) -> None:
+        """It is so much by now, or unknown; of what is counted elsewhere, less than before means that it began anew."""
+        value = -1 if value is None else value
+        if isinstance(self._metric, Gauge):
+            self._of(labels).set(value)
+            return
         with self._lock:
-            last = self._last.get(of, 0)
-            self._last[of] = total
-        counter = self._counter if label is None else self._counter.labels(label)
-        counter.inc(total - last if total >= last else total)
+            last = self._totals.get(labels, 0)
+            self._totals[labels] = value
+        self._of(labels).inc(value - last if value >= last else value)
+
+    def _of(self, labels: Sequence[str]) -> Any:
+        told = [label if self._is_told(label, seen) else OTHER for label, seen in zip(labels, self._seen, strict=True)]
+        return self._metric.labels(*told) if told else self._metric
+
+    @staticmethod
+    def _is_told(label: str, seen: set[str]) -> bool:
+        if label not in seen and len(seen) < MAX_LABELS:
+            seen.add(label)
+        return label in seen
 
 
 class Metrics:
     """The figures of one process. Counting may be done from any thread."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
-        made = self.registry
-        self._events = Counter(
-            "headgate_events", "Events that publishers sent, by outcome.", ["outcome"], registry=made
+        self.registry = made = CollectorRegistry(auto_describe=True)
+        seen: defaultdict[str, set[str]] = defaultdict(set)
+
+        def figure(kind: type[Counter | Gauge], name: str, words: str, *labels: str) -> Figure:
+            return Figure(kind(f"headgate_{name}", words, labels, registry=made), [seen[label] for label in labels])
+
+        self.published = Histogram(
+            "headgate_publish_seconds", "From a request to publish to its answer.", registry=made, buckets=_BUCKETS
         )
-        self._refusals = Counter("headgate_events_refused", "Events refused, by code.", ["code"], registry=made)
-        self._publish = Histogram(
-            "headgate_publish_seconds",
-            "From a request to publish to its answer.",
-            registry=made,
-            buckets=_BUCKETS,
-        )
-        self._delivered = Counter("headgate_deliveries_pushed", "Deliveries sent to subscribers.", registry=made)
-        self._acked = Counter("headgate_acknowledgements", "Positions that subscribers acknowledged.", registry=made)
-        self._requests = Counter(
-            "headgate_requests",
-            "Requests and WebSockets that have ended, by route.",
-            ["method", "route", "status"],
-            registry=made,
-        )
-        self._opened = Counter("headgate_sessions_opened", "Sessions begun.", registry=made)
-        self._refused = Counter("headgate_sessions_refused", "Sessions refused, by code.", ["code"], registry=made)
-        self._denials = Counter("headgate_denials", "Requests refused, by code.", ["code"], registry=made)
-        self._turned = Total(
-            Counter(
-                "headgate_connections_turned_away",
-                "Connections closed at the door, by reason.",
-                ["reason"],
-                registry=made,
-            )
-        )
-        self._statements = Counter(
-            "headgate_statements_refused", "Signed statements refused, by reason.", ["reason"], registry=made
-        )
-        self._roles = Counter("headgate_role_failures", "Roles denied, by class.", ["failure"], registry=made)
-        self._lists = Counter("headgate_revocations_heard", "Revocation lists that were news.", registry=made)
-        self._standing = Gauge("headgate_certificates", "Certificates that stand.", registry=made)
-        self._silent = Gauge(
-            "headgate_issuer_silence_seconds",
-            "How long an issuer that is followed has not been heard; -1 if it never was.",
-            ["issuer"],
-            registry=made,
-        )
-        self._peers = {
-            name: Gauge(f"headgate_peer_{name}", words, ["peer"], registry=made)
-            for name, words in (
-                ("silence_seconds", "How long a service of another domain has not been heard; -1 if it never was."),
-                ("bound_seconds", "For how long the silence of a service of another domain is borne."),
-                ("records", "Records of a service of another domain that something here rests on."),
-                ("records_unknown", "Those of them of which nothing is known now."),
-            )
-        }
-        self._peer_messages = {
-            name: Total(Counter(f"headgate_peer_messages_{name}", words, ["peer"], registry=made))
-            for name, words in (
-                ("lost", "Messages of a service of another domain that were lost, and made up for."),
-                ("duplicated", "Messages of a service of another domain that came again."),
-                ("late", "Messages of a service of another domain from before it began anew."),
-            )
-        }
         self.sockets = Gauge("headgate_sockets", "WebSockets that are open.", registry=made)
         self.sessions = Gauge("headgate_sessions", "Sessions that this gateway knows of.", registry=made)
-        self._version = Gauge("headgate_ledger_version", "The newest version of the ledger.", registry=made)
-        self._decided = Gauge(
-            "headgate_decided_version", "The version through which the pipeline has decided.", registry=made
-        )
-        self._lag = Gauge("headgate_lag_events", "Events not decided yet, by stream.", ["stream"], registry=made)
-        self._waiting = Gauge("headgate_lag_seconds", "How long the oldest undecided event has waited.", registry=made)
-        self._batch = Gauge(
-            "headgate_batch_milliseconds", "How long the last micro-batch of the pipeline took.", registry=made
-        )
-        self._batch_events = Gauge("headgate_batch_events", "Events of the last micro-batch.", registry=made)
-        self._bytes = Gauge("headgate_file_bytes", "Bytes of a file on disk.", ["file"], registry=made)
-        self._free = Gauge("headgate_disk_free_bytes", "Room that is left on the disk.", registry=made)
-        self._holders = Gauge(
-            "headgate_retention_holders", "Subscriptions that keep data past its limit.", registry=made
-        )
-        self._lost = Total(
-            Counter(
-                "headgate_retention_lost_events", "Events removed before an absent subscriber saw them.", registry=made
-            )
-        )
-        self._trimmed = Total(Counter("headgate_retention_trimmed_bytes", "Bytes removed by retention.", registry=made))
-        self._status = Gauge("headgate_health", "1 for the state that the node is in.", ["status"], registry=made)
-        self._codes, self._routes, self._streams = Labels(), Labels(), Labels()
-        self._reasons, self._issuers, self._peer_names = Labels(), Labels(), Labels()
+        self._events = figure(Counter, "events", "Events that publishers sent, by outcome.", "outcome")
+        self._refusals = figure(Counter, "events_refused", "Events refused, by code.", "code")
+        self.delivered = figure(Counter, "deliveries_pushed", "Deliveries sent to subscribers.")
+        self.acked = figure(Counter, "acknowledgements", "Positions that subscribers acknowledged.")
+        ended = "Requests and WebSockets that have ended, by route."
+        self._requests = figure(Counter, "requests", ended, "method", "route", "status")
+        self.session_opened = figure(Counter, "sessions_opened", "Sessions begun.")
+        self.session_refused = figure(Counter, "sessions_refused", "Sessions refused, by code.", "code")
+        self.denied = figure(Counter, "denials", "Requests refused, by code.", "code")
+        turned = "Connections closed at the door, by reason."
+        self.turned_away = figure(Counter, "connections_turned_away", turned, "reason")
+        refused = "Signed statements refused, by reason."
+        self.statement_refused = figure(Counter, "statements_refused", refused, "reason")
+        self.role_denied = figure(Counter, "role_failures", "Roles denied, by class.", "failure")
+        self.list_heard = figure(Counter, "revocations_heard", "Revocation lists that were news.")
+        silence = f"How long an issuer that is followed {_SILENCE}"
+        self._silent = figure(Gauge, "issuer_silence_seconds", silence, "issuer")
+        self._lag = figure(Gauge, "lag_events", "Events not decided yet, by stream.", "stream")
+        self._bytes = figure(Gauge, "file_bytes", "Bytes of a file on disk.", "file")
+        self._status = figure(Gauge, "health", "1 for the state that the node is in.", "status")
+        self._of_node = [(figure(kind, name, words), attrgetter(fact)) for kind, name, words, fact in _OF_NODE]
+        self._of_peers = [
+            (figure(kind, name, words, "peer"), attrgetter(part)) for kind, name, words, part in _OF_PEERS
+        ]
         for outcome in ("accepted", "duplicate", "refused"):
-            self._events.labels(outcome)
+            self._events.add(0, outcome)
         for failure in get_args(RoleFailure):
-            self._roles.labels(failure)
-
-    # -- counting ---------------------------------------------------------------------------------------------
+            self.role_denied.add(0, failure)
 
     def count_events(self, accepted: int, duplicates: int, refused: Mapping[str, int]) -> None:
         """Events were stored, had been stored before, or were refused, by code."""
-        if accepted:
-            self._events.labels("accepted").inc(accepted)
-        if duplicates:
-            self._events.labels("duplicate").inc(duplicates)
+        self._events.add(accepted, "accepted")
+        self._events.add(duplicates, "duplicate")
         for code, count in refused.items():
-            self._events.labels("refused").inc(count)
-            self._refusals.labels(self._codes.of(code)).inc(count)
-
-    def published(self, seconds: float) -> None:
-        """A request to publish was answered."""
-        self._publish.observe(seconds)
-
-    def delivered(self, count: int = 1) -> None:
-        """Deliveries were sent."""
-        self._delivered.inc(count)
-
-    def acked(self, count: int = 1) -> None:
-        """Positions were acknowledged."""
-        self._acked.inc(count)
+            self._events.add(count, "refused")
+            self._refusals.add(count, code)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:  # noqa: ARG002
-        """A request was answered, or a WebSocket has ended; an observer for `logs.Access`."""
-        self._requests.labels(method, self._routes.of(route), str(status)).inc()
-
-    def session_opened(self) -> None:
-        """A session began."""
-        self._opened.inc()
-
-    def session_refused(self, code: str) -> None:
-        """Nobody may connect like that."""
-        self._refused.labels(self._codes.of(code)).inc()
-
-    def denied(self, code: str) -> None:
-        """A request was refused."""
-        self._denials.labels(self._codes.of(code)).inc()
-
-    def statement_refused(self, reason: str) -> None:
-        """A signed statement, or a bag of them, was refused."""
-        self._statements.labels(self._reasons.of(reason)).inc()
-
-    def role_denied(self, failure: RoleFailure) -> None:
-        """A role was not given, or a certificate about one did not count."""
-        self._roles.labels(failure).inc()
-
-    def list_heard(self) -> None:
-        """A revocation list was news."""
-        self._lists.inc()
-
-    def turned_away(self, reason: str, total: int) -> None:
-        """So many connections have been closed at the door until now."""
-        self._turned.reach(total, reason, reason)
-
-    # -- telling ----------------------------------------------------------------------------------------------
+        """A request was answered, or a WebSocket has ended; an observer for `logs.AccessLog`."""
+        self._requests(method, route, str(status))
 
     def observe(self, facts: NodeFacts) -> None:
         """Take in what the files say."""
-        self._version.set(facts.ledger_version)
-        self._decided.set(facts.decided_version)
+        for figure, fact in self._of_node:
+            figure.reach(fact(facts))
         for stream, lag in facts.lag.items():
-            self._lag.labels(self._streams.of(stream)).set(lag)
-        self._waiting.set(facts.waiting)
-        self._batch.set(facts.batch_milliseconds)
-        self._batch_events.set(facts.batch_events)
-        self._bytes.labels("log").set(facts.log_bytes)
-        self._bytes.labels("deliveries").set(facts.deliveries_bytes)
-        self._free.set(facts.free_bytes)
-        self._holders.set(facts.chores.holders)
-        self._lost.reach(facts.chores.lost_events)
-        self._trimmed.reach(facts.chores.trimmed_bytes)
-        self._standing.set(facts.certificates)
+            self._lag.reach(lag, stream)
+        self._bytes.reach(facts.log_bytes, "log")
+        self._bytes.reach(facts.deliveries_bytes, "deliveries")
         for name, seconds in facts.silent.items():
-            self._silent.labels(self._issuers.of(name)).set(-1 if seconds is None else seconds)
-        found = health(facts).status
+            self._silent.reach(seconds, name)
+        state = health(facts).status
         for status in Status:
-            self._status.labels(status.value).set(status is found)
+            self._status.reach(status is state, status.value)
 
     def observe_peers(self, statuses: Iterable[PeerStatus]) -> None:
         """Take in how one stands with services of other domains."""
         for status in statuses:
-            figures = {
-                "silence_seconds": -1 if status.seconds is None else status.seconds,
-                "bound_seconds": status.bound,
-                "records": status.records,
-                "records_unknown": status.unknown,
-            }
-            peer = self._peer_names.of(status.name)
-            for name, figure in figures.items():
-                self._peers[name].labels(peer).set(figure)
-            counts = {"lost": status.counts.lost, "duplicated": status.counts.duplicated, "late": status.counts.late}
-            for name, total in counts.items():
-                self._peer_messages[name].reach(total, status.name, peer)
+            for figure, part in self._of_peers:
+                figure.reach(part(status), status.name)
 
     def render(self) -> bytes:
         """Everything, as Prometheus reads it (`CONTENT_TYPE`)."""

@@ -26,33 +26,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.model.changes import Batch, Unsubscribe
-from headgate.model.errors import (
-    AlreadyRunning,
-    BadConfig,
-    BadEnvironment,
-    Damaged,
-    HeadgateError,
-    TooNew,
-    TooOld,
-    VersionConflict,
-)
+from headgate.model.errors import BadConfig, Damaged, HeadgateError, TooNew, TooOld, VersionConflict
 from headgate.model.values import micros
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
-from headgate.node.processes import (
-    EXIT_FAILED,
-    EXIT_FINAL,
-    EXIT_REFUSED,
-    Lock,
-    announce,
-    die_with,
-    leave_within,
-    on_stop,
-    settings_from,
-)
+from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
 from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
 from headgate.pipeline.spark.session import spark
 
@@ -65,12 +46,8 @@ STEADY_SECONDS: Final = 60.0
 MOST_IN_A_ROW: Final = 4
 """Failures that are none of ours, each soon after the other, after which the JVM is taken to be damaged."""
 
-FINISH_SECONDS: Final = 4.0
-"""How long a micro-batch under way may take to finish when the process stops."""
-
-STOP_SECONDS: Final = 9.0
-"""How long stopping may take before the process is ended by force."""
-
+FINISH_SECONDS: Final = 4.0  # how long a micro-batch under way may take to finish when the process stops
+STOP_SECONDS: Final = 9.0  # how long stopping may take before the process is ended by force
 LOOK_SECONDS: Final = 0.25
 
 _FINAL: Final = frozenset({Damaged.code, TooNew.code, TooOld.code})
@@ -204,47 +181,9 @@ def work(directory: Path, override: dict[str, str], stop: threading.Event) -> in
             domain.close()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
-    parser = argparse.ArgumentParser(prog="headgate.node.pipeline_process", description="Run a domain's pipeline.")
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
-    parser.add_argument("--parent", type=int, help="end when this process does")
-    given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with(given.parent)
-    stop = threading.Event()
-    on_stop(stop)
-    try:
-        return work(given.directory, settings_from(given.settings), stop)
-    except (Damaged, TooNew, TooOld) as error:
-        return _refused(error, EXIT_FINAL)
-    except (AlreadyRunning, BadConfig, BadEnvironment) as error:
-        return _refused(error, EXIT_REFUSED)
-    except HeadgateError as error:
-        return _refused(error, EXIT_FAILED)
-
-
-def _refused(error: HeadgateError, status: int) -> int:
-    told = fault(error)
-    told["exit_code"] = status
-    log.error("failed", **told)
-    announce("failed", code=error.code, message=str(error))
-    return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-EVERY_SECONDS: Final = 15.0
-"""Time between two rounds."""
-
-MAX_PASSES: Final = 20
-"""Plans made and applied in one round, while there is more to remove."""
-
-MAX_CLOSED: Final = 1_000
-"""Temporary subscriptions closed in one round."""
+EVERY_SECONDS: Final = 15.0  # time between two rounds
+MAX_PASSES: Final = 20  # plans made and applied in one round, while there is more to remove
+MAX_CLOSED: Final = 1_000  # temporary subscriptions closed in one round
 
 chores_log = Log("housekeeping")
 
@@ -359,3 +298,18 @@ class Housekeeper:
         if closed:
             self.chores = replace(self.chores, temporary_closed=self.chores.temporary_closed + closed)
             chores_log.info("temporary-closed", subscriptions=closed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process."""
+    stop = threading.Event()
+
+    def run(given: argparse.Namespace) -> int:
+        on_stop(stop)
+        return work(given.directory, given.settings, stop)
+
+    return run_part(log, "headgate.node.pipeline_process", "Run a domain's pipeline.", run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,6 +12,7 @@ parts are (`topology`), and how it is shown: `tell` is told of every change wort
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import fcntl
 import json
@@ -25,7 +26,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,21 +34,13 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final, Self
 
-from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment
-from headgate.node.logs import kept
+from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.node.logs import Log, fault, kept
 
-EXIT_FAILED: Final = 1
-"""Something broke that may work the next time."""
-
-EXIT_REFUSED: Final = 2
-"""The settings, the files or the machine do not allow it."""
-
-EXIT_FINAL: Final = 3
-"""Data is damaged, or of another format: trying again cannot help."""
-
-KILL_SECONDS: Final = 5.0
-"""How long the end of killed processes is waited for."""
-
+EXIT_FAILED: Final = 1  # something broke that may work the next time
+EXIT_REFUSED: Final = 2  # the settings, the files or the machine do not allow it
+EXIT_FINAL: Final = 3  # data is damaged, or of another format: trying again cannot help
+KILL_SECONDS: Final = 5.0  # how long the end of killed processes is waited for
 _PR_SET_PDEATHSIG: Final = 1
 _KILL_POLL: Final = 0.005
 _PROC: Final = Path("/proc")
@@ -224,9 +217,45 @@ def settings_from(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
-MAX_FAILURES: Final = 5
-"""Failures of one part within FAILURE_SECONDS after which the node is given up."""
+def run_part(
+    log: Log,
+    prog: str,
+    description: str,
+    work: Callable[[argparse.Namespace], int],
+    arguments: Sequence[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> int:
+    """Be a part of a node: `DIR --set SECTION.KEY=VALUE --parent PID`, and what `options` say.
 
+    The status says whether it is worth starting again; why it ended is logged, and told to the supervisor.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    for name, option in (options or {}).items():
+        parser.add_argument(name, **option)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
+    parser.add_argument("--parent", type=int, help="end when this process does")
+    given = parser.parse_args(arguments)
+    if given.parent is not None:
+        die_with(given.parent)
+    failed: HeadgateError
+    try:
+        given.settings = settings_from(given.settings)
+        return work(given)
+    except (Damaged, TooNew, TooOld) as error:
+        failed, status = error, EXIT_FINAL
+    except (AlreadyRunning, BadConfig, BadEnvironment) as error:
+        failed, status = error, EXIT_REFUSED
+    except HeadgateError as error:
+        failed, status = error, EXIT_FAILED
+    told = fault(failed)
+    told["exit_code"] = status
+    log.error("failed", **told)
+    announce("failed", code=failed.code, message=str(failed))
+    return status
+
+
+MAX_FAILURES: Final = 5  # failures of one part within FAILURE_SECONDS after which the node is given up
 FAILURE_SECONDS: Final = 60.0
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0
@@ -235,21 +264,11 @@ LONGEST_PAUSE: Final = 10.0
 READY_SECONDS: Final = 300.0
 """How long a part may take until it is ready. Spark is the slow one."""
 
-STOP_SECONDS: Final = 10.0
-"""How long parts may take to stop before they are ended by force."""
-
-LOG_BYTES: Final = 10 << 20
-"""Size at which a log file is put away and a new one begun."""
-
-KEPT: Final = 5
-"""Files kept of the log of one part, the one being written included."""
-
-LAST_LINES: Final = 12
-"""Lines of a part's log that are shown when it is given up."""
-
-MAX_LINE_BYTES: Final = 16_384
-"""Bytes after which a line is broken."""
-
+STOP_SECONDS: Final = 10.0  # how long parts may take to stop before they are ended by force
+LOG_BYTES: Final = 10 << 20  # size at which a log file is put away and a new one begun
+KEPT: Final = 5  # files kept of the log of one part, the one being written included
+LAST_LINES: Final = 12  # lines of a part's log that are shown when it is given up
+MAX_LINE_BYTES: Final = 16_384  # bytes after which a line is broken
 TICK: Final = 0.2
 _DYING_SECONDS: Final = 5.0
 _CHUNK: Final = 65_536
@@ -343,8 +362,7 @@ class ProcessRunner:
         self.process: subprocess.Popen[bytes] | None = None
         self.ready = False
         self.began = 0.0
-        self.again: float | None = 0.0
-        """When to start it; None while it runs."""
+        self.again: float | None = 0.0  # when to start it; None while it runs
         self.failures = Failures()
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.said = ""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.model.errors import NotFound
-from headgate.node.config import Config, Files
+from headgate.node.config import NODE, Config, Files
 from headgate.node.domain import utc_now
 from headgate.node.processes import Lock, ManagedProcess, listen
 from headgate.node.statement_register import vouch
@@ -27,10 +27,8 @@ from headgate.trust.positions import Positions
 from headgate.trust.tls import server_context
 
 PID: Final = "up.pid"
-NODE: Final = "node.json"
 PIPELINE: Final = "pipeline"
 FOLLOWER: Final = "follower"
-_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +43,7 @@ class Node:
     @property
     def urls(self) -> list[str]:
         """Where each gateway is reached from this machine."""
-        gateway = self.settings.gateway
-        host = "localhost" if gateway.host in _EVERYWHERE else gateway.host
-        shown = f"[{host}]" if ":" in host else host
-        return [f"{'https' if gateway.tls else 'http'}://{shown}:{port}" for port in self.ports]
-
-    @property
-    def ports(self) -> range:
-        """The port of each gateway."""
-        gateway = self.settings.gateway
-        return range(gateway.port, gateway.port + gateway.count)
+        return self.settings.gateway.urls
 
     @property
     def logs(self) -> Path:
@@ -72,26 +61,18 @@ class Node:
         for name, value in self.override.items():
             common += ["--set", f"{name}={value}"]
         python = (sys.executable, "-P", "-m")  # -P: what lies in the current directory is no module of ours
+
+        def part(name: str, module: str, *options: str) -> ManagedProcess:
+            return ManagedProcess(name, (*python, module, directory, *options, *common))
+
         gateways = [
-            ManagedProcess(
-                f"gateway-{number}",
-                (
-                    *python,
-                    "headgate.gateway.serve",
-                    directory,
-                    "--name",
-                    f"gateway-{number}",
-                    "--port",
-                    str(port),
-                    *common,
-                ),
-            )
-            for number, port in enumerate(self.ports, 1)
+            part(name, "headgate.gateway.serve", "--name", name, "--port", str(port))
+            for name, port in ((f"gateway-{n}", port) for n, port in enumerate(self.settings.gateway.ports, 1))
         ]
         return [
-            ManagedProcess(PIPELINE, (*python, "headgate.node.pipeline_process", directory, *common)),
+            part(PIPELINE, "headgate.node.pipeline_process"),
             *gateways,
-            ManagedProcess(FOLLOWER, (*python, "headgate.gateway.roles.process", directory, *common)),
+            part(FOLLOWER, "headgate.gateway.roles.process"),
         ]
 
     def write(self) -> None:
@@ -123,5 +104,5 @@ def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, 
 
 def check_ports(node: Node) -> None:
     """Refuse if a port of the node is taken."""
-    for port in node.ports:
+    for port in node.settings.gateway.ports:
         listen(node.settings.gateway.host, port).close()

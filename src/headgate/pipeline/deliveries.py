@@ -16,7 +16,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.model.errors import Damaged
-from headgate.model.values import Value, moment
+from headgate.model.values import Value
 from headgate.pipeline.index.index import Types
-from headgate.pipeline.log.codec import AttributeSlot, EventBatch, LogBatch, Words, from_blob, to_blob, values_of
+from headgate.pipeline.log.codec import EventBatch, LogBatch, Words, to_blob
 from headgate.pipeline.log.event_log import Chunk, Size
-from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
+from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
 from headgate.pipeline.match import Matches
 
 
@@ -78,7 +77,7 @@ def blobs(batches: Sequence[LogBatch], events: EventBatch, matches: Matches, typ
             begin, end = int(first_row[number]), int(first_row[number + 1])
             if begin == end:
                 if part == 0:
-                    yield DeliveryBlob(batch.stream, batch.first, batch.last, batch.version, 0, 0, None)
+                    yield DeliveryBlob(*_key(batch), 0, 0, None)
                 continue
             offset = int(ends[number]) - (batch.last - batch.first + 1)
             seq = rows[begin:end] - offset + batch.first
@@ -89,16 +88,12 @@ def blobs(batches: Sequence[LogBatch], events: EventBatch, matches: Matches, typ
             )
             piece = _payload(events, rows[begin:end], visible[begin:end], types)
             piece = piece.append_column("seq", pa.array(seq)).append_column("subscriptions", lists)
-            yield DeliveryBlob(
-                batch.stream,
-                batch.first,
-                batch.last,
-                batch.version,
-                part,
-                len(receivers),
-                to_blob(piece),
-                pack(np.unique(receivers)),
-            )
+            blob, members = to_blob(piece), pack(np.unique(receivers))
+            yield DeliveryBlob(*_key(batch), part, len(receivers), blob, members)
+
+
+def _key(batch: LogBatch) -> tuple[str, int, int, int]:
+    return batch.stream, batch.first, batch.last, batch.version
 
 
 def _grouped(
@@ -135,27 +130,6 @@ def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, ty
     return pa.table(arrays)
 
 
-def read(blob: DeliveryBlob, layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> Iterator[Delivered]:
-    """The deliveries of a blob, in order of sequence number."""
-    if blob.blob is None:
-        return
-    for row in from_blob(blob.blob).to_pylist():
-        view = values_of(row, layouts[row["type"]], blob.version)
-        for subscription in row["subscriptions"]:
-            yield Delivered(
-                blob.stream,
-                row["seq"],
-                blob.version,
-                subscription,
-                row["id"],
-                row["type"],
-                row["publisher"],
-                moment(row["time"]),
-                view,
-                row["source"],
-            )
-
-
 _LIST, _BITS = 1, 2
 _HEAD = 5
 """A tag and a checksum of the rest."""
@@ -182,15 +156,6 @@ def contains(packed: bytes, number: int) -> bool:
         return at < len(numbers) and numbers[at] == number
     place = number - int.from_bytes(body[:4], "little")
     return 0 <= place < 8 * (len(body) - 4) and bool(body[4 + (place >> 3)] >> (place & 7) & 1)
-
-
-def unpack(packed: bytes) -> npt.NDArray[np.int32]:
-    """The inverse of `pack`."""
-    body = _body(packed)
-    if packed[0] == _LIST:
-        return np.frombuffer(body, "<i4").astype(np.int32)
-    flags = np.unpackbits(np.frombuffer(body[4:], np.uint8), bitorder="little")
-    return (np.flatnonzero(flags) + int.from_bytes(body[:4], "little")).astype(np.int32)
 
 
 def _sealed(tag: int, body: bytes) -> bytes:
@@ -270,30 +235,11 @@ class BlobTail:
     more: bool = False
 
 
-class DeliveryStore:
+class DeliveryStore(StreamFile):
     """The deliveries of one domain."""
 
-    def __init__(self, path: Path, connection: LockedConnection) -> None:
-        self.path = path
-        self._db = connection
-
-    @classmethod
-    def create(cls, path: Path) -> DeliveryStore:
-        """Make an empty store, or open one that is there."""
-        return cls(path, connect(path, _SCHEMA, FORMAT, create=True))
-
-    @classmethod
-    def open(cls, path: Path, *, read_only: bool = False) -> DeliveryStore:
-        """Open a store that must be there."""
-        return cls(path, connect(path, _SCHEMA, FORMAT, read_only=read_only))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
-
-    def changed(self) -> int:
-        """A number that changes whenever another connection has committed."""
-        return changes(self._db, self.path)
+    FORMAT = FORMAT
+    SCHEMA = _SCHEMA
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -347,19 +293,7 @@ class DeliveryStore:
             row = batch, stats.at, stats.events, stats.deliveries, stats.milliseconds, stats.version
             db.execute("INSERT INTO batch_stats VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def trim(self, stream: str, through: int) -> int:
-        """Delete the deliveries of the appends that end at or before an event; returns how many went."""
-        gone, more = 0, True
-        while more:
-            with transaction(self._db, self.path) as db:
-                count, more = self._trim(db, stream, through)
-            gone += count
-        if gone:
-            shrink(self._db, self.path)
-        return gone
-
     def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> tuple[int, bool]:
-        """Delete some of the oldest blobs, and record it; returns how many deliveries went, and if more must."""
         through = min(through, self.reached().streams.get(stream, 0))  # what is not decided yet cannot be gone
         if through <= 0:
             return 0, False
@@ -378,47 +312,34 @@ class DeliveryStore:
 
     def reached(self, before: int | None = None) -> Reached:
         """How far the newest batch reached, or the newest one before a batch."""
-        with failures(self.path):
-            limit = 2**62 if before is None else before
-            rows = dict(
-                self._db.execute(
-                    "SELECT stream, last FROM progress WHERE batch = (SELECT max(batch) FROM progress WHERE batch < ?)",
-                    (limit,),
-                )
-            )
+        query = "SELECT stream, last FROM progress WHERE batch = (SELECT max(batch) FROM progress WHERE batch < ?)"
+        rows = dict(self._rows(query, 2**62 if before is None else before))
         return Reached(rows.pop(_VERSION, 0), rows)
 
     def trimmed(self) -> dict[str, int]:
         """The event of each stream through which deliveries were deleted."""
-        with failures(self.path):
-            return dict(self._db.execute("SELECT stream, trimmed FROM streams ORDER BY stream"))
+        return dict(self._rows("SELECT stream, trimmed FROM streams ORDER BY stream"))
 
     def size(self, stream: str) -> Size:
         """How many deliveries and bytes a stream has."""
-        with failures(self.path):
-            row = self._db.execute("SELECT count, bytes FROM streams WHERE stream = ?", (stream,)).fetchone()
-            return Size(*row) if row is not None else Size(0, 0)
+        return Size(*self._row("SELECT count, bytes FROM streams WHERE stream = ?", stream) or (0, 0))
 
     def chunks(self, stream: str, limit: int) -> list[Chunk]:
         """The oldest deliveries of a stream, append by append, at most so many."""
-        with failures(self.path):
-            rows = self._db.execute(
-                f"SELECT max(last), max(written), sum({_BYTES}) FROM deliveries WHERE stream = ? "  # noqa: S608
-                "GROUP BY first ORDER BY first LIMIT ?",
-                (stream, limit),
-            )
-            return [Chunk(*row) for row in rows]
+        query = (
+            f"SELECT max(last), max(written), sum({_BYTES}) FROM deliveries WHERE stream = ? "  # noqa: S608
+            "GROUP BY first ORDER BY first LIMIT ?"
+        )
+        return [Chunk(*row) for row in self._rows(query, stream, limit)]
 
     def stats(self, last: int = MAX_STATS) -> list[BatchStats]:
         """The figures of the newest micro-batches, the newest at the end."""
-        with failures(self.path):
-            rows = self._db.execute("SELECT * FROM batch_stats ORDER BY batch DESC LIMIT ?", (last,)).fetchall()
-            return [BatchStats(*row) for row in reversed(rows)]
+        rows = self._rows("SELECT * FROM batch_stats ORDER BY batch DESC LIMIT ?", last)
+        return [BatchStats(*row) for row in reversed(rows)]
 
     def count(self) -> int:
         """How many deliveries there are."""
-        with failures(self.path):
-            return int(self._db.execute("SELECT coalesce(sum(count), 0) FROM deliveries").fetchone()[0])
+        return int(self._row("SELECT coalesce(sum(count), 0) FROM deliveries")[0])
 
     # -- what was delivered -----------------------------------------------------------------------------------
 
@@ -463,10 +384,8 @@ class DeliveryStore:
 
     def _before(self, stream: str, after: int) -> tuple[int, int]:
         """The place just before the append that holds, or follows, an event."""
-        row = self._db.execute(
-            "SELECT max(first) FROM deliveries WHERE stream = ? AND first <= ?", (stream, after)
-        ).fetchone()
-        return (row[0] if row[0] is not None else after), -1
+        (first,) = self._row("SELECT max(first) FROM deliveries WHERE stream = ? AND first <= ?", stream, after)
+        return (after if first is None else first), -1
 
     def _holds(self, members: bytes, number: int, stream: str, first: int, last: int) -> bool:
         try:

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
     """Where a domain keeps its files."""
 
-    directory: Path
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger."""
-        return self.directory / "ledger.db"
-
-    @property
-    def log(self) -> Path:
-        """The event log."""
-        return self.directory / "log.db"
-
-    @property
-    def deliveries(self) -> Path:
-        """The delivery store."""
-        return self.directory / "deliveries.db"
-
-    @property
-    def checkpoint(self) -> Path:
-        """What Spark remembers between runs."""
-        return self.directory / "checkpoint"
-
-    @property
-    def predicates(self) -> Path:
-        """Copies of the registered predicates' modules."""
-        return self.directory / "predicates"
-
-    @property
-    def fault(self) -> Path:
-        """The fault to strike with, if any."""
-        return self.directory / "fault"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ledger = directory / "ledger.db"
+        self.log = directory / "log.db"
+        self.deliveries = directory / "deliveries.db"
+        self.checkpoint = directory / "checkpoint"  # what Spark remembers between runs
+        self.predicates = directory / "predicates"  # copies of the registered predicates' modules
+        self.fault = directory / "fault"  # the fault to strike with, if any
 
 
 POINTS: Final = ("read", "decide", "write", "commit")
@@ -52,7 +27,7 @@ class Struck(RuntimeError):
 
 
 def strike(fault_file: str, point: str) -> None:
-    """Fail here if that is what the file says."""
+    """Fail here if that is what the file says: once, since the file is removed first."""
     path = Path(fault_file)
     if not fault_file:
         return

@@ -242,25 +242,36 @@ def asks_predicate(condition: Condition) -> bool:
 
 def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
     """The truth of a prepared condition on the rows that are needed; anything on the others."""
-    size = len(need)
+    return kleene(condition, lambda atom, asked: _atom(atom, frame, asked), need)
+
+
+def kleene(condition: Condition, atom: Callable[[Any, Flags], Truth], need: Flags) -> Truth:
+    """Truth from that of atoms, by Kleene's tables; an atom is asked about the rows that it may still decide."""
     match condition:
         case tree.AllOf(args):
-            true, false = _constant(True, size)
+            true, false = constant(True, len(need))
             for arg in args:
-                part = truth(arg, frame, need & ~false)
+                part = kleene(arg, atom, need & ~false)
                 true, false = true & part.true, false | part.false
             return Truth(true, false)
         case tree.AnyOf(args):
-            true, false = _constant(False, size)
+            true, false = constant(False, len(need))
             for arg in args:
-                part = truth(arg, frame, need & ~true)
+                part = kleene(arg, atom, need & ~true)
                 true, false = true | part.true, false & part.false
             return Truth(true, false)
         case tree.Starred(arg):
-            return truth(arg, frame, need)
+            return kleene(arg, atom, need)
         case tree.Not(arg):
-            inner = truth(arg, frame, need)
+            inner = kleene(arg, atom, need)
             return Truth(inner.false, inner.true)
+        case _:
+            return atom(condition, need)
+
+
+def _atom(atom: tree.Atom, frame: Frame, need: Flags) -> Truth:
+    size = len(need)
+    match atom:
         case tree.Compare(op, left, right):
             return _compare(op, _column(left, frame), _column(right, frame), size)
         case tree.InRange(operand, low, high):
@@ -278,9 +289,9 @@ def truth(condition: Condition, frame: Frame, need: Flags) -> Truth:
         case tree.Related(relation, args):
             return _related(frame.facts.rows(relation), args, frame, need)
         case tree.Predicate():
-            return _predicate(condition, frame, need)
+            return _predicate(atom, frame, need)
         case _:
-            assert_never(condition)
+            assert_never(atom)
 
 
 def _column(operand: Operand, frame: Frame) -> Column:
@@ -314,19 +325,19 @@ def _clock_parts(part: str, column: Column, zone: str) -> Column:
 def _compare(op: tree.CompareOp, a: Column, b: Column, size: int) -> Truth:
     match a, b:
         case Same(x), Same(y):
-            return _constant(compare(op, x, y), size)
+            return constant(compare(op, x, y), size)
         case Same(), _:
             return _compare(tree.MIRRORED[op], b, a, size)
         case _, Same(None):
-            return _constant(None, size)
+            return constant(None, size)
         case Numbers(values, there), Same(y):
-            return _where(compare_number(op, values, _number(y)), there)
+            return where_known(compare_number(op, values, _number(y)), there)
         case Texts(array, there), Same(str() | bytes() as y):
-            return _where(flags(_ARROW[op](array, pa.scalar(y, array.type))), there)
+            return where_known(flags(_ARROW[op](array, pa.scalar(y, array.type))), there)
         case Numbers(values, there), Numbers(others, also):
-            return _where(compare_columns(op, values, others), there & also)
+            return where_known(compare_columns(op, values, others), there & also)
         case Texts(array, there), Texts(other, also):
-            return _where(flags(_ARROW[op](array, other)), there & also)
+            return where_known(flags(_ARROW[op](array, other)), there & also)
         case _:
             raise TypeError("kinds that do not compare are taken out beforehand")
 
@@ -334,11 +345,11 @@ def _compare(op: tree.CompareOp, a: Column, b: Column, size: int) -> Truth:
 def _in_set(column: Column, values: tuple[Value, ...], size: int) -> Truth:
     match column:
         case Same(x):
-            return _constant(reference.some(compare("=", x, value) for value in values), size)
+            return constant(reference.some(compare("=", x, value) for value in values), size)
         case Numbers(held, there):
-            return _where(np.isin(held, _holdable(values, held.dtype)), there)
+            return where_known(np.isin(held, _holdable(values, held.dtype)), there)
         case Texts(array, there):
-            return _where(flags(pc.is_in(array, value_set=pa.array(values, array.type))), there)
+            return where_known(flags(pc.is_in(array, value_set=pa.array(values, array.type))), there)
         case _:
             assert_never(column)
 
@@ -359,26 +370,26 @@ def _text_match(op: str, text: Column, part: Column, size: int) -> Truth:
     """Where Arrow has no such test, row by row: where both are there and the text contains a part that all share."""
     match text, part:
         case (Same(None), _) | (_, Same(None)):
-            return _constant(None, size)
+            return constant(None, size)
         case Same(str() as x), Same(str() as y):
-            return _constant(_TEXT_TESTS[op](x, y), size)
+            return constant(_TEXT_TESTS[op](x, y), size)
         case Texts(array, there), Same(str() as y) if op != "has token":
-            return _where(flags((pc.starts_with if op == "starts with" else pc.match_substring)(array, y)), there)
+            return where_known(flags((pc.starts_with if op == "starts with" else pc.match_substring)(array, y)), there)
     there = hopeful = _there(text, size) & _there(part, size)
     if isinstance(text, Texts) and isinstance(part, Same):
         hopeful = there & flags(pc.match_substring(text.array, part.value))
     rows = np.flatnonzero(hopeful)
     matches = np.zeros(size, np.bool_)
     matches[rows] = list(map(_TEXT_TESTS[op], _listed(text, None, rows), _listed(part, None, rows)))
-    return _where(matches, there)
+    return where_known(matches, there)
 
 
 def _in_group(column: Column, members: frozenset[str], size: int) -> Truth:
     match column:
         case Same(x):
-            return _constant(x in members if isinstance(x, str) else None, size)
+            return constant(x in members if isinstance(x, str) else None, size)
         case Texts(array, there):
-            return _where(flags(pc.is_in(array, value_set=pa.array(sorted(members), pa.string()))), there)
+            return where_known(flags(pc.is_in(array, value_set=pa.array(sorted(members), pa.string()))), there)
         case _:
             raise TypeError("only text names a member; the rest is taken out beforehand")
 
@@ -399,17 +410,19 @@ def _predicate(asked: tree.Predicate, frame: Frame, need: Flags) -> Truth:
 
 def _answered(rows: Ints, answers: list[bool | None], size: int) -> Truth:
     """What was found for some rows one by one."""
-    truths = _constant(None, size)
+    truths = constant(None, size)
     truths.true[rows] = [answer is True for answer in answers]
     truths.false[rows] = [answer is False for answer in answers]
     return truths
 
 
-def _constant(answer: bool | None, size: int) -> Truth:
+def constant(answer: bool | None, size: int) -> Truth:
+    """The same on every row."""
     return Truth(np.full(size, answer is True), np.full(size, answer is False))
 
 
-def _where(matches: Flags, there: Flags) -> Truth:
+def where_known(matches: Flags, there: Flags) -> Truth:
+    """Unknown where it is not known, else what was found."""
     return Truth(matches & there, ~matches & there)
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.limits import (
@@ -24,11 +23,11 @@ from headgate.model.limits import (
     MAX_SHOWN,
     MAX_STATEMENT_BYTES,
 )
+from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Kind, conform
 from headgate.protocol.messages import Answer, Did, Name, Nonce, Request, Text
 
-ALL = "*"
-"""Among what is shown: all memberships that one holds."""
+ALL = "*"  # among what is shown: all memberships that one holds
 
 Instance: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 ArgumentBody: TypeAlias = bool | int | float | str | dict[str, Any] | None
@@ -374,17 +373,11 @@ class ConfirmedRole(Answer, omit_defaults=False):
     record: str
 
 
-class ValidatedAnswer(Answer, omit_defaults=False):
+class ValidatedAnswer(RecordsAnswer, omit_defaults=False):
     """The roles of a certificate that are in force. Their records are followed from now on."""
 
-    service: str
     instance: str
     roles: list[ConfirmedRole]
-    epoch: str
-    number: int
-    at: datetime
-    heartbeat: float
-    states: dict[str, StateWord]
 
 
 class PresentedAnswer(Answer, omit_defaults=False):

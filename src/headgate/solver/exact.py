@@ -11,8 +11,9 @@ two terms is one of their places. Only texts that are compared with each other a
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -239,7 +240,7 @@ class _Encoded:
             for of, span in table.spans.items()
             if not (table.loose and of is Family.STRING)
         )
-        holds = _compared(op, self.place[left], self.place[right])
+        holds = _COMPARED[op](self.place[left], self.place[right])
         yes, no = self.all((compares, holds)), self.all((compares, self.no(holds)))
         if table.loose:
             more = self._texts(op, left, right)
@@ -315,10 +316,10 @@ class _Encoded:
         match atom:
             case tree.Compare(op, left, right) | tree.TextMatch(op, left, right):
                 return self._texts(op, left, right)
-            case tree.InRange(operand, low, high):
-                return self.truths(tree.AllOf((tree.Compare(">=", operand, low), tree.Compare("<=", operand, high))))
-            case tree.InSet(_, values):
-                return self.truths(any_of(*(tree.Compare("=", term, Constant(value)) for value in values)))
+            case tree.InRange():
+                return self.truths(tree.AllOf(tree.comparisons(atom)))
+            case tree.InSet():
+                return self.truths(any_of(*tree.comparisons(atom)))
             case tree.InGroup(_, group) if members := self.frame.members(group):
                 return self.truths(any_of(*(tree.Compare("=", term, Constant(one)) for one in sorted(members))))
             case _:  # null it is not, and nobody is in an empty group
@@ -349,7 +350,7 @@ class _Encoded:
             case "has token":
                 return self._token(a, b)
             case _:
-                return _compared(op, a, b)
+                return _COMPARED[op](a, b)
 
     def _token(self, text: _Formula, word: _Formula) -> _Formula:
         """The word stands in the text between blanks or its ends, and has none itself."""
@@ -429,17 +430,7 @@ def _put(atom: Atom, term: Term, value: Value) -> Atom:
     return with_operands(atom, lambda operand: Constant(value) if operand == term else operand)
 
 
-def _compared(op: str, a: _Formula, b: _Formula) -> _Formula:
-    match op:
-        case "=":
-            return a == b
-        case "!=":
-            return a != b
-        case "<":
-            return a < b
-        case "<=":
-            return a <= b
-        case ">":
-            return b < a
-        case _:
-            return b <= a
+_COMPARED: Final[Mapping[str, Callable[[_Formula, _Formula], _Formula]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": lambda a, b: b < a,
+    ">=": lambda a, b: b <= a,
+}  # fmt: skip

@@ -146,9 +146,7 @@ def terms_of(atom: Atom) -> tuple[Term, ...]:
 
 def single(atom: Atom) -> tuple[Atom, ...]:
     """An atom as atoms of at most two terms: a range between terms is two comparisons."""
-    if isinstance(atom, tree.InRange) and len(terms_of(atom)) > 1:
-        return tree.Compare(">=", atom.operand, atom.low), tree.Compare("<=", atom.operand, atom.high)
-    return (atom,)
+    return tree.comparisons(atom) if isinstance(atom, tree.InRange) and len(terms_of(atom)) > 1 else (atom,)
 
 
 def can_be_null(term: Term) -> bool:

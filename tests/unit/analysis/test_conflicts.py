@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.analysis.conflicts import in_order, may_hold, opaque, over_event, without_others
+from headgate.analysis.entry_conditions import in_order, may_hold, opaque, over_event, without_others
 from headgate.decide.normal import clauses
 from headgate.lang import parse_condition, render_condition
 from headgate.model.conditions import FALSE, TRUE, Condition, all_of, any_of

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headgate.analysis.dynamic import holds_now
+from headgate.analysis.restrictions import holds_now
 from headgate.decide.apply import apply
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType

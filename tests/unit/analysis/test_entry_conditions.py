@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from headgate.analysis.conflicts import is_opaque
-from headgate.analysis.entry_conditions import MOST_CHOICES, condition_of, is_shown, policy_rules
+from headgate.analysis.entry_conditions import MOST_CHOICES, condition_of, is_opaque, is_shown, policy_rules
 from headgate.analysis.profiles import Profiles
 from headgate.decide.bind import bind
 from headgate.decide.event_policy import credentials, entry_truth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from headgate.analysis.quench import wanted
+from headgate.analysis.restrictions import wanted
 from headgate.decide.deliver import decide
 from headgate.model.changes import RemoveRule, Unsubscribe
 from headgate.model.conditions import Attribute, Compare, Constant, all_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.analysis.stages import (
+    Acceptance,
+    Said,
+    Shows,
     Stages,
-    accepts,
     render_acceptance,
     render_clause,
     render_client,
@@ -19,12 +22,14 @@ from headgate.analysis.stages import (
     render_stages,
     stages,
 )
-from headgate.decide.event_policy import answers, settle_policy, settle_representative
+from headgate.decide.constraints import Scene, truth, value
+from headgate.decide.event_policy import answers, means, policy_readings, settle_policy, settle_representative
 from headgate.decide.rolebook import holders
 from headgate.lang.rolefile import parse_event_policy, parse_representative
 from headgate.model.conditions import (
     AllOf,
     AnyOf,
+    Argument,
     Compare,
     Condition,
     Constant,
@@ -60,6 +65,41 @@ STATE = State(
     groups={"staff": frozenset({"rmn", "akl"}), "student": frozenset({"ann", "akl"})},
     relations={"Boss": frozenset({("rmn", "ann"), ("akl", "akl")}), "Badge": frozenset({("b1", "rmn"), ("b2", "ann")})},
 )
+
+
+def accepts(policy: Stages, state: State, event: Event, shown: Iterable[Membership]) -> bool:
+    """Is a client that shows these memberships, at most one of each role, told of an event by the policy alone?"""
+    held = tuple(shown)
+    scene = Scene(state, now=event.time, readings=policy_readings(state))
+    bound: dict[str, Argument] = {name: value(one, event.values, scene) for name, one in policy.meaning.items()}
+    for ref in policy.shown:
+        for membership in held:
+            if means(replace(ref, args=()), membership):  # another entry may name fewer of its arguments
+                named = zip(ref.args, membership.args, strict=False)
+                bound |= {term.name: argument for term, argument in named if isinstance(term, Variable)}
+
+    def holds(atom: Said) -> bool | None:
+        return any(means(atom.ref, m) for m in held) if isinstance(atom, Shows) else truth(atom, bound, scene)
+
+    if policy.presumed is not None and not holds(policy.presumed):
+        return False
+    if policy.clauses is None:
+        return any(_accepted(one, holds) for one in policy.acceptance)
+    clients = [all(holds(one.atom) is one.wanted for one in each) for each in policy.clients]
+    events = [holds(one.atom) for one in policy.events]
+    return any(
+        clients[one.client]
+        and all(events[number] is wanted for number, wanted in one.events)
+        and all(holds(each.atom) is each.wanted for each in one.mixed)
+        for one in policy.clauses
+    )
+
+
+def _accepted(one: Acceptance, holds: Callable[[Said], bool | None]) -> bool:
+    def all_of(terms: tuple[Said, ...]) -> bool:
+        return all(holds(term) is True for term in terms)
+
+    return all_of(one.terms) and not any(all_of(terms) for _, terms in one.unless)
 
 
 def with_policy(text: str | EventPolicy, state: State = STATE) -> State:

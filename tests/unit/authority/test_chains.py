@@ -14,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.authority.chains import (
+    ChainGround,
     Reduced,
     as_reduced,
     combine,
     discover,
+    exact,
     meet,
     reduce,
     rooted,
     to_rules,
     why_not,
 )
-from headgate.authority.reduction import exact
 from headgate.decide.publish import admit
 from headgate.decide.truth import World, truth
 from headgate.decide.views import View, may_connect, view
@@ -79,11 +80,11 @@ def cert(id: str, issuer: str, subject: str, *authority: Authority, delegate: bo
 
 
 def found(bag: Sequence[Certificate], holder: str = "smith", **more: Any) -> tuple[Reduced, ...]:
-    return discover(bag, holder, **_ground(more))
+    return discover(bag, holder, ChainGround(**_ground(more)))
 
 
 def refusal(bag: Sequence[Certificate], holder: str = "smith", **more: Any) -> HeadgateError:
-    return why_not(bag, holder, **_ground(more))
+    return why_not(bag, holder, ChainGround(**_ground(more)))
 
 
 def _ground(more: dict[str, Any]) -> dict[str, Any]:
@@ -536,11 +537,13 @@ def test_discovery_finds_exactly_what_the_definition_says(
         return discover(
             bag,
             HOLDER,
-            coordinator=COORDINATOR,
-            now=NOW,
-            revoked=lambda c: not silent and c.id in dead,
-            known=lambda c: None if silent and c.id in dead else True,
-            same=one_principal,
+            ChainGround(
+                coordinator=COORDINATOR,
+                now=NOW,
+                revoked=lambda c: not silent and c.id in dead,
+                known=lambda c: None if silent and c.id in dead else True,
+                same=one_principal,
+            ),
         )
 
     chains = run(bag)
@@ -557,12 +560,14 @@ def test_discovery_finds_exactly_what_the_definition_says(
 @given(bags())
 def test_what_is_found_and_what_is_refused_exclude_each_other(bag: list[Certificate]) -> None:
     """With what ended or is to come as good as in force, whatever is not expired is found."""
-    ground: dict[str, Any] = {"coordinator": COORDINATOR, "same": one_principal, "revoked": lambda _: False}
-    if discover(bag, HOLDER, now=NOW, known=lambda _: True, **ground):
+    ground = ChainGround(
+        coordinator=COORDINATOR, now=NOW, same=one_principal, revoked=lambda _: False, known=lambda _: True
+    )
+    if discover(bag, HOLDER, ground):
         return
-    error = why_not(bag, HOLDER, now=NOW, known=lambda _: True, **ground)
+    error = why_not(bag, HOLDER, ground)
     lasting = [replace(c, validity=Validity(c.validity.start)) if c.validity.is_over(NOW) else c for c in bag]
-    assert isinstance(error, Expired) == bool(discover(lasting, HOLDER, now=NOW, known=lambda _: True, **ground))
+    assert isinstance(error, Expired) == bool(discover(lasting, HOLDER, ground))
     assert isinstance(error, Expired | ChainInvalid)
     assert error.message
     assert "\n" not in error.message
@@ -854,11 +859,13 @@ def test_a_chain_holds_only_while_both_links_do(a: Validity, b: Validity, author
         chains = discover(
             [first, second],
             "smith",
-            coordinator="o1",
-            now=at + timedelta(microseconds=1),
-            revoked=lambda _: False,
-            known=lambda _: True,
-            owners=lambda key: key == "o1",
+            ChainGround(
+                coordinator="o1",
+                now=at + timedelta(microseconds=1),
+                revoked=lambda _: False,
+                known=lambda _: True,
+                owners=lambda key: key == "o1",
+            ),
         )
         whole = [chain for chain in chains if len(chain.chain) == 2]
         assert not whole or (a.holds(at) and b.holds(at))

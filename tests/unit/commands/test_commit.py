@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.commands import explaining, subscriptions, types
+from headgate.commands import event_types, explaining, subscriptions
 from headgate.commands.commit import TRIES, LedgerAccess, commit, submit
 from headgate.model.changes import AddRule, Batch, Change, DeclareGroup, DeclarePrincipal
 from headgate.model.errors import AlreadyExists, GovernDenied, NotFound, TooMany, UnknownType, VersionConflict
@@ -106,25 +106,25 @@ def test_whoever_changes_something_is_paced_first(ledger: LedgerAccess) -> None:
 
 
 def test_what_is_so_already_makes_no_version(ledger: LedgerAccess) -> None:
-    assert types.declare(ledger, "ann", SALE)
-    assert not types.declare(ledger, "ann", SALE)
-    assert types.advertise(ledger, "ann", SALE.name)
-    assert not types.advertise(ledger, "ann", SALE.name)
-    assert types.advertised(ledger, "ann") == [SALE.name]
+    assert event_types.declare(ledger, "ann", SALE)
+    assert not event_types.declare(ledger, "ann", SALE)
+    assert event_types.advertise(ledger, "ann", SALE.name)
+    assert not event_types.advertise(ledger, "ann", SALE.name)
+    assert event_types.advertised(ledger, "ann") == [SALE.name]
     assert ledger.state.version == 3
-    types.unadvertise(ledger, "ann", SALE.name)
+    event_types.unadvertise(ledger, "ann", SALE.name)
     with pytest.raises(NotFound):
-        types.unadvertise(ledger, "ann", SALE.name)
+        event_types.unadvertise(ledger, "ann", SALE.name)
     with pytest.raises(UnknownType):
-        types.advertise(ledger, "ann", "shop.Other")
+        event_types.advertise(ledger, "ann", "shop.Other")
     with pytest.raises(GovernDenied):
-        types.retire(ledger, "bob", SALE.name)
-    types.retire(ledger, "ann", SALE.name)
+        event_types.retire(ledger, "bob", SALE.name)
+    event_types.retire(ledger, "ann", SALE.name)
     assert SALE.name not in ledger.state.types
 
 
 def test_a_subscription_is_its_principals_own(ledger: LedgerAccess) -> None:
-    types.declare(ledger, "ann", SALE)
+    event_types.declare(ledger, "ann", SALE)
     name = subscriptions.ledger_id("ann", "all")
     wanted = Subscription(name, "ann", SALE.name)
     made, is_new = subscriptions.subscribe(ledger, wanted, most=1)

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from headgate.analysis.advice import Concern, advise, unattested
-from headgate.analysis.dynamic import holds_now
 from headgate.analysis.effects import Turn, effects
 from headgate.analysis.proofs import Fault, check_policy
-from headgate.analysis.restrictions import Reason, restrict_publish
+from headgate.analysis.restrictions import Reason, holds_now, restrict_publish
 from headgate.decide.ask import Books
 from headgate.decide.publish import admit
 from headgate.decide.views import governs

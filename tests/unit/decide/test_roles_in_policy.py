@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from headgate.analysis.advice import Advice, Concern, advise
 from headgate.analysis.effects import Affected, Turn, effects
-from headgate.analysis.explain import explain
-from headgate.analysis.explanation import Explanation, Question, Tried
+from headgate.analysis.explain import Explanation, Question, Tried, explain
 from headgate.analysis.proofs import Fault, RuleFinding, can_see, check_policy, example_state
-from headgate.analysis.quench import wanted
-from headgate.analysis.restrictions import Reason, Restriction, restrict
+from headgate.analysis.restrictions import Reason, Restriction, restrict, wanted
 from headgate.decide.ask import Books
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headgate.ledger import Ledger
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.roles.records.book import Book
@@ -24,7 +24,7 @@ def graph(book: Book) -> dict[str, object]:
     return {
         "version": book.version,
         "records": {one.ref: repr(one) for one in book.records.records()},
-        "users": {ref: list(ids) for ref, ids in book.users.items() if ids},
+        "users": {ref: list(ids) for ref, ids in book.index.users.items() if ids},
         "members": {office: list(ids) for office, ids in book.index.members.items() if ids},
         "facts": interest._keys,
         "keys": {key: set(texts) for key, texts in interest._by_key.items() if texts},

@@ -328,7 +328,7 @@ def test_the_graph_is_as_it_was_after_a_restart(ledger: Ledger, path: Path, comm
     with Ledger.open(path) as again:
         anew = Book(again.state())
         assert list(anew.records.records()) == list(kept.records.records())
-        assert anew.users == kept.users
+        assert anew.index.users == kept.index.users
         again.commit(Batch(ADMINISTRATOR, (RemoveMember("staff", "bob"),)))
         assert "s" not in again.state().roles.memberships
         again.check()

@@ -35,8 +35,8 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
 from headgate.pipeline.index.build import types_of
-from headgate.pipeline.index.shapes import Rest
-from headgate.pipeline.log.codec import ARROW, STORE, LogBatch, encode, event_batch, mask_of, stored
+from headgate.pipeline.index.index import Rest
+from headgate.pipeline.log.codec import ARROW, STORE, LogBatch, event_batch, mask_of, stored
 from headgate.pipeline.match import BatchRows, holds
 from headgate.pipeline.truth import (
     ConditionFacts,
@@ -50,6 +50,7 @@ from headgate.pipeline.truth import (
 from strategies.conditions import conditions, values
 from strategies.predicates import ARITIES, FUNCTIONS
 from strategies.running import examples
+from strategies.stored import encode
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 KINDS: Mapping[str, Kind] = {

@@ -38,7 +38,7 @@ from headgate.model.changes import (
 from headgate.model.errors import HeadgateError
 from headgate.model.roles import Peer, RoleFacts
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.roles.records.strata import strata
+from headgate.roles.records.book import strata
 from headgate.roles.requests.transition import transition
 from strategies.roles import Walk, walks
 from strategies.rolestories import NOW, Story, later

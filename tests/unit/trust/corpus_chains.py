@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from headgate.authority.chains import discover, why_not
+from headgate.authority.chains import ChainGround, discover, why_not
 from headgate.model.authority import Certificate
 from headgate.model.limits import (
     MAX_CHAIN_LENGTH,
@@ -145,10 +145,10 @@ def check_chain(
     def owns(one: str) -> bool:
         return one == did(PITO)
 
-    ground: dict[str, Any] = {"coordinator": did(PITO), "now": now, "revoked": gone, "known": known, "owners": owns}
-    if found := discover(bag, did(SMITH), **ground):
+    ground = ChainGround(coordinator=did(PITO), now=now, revoked=gone, known=known, owners=owns)
+    if found := discover(bag, did(SMITH), ground):
         return found
-    raise why_not(bag, did(SMITH), **ground)
+    raise why_not(bag, did(SMITH), ground)
 
 
 GOOD_CHAIN = f"{_give('uk.gov.pito.T', PITO, MET)} {_give('uk.gov.pito.T', MET, SMITH)}"

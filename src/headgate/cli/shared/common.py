@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +50,7 @@ TICK = 0.1
 P = ParamSpec("P")
 R = TypeVar("R")
 
+STANDARD: Final = Path("-")
 HERE: Final = Path()
 """The domain where none is named."""
 
@@ -159,6 +162,17 @@ def judged() -> Iterator[None]:
         fail(error, status=1)
 
 
+def read_bytes(path: Path, most: int, *, shown: str | None = None, remedy: str | None = None) -> bytes:
+    """The beginning of a file, or of standard input for `-`: one byte more than the most that it may have."""
+    try:
+        if path == STANDARD:
+            return sys.stdin.buffer.read(most + 1)
+        with path.open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise NotFound(f"`{shown or path}` cannot be read ({error.strerror})", remedy=remedy) from None
+
+
 @contextmanager
 def writing(path: Path, remedy: str | None = None) -> Iterator[None]:
     """A file that cannot be written is an error that says why."""
@@ -254,7 +268,9 @@ def interruptible(work: Callable[[threading.Event], R], patience: float = PATIEN
             with suppress(NotYet):
                 return result.result(TICK)
     except KeyboardInterrupt:
-        _hush()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
         stop.set()
         with suppress(NotYet, Stopped):
             result.result(patience)
@@ -270,10 +286,15 @@ def unless(stop: threading.Event, call: Callable[[], R]) -> R:
     raise Stopped
 
 
-def _hush() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
+@contextmanager
+def on_signals(act: Callable[[], object], *numbers: signal.Signals) -> Iterator[None]:
+    """While this lasts, these signals do this and nothing else."""
+    before = {number: signal.signal(number, lambda _number, _frame: act()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _begin(call: Callable[[], R]) -> Future[R]:

@@ -17,14 +17,15 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NoReturn
 
-from headgate.authority.chains import discover, why_not
-from headgate.authority.reduction import Reduced, Same
+import typer
+
+from headgate.authority.chains import ChainGround, Reduced, Same, discover, why_not
 from headgate.authority.statement_state import StatementState
-from headgate.cli.shared.common import placed
-from headgate.cli.shared.rendering import say
-from headgate.cli.statements.statement_files import STANDARD, KeyNames, WrittenStatement
+from headgate.cli.shared.common import STANDARD, fail, placed
+from headgate.cli.shared.rendering import print_json, say
+from headgate.cli.statements.statement_files import KeyNames, WrittenStatement
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
 from headgate.model.limits import MAX_LIST_BYTES
@@ -35,6 +36,7 @@ from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, verify_revocat
 from headgate.trust.presented import PresentedStatements, open_presented, said_kind
 from headgate.trust.typedefs import TYPE_DEFINITION
 
+NOBODY_NAMED: Final = "nobody was named to believe"
 MAX_BESIDE: Final = 1_000
 """Files of a directory that are looked at for lists."""
 NOBODY = ""
@@ -103,7 +105,7 @@ class VerifyGround:
 
     def chains(self, holder: str, wanted: str | None = None) -> tuple[Reduced, ...]:
         """Every chain that gives the holder something, on the type that is wanted; or the reason why none does."""
-        chains = discover(self.bag.certificates, holder, **self._judgement)
+        chains = discover(self.bag.certificates, holder, self._ground)
         if not chains:
             raise self._why_not(holder)
         fitting = tuple(
@@ -117,20 +119,20 @@ class VerifyGround:
         return fitting
 
     @property
-    def _judgement(self) -> dict[str, Any]:
+    def _ground(self) -> ChainGround:
         """By what chains are judged."""
-        return {
-            "coordinator": self.coordinator,
-            "now": self.now,
-            "revoked": self.revoked,
-            "known": self.known,
-            "same": self.same,
-            "owners": self._owns,
-            "network": self.network,
-        }
+        return ChainGround(
+            coordinator=self.coordinator,
+            now=self.now,
+            revoked=self.revoked,
+            known=self.known,
+            same=self.same,
+            owners=self._owns,
+            network=self.network,
+        )
 
     def _why_not(self, holder: str) -> HeadgateError:
-        refusal = why_not(self.bag.certificates, holder, **self._judgement)
+        refusal = why_not(self.bag.certificates, holder, self._ground)
         kinds = {type(one) for each in self.bag.certificates for one in each.authority}
         if isinstance(refusal, ChainInvalid) and NetworkAuthority in kinds and self.coordinator == NOBODY:
             refusal.remedy = "name the coordinating domain with `--coordinator`"
@@ -170,6 +172,14 @@ def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
             _check_no_type(statement)
             certificates.append(CERTIFICATE.read(statement.text).value)
     return certificates
+
+
+def refuse(error: HeadgateError, names: KeyNames, verdict: dict[str, object] | None = None) -> NoReturn:
+    """A refusal is an answer of `verify`, and no failure of it: it is shown, or completes the verdict as JSON."""
+    if verdict is None:
+        fail(names.told(error), status=1)
+    print_json(verdict | {"code": error.code, "why": error.message, "remedy": error.remedy})
+    raise typer.Exit(1)
 
 
 def holder_of(certificates: Sequence[Certificate]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,17 +23,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.analysis.explain import explain
-from headgate.analysis.explanation import AttributeExplanation, Demand, Explanation, Question, Unmet, Why
-from headgate.cli.roles.graph import of_graph, tree
+from headgate.analysis.explain import AttributeExplanation, Demand, Explanation, Question, Unmet, Why, explain
+from headgate.cli.roles.graph import of_answer, tree
 from headgate.cli.shared.common import engine_failures, interruptible, out, unless
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import show_table, show_truth, show_value
 from headgate.cli.statements.statement_files import KeyNames
 from headgate.cli.statements.statement_rendering import draw_chain, say_legend
 from headgate.cli.stories import STORIES
-from headgate.cli.stories.board import Refusal, show
-from headgate.cli.stories.stage import Stage
+from headgate.cli.stories.stage import Refusal, Stage, show
 from headgate.commands.role_graph import graph
 from headgate.decide.ask import Books
 from headgate.lang.render import render_condition
@@ -191,7 +190,9 @@ def answer(stage: Stage) -> RenderableType:
         stage.event(asked.event),
         Books(ledger.state(), ledger.state, domain.predicates),
     )
-    lines = [Text(line) for line in (*_failed(explanation), *_needed(explanation, asked.attribute), *_asides(stage))]
+    received = Counter(name for _, _, name in stage.board.received)
+    asides = (text.format(count=received[name]) for name, text in stage.narration.asides.items())
+    lines = [Text(line) for line in (*_failed(explanation), *_needed(explanation, asked.attribute), *asides)]
     return Group(Text(asked.text, "bold"), _attributes(explanation, stage), *lines)
 
 
@@ -259,11 +260,6 @@ def _needed(explanation: Explanation, attribute: str) -> Iterator[str]:
             yield f"It would take a right to subscribe to {need.type} that {what}{first}."
 
 
-def _asides(stage: Stage) -> Iterator[str]:
-    for subscription, text in stage.narration.asides.items():
-        yield text.format(count=sum(name == subscription for _, _, name in stage.board.received))
-
-
 def verdict(moral: str, report: Report) -> Text:
     """The last sentence."""
     counts = f"{report.events} events and {report.deliveries} deliveries"
@@ -310,7 +306,7 @@ def _show(exhibit: Exhibit, version: int, stage: Stage, names: KeyNames) -> None
         case RolesExhibit():
             domain = stage.world.domain
             state = domain.ledger.state(version)
-            whole = of_graph(graph(state, state.administrator, None, domain.functions(state)), version)
+            whole = of_answer(graph(state, state.administrator, None, domain.functions(state)))
             for line in tree(whole):
                 out.print(line, highlight=False, soft_wrap=True)
         case _:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from headgate.commands.issuing import RecordedStatement
-from headgate.gateway.http.operations import Call, Parameter, operation
+from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.runtime import Gateway
 from headgate.model.authority import RevocationList
 from headgate.model.errors import TooBusy
@@ -24,14 +24,13 @@ from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
 from headgate.trust.presented import said_kind
 
-MAX_LISTED: Final = 1_000
-"""Statements listed in one answer."""
+MAX_LISTED: Final = 1_000  # statements listed in one answer
 
 
 # -- showing and issuing --------------------------------------------------------------------------------------
 
 
-@operation("POST", "/v1/statements", errors=(404, 409, 422, 507))
+@Operation("POST", "/v1/statements", errors=(404, 409, 422, 507))
 async def show(call: Call, body: wire.StatementsRequest) -> wire.StatementsAnswer:
     """Show signed statements."""
     gateway = call.gateway
@@ -44,17 +43,18 @@ async def show(call: Call, body: wire.StatementsRequest) -> wire.StatementsAnswe
     return wire.StatementsAnswer(state.version, held, attested)
 
 
-@operation("POST", "/v1/certificates", status=201, errors=(404, 422, 507))
+@Operation("POST", "/v1/certificates", status=201, errors=(404, 422, 507))
 async def certify(call: Call, body: wire.CertificateRequest) -> wire.CertificatesAnswer:
     """Ask for certificates."""
     gateway, asker = call.gateway, (call.principal, call.caller.did)
     wanted = body.rule, body.seconds, body.audience
     made = await call.run(gateway.service.certificates, gateway.follower.state, *asker, *wanted)
-    leading = [text for text in gateway.shown if said_kind(text) != IDENTITY.typ]  # who the gateway is does not lead on
+    # Who the gateway is does not lead on.
+    leading = [text for text in gateway.own_statements.shown if said_kind(text) != IDENTITY.typ]
     return wire.CertificatesAnswer([_issued(one.record, one.text) for one in made], leading)
 
 
-@operation("POST", "/v1/identity", status=201, errors=(409, 422, 507))
+@Operation("POST", "/v1/identity", status=201, errors=(409, 422, 507))
 async def identity(call: Call, body: wire.IdentityRequest) -> wire.IssuedAnswer:
     """Ask for an identity statement."""
     gateway, asker = call.gateway, (call.principal, call.caller.did)
@@ -62,7 +62,7 @@ async def identity(call: Call, body: wire.IdentityRequest) -> wire.IssuedAnswer:
     return _issued(made.record, made.text)
 
 
-@operation("POST", "/v1/identity/guest", status=201, errors=(401, 403, 409, 422, 507), session=False)
+@Operation("POST", "/v1/identity/guest", status=201, errors=(401, 403, 409, 422, 507), session=False)
 async def guest(call: Call, body: wire.GuestRequest) -> wire.IssuedAnswer:
     """Ask for a statement as a guest."""
     async with call.gateway.presenting:
@@ -84,7 +84,7 @@ def _guest(gateway: Gateway, body: wire.GuestRequest) -> RecordedStatement:
 _AFTER: Final = Parameter("after", "Only those with a later id", {"type": "string", "maxLength": 100})
 
 
-@operation("GET", "/v1/certificates", errors=(507,), parameters=(_AFTER,))
+@Operation("GET", "/v1/certificates", errors=(507,), parameters=(_AFTER,))
 async def issued(call: Call) -> wire.IssuedListAnswer:
     """Statements that have not ended.
 
@@ -106,7 +106,7 @@ def _issued(one: IssuedStatement, text: str | None, told: bool = False, revoked:
 # -- revocations ------------------------------------------------------------------------------------------------
 
 
-@operation("POST", "/v1/certificates/{id}/revoke", errors=(404, 409, 507))
+@Operation("POST", "/v1/certificates/{id}/revoke", errors=(404, 409, 507))
 async def revoke(call: Call) -> wire.RevokedAnswer:
     """Take a statement back, or give one's own up."""
     gateway, id = call.gateway, call.named("id")
@@ -115,14 +115,14 @@ async def revoke(call: Call) -> wire.RevokedAnswer:
     return wire.RevokedAnswer(id, number, gateway.follower.state.version)
 
 
-@operation("GET", "/v1/revocations", session=False)
+@Operation("GET", "/v1/revocations", session=False)
 async def revocations(call: Call) -> wire.ListAnswer:
     """What the domain has revoked."""
     number, text = await call.run(call.gateway.service.signed_list)
     return wire.ListAnswer(call.gateway.authority.own, number, text)
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/revocations/stream",
     answers={200: {"type": "string"}},
@@ -137,7 +137,7 @@ async def follow(call: Call) -> Response:
     return call.gateway.bulletin.follow(call.origin or "")
 
 
-@operation("POST", "/v1/revocations", errors=(403, 404, 409, 422, 507), session=False, limit=MAX_LIST_BYTES + 1_000)
+@Operation("POST", "/v1/revocations", errors=(403, 404, 409, 422, 507), session=False, limit=MAX_LIST_BYTES + 1_000)
 async def hear(call: Call, body: wire.ListRequest) -> wire.HeardAnswer:
     """Bring a revocation list of any issuer."""
     gateway = call.gateway
@@ -156,7 +156,7 @@ def _heard(gateway: Gateway, text: str) -> tuple[RevocationList, bool]:
     return found, gateway.authority.hear(found, followed=False)
 
 
-@operation("GET", "/v1/status/{id}", errors=(404,), session=False)
+@Operation("GET", "/v1/status/{id}", errors=(404,), session=False)
 async def status(call: Call) -> wire.StatusAnswer:
     """What has become of a statement."""
     gateway, id = call.gateway, call.named("id")

@@ -22,30 +22,22 @@ from msgspec import Meta
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
-from headgate.gateway.http.operations import LARGE
+from headgate.gateway.http.operations import LARGE, PROTOCOL, authenticated, origin_of
 from headgate.gateway.http.send_queue import abort_of, ending_with
-from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem
 
-MAX_EVENTS: Final = 1_000
-"""Deliveries in one frame."""
-
-MAX_FRAME_BYTES: Final = 256 * 2**10
-"""Bytes of events in one frame; the last one may go past it."""
-
-MAX_OUTBOX: Final = 100
-"""Answers that wait to be sent before no more frames are read."""
-
-MAX_AT_WORK: Final = 32
-"""Acknowledgements and publications of one connection that are carried out at a time."""
+MAX_EVENTS: Final = 1_000  # deliveries in one frame
+MAX_FRAME_BYTES: Final = 256 * 2**10  # bytes of events in one frame; the last one may go past it
+MAX_OUTBOX: Final = 100  # answers that wait to be sent before no more frames are read
+MAX_AT_WORK: Final = 32  # acknowledgements and publications of one connection that are carried out at a time
 
 MAX_BAD_FRAMES: Final = 10
 CODES: Final = {"not-authenticated": 4401, "connect-denied": 4403, "bad-request": 4400}
@@ -56,11 +48,8 @@ log = Log("push")
 
 # -- frames ---------------------------------------------------------------------------------------------------
 
-MAX_CREDIT: Final = 1_000_000
-"""Deliveries that may be sent ahead to one reader."""
-
-MAX_WATCHED: Final = 1_000
-"""Types that one WebSocket watches."""
+MAX_CREDIT: Final = 1_000_000  # deliveries that may be sent ahead to one reader
+MAX_WATCHED: Final = 1_000  # types that one WebSocket watches
 
 Credit: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_CREDIT)]
 Ref: TypeAlias = Annotated[str, Meta(max_length=200)] | Annotated[int, Meta(ge=-(2**53), le=2**53)]
@@ -434,7 +423,7 @@ class PushSocket:
             case _:
                 opened.credit -= len(step)
                 await self._ws.send_text(events(opened.name, step))
-                self._gateway.metrics.delivered(len(step))
+                self._gateway.metrics.delivered.add(len(step))
                 if opened.feed.current and not opened.feed.ending:
                     return
         self._mark(opened)

@@ -27,23 +27,12 @@ from headgate.node.logs import Log, fault
 if TYPE_CHECKING:
     from headgate.gateway.runtime import Gateway
 
-CHECK_SECONDS: Final = 1.0
-"""How often sessions are looked at when the ledger does not change."""
-
-REST_SECONDS: Final = 0.1
-"""The least time between two looks while it keeps changing."""
-
-SEEN_SECONDS: Final = 60.0
-"""How often it is noted that readers are there."""
-
-GRACE_SECONDS: Final = 5.0
-"""How long a temporary subscription waits for its reader to come back."""
-
-MAX_ACKS: Final = 10_000
-"""Acknowledgements written together."""
-
-MAX_WAITING_ACKS: Final = 100_000
-"""Acknowledgements that wait to be written."""
+CHECK_SECONDS: Final = 1.0  # how often sessions are looked at when the ledger does not change
+REST_SECONDS: Final = 0.1  # the least time between two looks while it keeps changing
+SEEN_SECONDS: Final = 60.0  # how often it is noted that readers are there
+GRACE_SECONDS: Final = 5.0  # how long a temporary subscription waits for its reader to come back
+MAX_ACKS: Final = 10_000  # acknowledgements written together
+MAX_WAITING_ACKS: Final = 100_000  # acknowledgements that wait to be written
 
 log = Log("readers")
 
@@ -281,7 +270,7 @@ class Readers:
         await self._acks.put(Ack(*key, places))
         for feed in self._feeds.get(key, ()):
             feed.acknowledged(places)
-        self._gateway.metrics.acked(len(given))
+        self._gateway.metrics.acked.add(len(given))
         return len(given)
 
     async def set_places(self, subscription: Subscription, places: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ logged. What the OpenAPI document describes is exactly what is routed here.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final
@@ -19,9 +19,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from headgate.gateway.authority import routes as granting
-from headgate.gateway.delivery import lookup, poll, push
+from headgate.gateway.delivery import poll, push
 from headgate.gateway.http import handlers
-from headgate.gateway.http.operations import UNREAD, Call, Operation, document, operation, operations_of
+from headgate.gateway.http.operations import UNREAD, Call, Operation, document, operations_of
 from headgate.gateway.roles import routes as roles
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import HeadgateError, RoleDenied
@@ -32,13 +32,13 @@ from headgate.protocol.problems import TITLES, internal, problem
 log = Log("app")
 
 
-@operation("GET", "/openapi.json", answers={200: {"type": "object"}}, session=False)
+@Operation("GET", "/openapi.json", answers={200: {"type": "object"}}, session=False)
 async def openapi(call: Call) -> Response:  # noqa: ARG001
     """This document."""
     return Response(_document(), media_type=wire.JSON)
 
 
-OPERATIONS: Final = (*operations_of(handlers, poll, lookup, granting, roles), openapi)
+OPERATIONS: Final = (*operations_of(handlers, poll, granting, roles), openapi)
 
 
 @cache
@@ -59,7 +59,7 @@ def create_app(gateway: Gateway) -> Starlette:
 
     app = Starlette(
         routes=[
-            *(Route(one.path, _endpoint(one), methods=[one.method], name=one.id) for one in OPERATIONS),
+            *(Route(one.path, one.serve, methods=[one.method], name=one.id) for one in OPERATIONS),
             WebSocketRoute("/v1/socket", push.socket),
         ],
         exception_handlers={HeadgateError: _refused, HTTPException: _http, ClientDisconnect: _gone, Exception: _failed},
@@ -67,13 +67,6 @@ def create_app(gateway: Gateway) -> Starlette:
     )
     app.state.gateway = gateway
     return app
-
-
-def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        return await operation(request)
-
-    return endpoint
 
 
 def _problem(told: wire.Problem, **headers: str) -> Response:

@@ -33,34 +33,20 @@ from headgate.protocol.problems import told
 HEAD_SECONDS: Final = 10.0
 """How long a client may take over the head of a request, from the moment it connects or begins one."""
 
-HANDSHAKE_SECONDS: Final = 10.0
-"""How long a TLS handshake may take."""
-
-MAX_HEAD_BYTES: Final = 65_536
-"""Bytes of the head of a request."""
-
-MAX_HELLO_BYTES: Final = 16_384
-"""Bytes of the first message of a TLS handshake; TLS has no longer ones."""
-
-BODY_SECONDS: Final = 30.0
-"""How long a body may take before its speed is looked at."""
-
-BODY_RATE: Final = 1_024
-"""Bytes a second below which a body is given up."""
+HANDSHAKE_SECONDS: Final = 10.0  # how long a TLS handshake may take
+MAX_HEAD_BYTES: Final = 65_536  # bytes of the head of a request
+MAX_HELLO_BYTES: Final = 16_384  # bytes of the first message of a TLS handshake; TLS has no longer ones
+BODY_SECONDS: Final = 30.0  # how long a body may take before its speed is looked at
+BODY_RATE: Final = 1_024  # bytes a second below which a body is given up
 
 QUIET_SECONDS: Final = 1.0
 """How long a stranger may keep us waiting for a request when its address has as many connections as it may have."""
 
-BACKLOG: Final = 2_048
-"""Connections that the kernel keeps waiting."""
-
-ACCEPT_PAUSE: Final = 0.1
-"""Seconds to wait when the machine cannot take another connection."""
-_LINE_BYTES: Final = 4
-"""Of a line of the head: its colon, a space and its end."""
+BACKLOG: Final = 2_048  # connections that the kernel keeps waiting
+ACCEPT_PAUSE: Final = 0.1  # seconds to wait when the machine cannot take another connection
+_LINE_BYTES: Final = 4  # of a line of the head: its colon, a space and its end
 _RECORD_HEAD: Final = 5
-_HANDSHAKE: Final = 22
-"""What a TLS record begins with, and the first byte of one that is part of a handshake."""
+_HANDSHAKE: Final = 22  # what a TLS record begins with, and the first byte of one that is part of a handshake
 
 
 HEADERS: Final = (

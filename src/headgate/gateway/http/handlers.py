@@ -6,6 +6,7 @@ not know of is `not-found`, like what is not there.
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final, TypeAlias
@@ -13,17 +14,25 @@ from typing import Any, Final, TypeAlias
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from headgate.commands import explaining
+from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands import types as event_types
 from headgate.commands.sessions import Caller
-from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.ask import is_told_everything
 from headgate.gateway.http.change_requests import type_of
-from headgate.gateway.http.operations import Call, Parameter, answer, content_type, operation, shaped
+from headgate.gateway.http.operations import (
+    PROTOCOL,
+    Call,
+    Operation,
+    Parameter,
+    answer,
+    authenticated,
+    content_type,
+    origin_of,
+    shaped,
+    token_of,
+)
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE
@@ -43,7 +52,7 @@ Published: TypeAlias = wire.EventResult | wire.PublishAnswer | wire.BulkAnswer
 # -- connecting -------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1", session=False)
+@Operation("GET", "/v1", session=False)
 async def about(call: Call) -> wire.AboutAnswer:
     """What this is."""
     gateway = call.gateway
@@ -51,23 +60,24 @@ async def about(call: Call) -> wire.AboutAnswer:
     return wire.AboutAnswer(gateway.config.domain.name, gateway.broker.public.did, PROTOCOL, gateway.name, root)
 
 
-@operation("POST", "/v1/challenges", status=201, errors=(401,), session=False)
+@Operation("POST", "/v1/challenges", status=201, errors=(401,), session=False)
 async def challenge(call: Call, body: wire.ChallengeRequest) -> wire.ChallengeAnswer:
     """Ask for a challenge."""
     made = call.gateway.sessions.challenger.challenge(body.nonce)
-    return wire.ChallengeAnswer(made.nonce, made.broker, made.proof, made.expires, list(call.gateway.shown))
+    return wire.ChallengeAnswer(
+        made.nonce, made.broker, made.proof, made.expires, list(call.gateway.own_statements.shown)
+    )
 
 
-@operation("POST", "/v1/sessions", status=201, errors=(401, 403, 409, 422, 507), session=False)
+@Operation("POST", "/v1/sessions", status=201, errors=(401, 403, 409, 422, 507), session=False)
 async def connect(call: Call, body: wire.SessionRequest) -> wire.SessionAnswer:
     """Answer a challenge and connect."""
     gateway = call.gateway
     given = (body.nonce, body.client_nonce, body.principal, body.signature)
     try:
         if body.present:
-            shown = Presented(gateway.authority, body.present)
             async with gateway.presenting:
-                token, caller = await call.run(gateway.sessions.open, *given, shown)
+                token, caller = await call.run(gateway.sessions.open, *given, gateway.authority, body.present)
         else:
             token, caller = gateway.sessions.open(*given)
     except HeadgateError as error:
@@ -77,13 +87,13 @@ async def connect(call: Call, body: wire.SessionRequest) -> wire.SessionAnswer:
     return wire.SessionAnswer(token, caller.principal, caller.expires)
 
 
-@operation("GET", "/v1/sessions/current")
+@Operation("GET", "/v1/sessions/current")
 async def who(call: Call) -> wire.WhoAnswer:
     """Who one is."""
     return wire.WhoAnswer(call.principal, call.caller.did, call.caller.expires)
 
 
-@operation("DELETE", "/v1/sessions/current", errors=(507,))
+@Operation("DELETE", "/v1/sessions/current", errors=(507,))
 async def disconnect(call: Call) -> None:
     """Disconnect."""
     await call.run(call.gateway.sessions.end, call.caller)
@@ -92,20 +102,20 @@ async def disconnect(call: Call) -> None:
 # -- types ------------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/types")
+@Operation("GET", "/v1/types")
 async def types(call: Call) -> wire.TypesAnswer:
     """Every event type."""
     state = call.gateway.follower.state
     return wire.TypesAnswer([_type(state, name) for name in state.types])
 
 
-@operation("GET", "/v1/types/{name}", errors=(404,))
+@Operation("GET", "/v1/types/{name}", errors=(404,))
 async def type_(call: Call) -> wire.TypeAnswer:
     """One event type."""
     return await _signed(call, call.gateway.follower.state.types[call.named("name")].name)
 
 
-@operation("PUT", "/v1/types/{name}", errors=(404, 422, 507))
+@Operation("PUT", "/v1/types/{name}", errors=(404, 422, 507))
 async def declare(call: Call, body: wire.TypeRequest) -> tuple[wire.TypeAnswer, bool]:
     """Declare a type, or a new version of it."""
     gateway, name = call.gateway, check_type_name(call.named("name"))
@@ -121,13 +131,13 @@ async def declare(call: Call, body: wire.TypeRequest) -> tuple[wire.TypeAnswer, 
     return await _signed(call, name), name not in known
 
 
-@operation("DELETE", "/v1/types/{name}", errors=(404, 422, 507))
+@Operation("DELETE", "/v1/types/{name}", errors=(404, 422, 507))
 async def retire(call: Call) -> None:
     """Remove a type."""
     await call.run(event_types.retire, call.gateway.ledger, call.principal, call.named("name"))
 
 
-@operation("GET", "/v1/types/{name}/restriction", errors=(404,))
+@Operation("GET", "/v1/types/{name}/restriction", errors=(404,))
 async def type_restriction(call: Call) -> Facts:
     """What one may see of a type."""
     asked = call.gateway.domain, call.principal, call.named("name")
@@ -158,7 +168,7 @@ _BODIES: Final = {
 }
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/events",
     errors=(404, 422, 507),
@@ -183,7 +193,7 @@ async def publish(call: Call) -> Published:
         made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
     else:
         made = await gateway.publisher.publish_arrow(call.caller, raw, call.request.query_params.get("type"), origin)
-    gateway.metrics.published(perf_counter() - begun)
+    gateway.metrics.published.observe(perf_counter() - begun)
     if nothing_kept(made):
         gateway.paces.count_refused(call.principal, len(raw))
     return made
@@ -200,14 +210,14 @@ def nothing_kept(made: Published) -> bool:
             return made.refused > 0 and made.accepted + made.duplicates == 0
 
 
-@operation("GET", "/v1/advertisements")
+@Operation("GET", "/v1/advertisements")
 async def advertisements(call: Call) -> wire.AdvertisementsAnswer:
     """What one advertises."""
     mine = event_types.advertised(call.gateway.ledger, call.principal)
     return wire.AdvertisementsAnswer([await _advertised(call, name) for name in mine])
 
 
-@operation("PUT", "/v1/advertisements/{name}", errors=(404, 422, 507))
+@Operation("PUT", "/v1/advertisements/{name}", errors=(404, 422, 507))
 async def advertise(call: Call) -> tuple[wire.AdvertisementAnswer, bool]:
     """Advertise a type."""
     name = call.named("name")
@@ -215,7 +225,7 @@ async def advertise(call: Call) -> tuple[wire.AdvertisementAnswer, bool]:
     return await _advertised(call, name), is_new
 
 
-@operation("DELETE", "/v1/advertisements/{name}", errors=(404, 507))
+@Operation("DELETE", "/v1/advertisements/{name}", errors=(404, 507))
 async def unadvertise(call: Call) -> None:
     """Advertise a type no more."""
     await call.run(event_types.unadvertise, call.gateway.ledger, call.principal, call.named("name"))
@@ -226,7 +236,7 @@ async def _advertised(call: Call, name: str) -> wire.AdvertisementAnswer:
     return wire.AdvertisementAnswer(name, await call.gateway.quench.wanted(call.principal, name), holds)
 
 
-@operation("GET", "/v1/advertisements/{name}/restriction", errors=(404,))
+@Operation("GET", "/v1/advertisements/{name}/restriction", errors=(404,))
 async def publish_restriction(call: Call) -> Facts:
     """What publishing a type comes to."""
     asked = call.gateway.domain, call.principal, call.principal, call.named("name")
@@ -237,7 +247,7 @@ async def publish_restriction(call: Call) -> Facts:
 # -- subscriptions ----------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/subscriptions")
+@Operation("GET", "/v1/subscriptions")
 async def subscriptions(call: Call) -> wire.SubscriptionsAnswer:
     """One's subscriptions."""
     mine = [s for s in call.gateway.follower.state.subscriptions.values() if s.principal == call.principal]
@@ -247,33 +257,33 @@ async def subscriptions(call: Call) -> wire.SubscriptionsAnswer:
     )
 
 
-@operation("POST", "/v1/subscriptions", answers={201: wire.SubscriptionAnswer}, errors=(404, 422, 507))
+@Operation("POST", "/v1/subscriptions", answers={201: wire.SubscriptionAnswer}, errors=(404, 422, 507))
 async def subscribe_unnamed(call: Call, body: wire.SubscriptionRequest) -> Response:
     """Subscribe, with an id of the gateway's choice."""
-    made, _ = await make_subscription(call, call.gateway.new_name(), body)
+    made, _ = await make_subscription(call, secrets.token_hex(8), body)
     return answer(await _told(call, made), 201, location=f"/v1/subscriptions/{_local(made)}")
 
 
-@operation("GET", "/v1/subscriptions/{id}", errors=(404, 422))
+@Operation("GET", "/v1/subscriptions/{id}", errors=(404, 422))
 async def subscription(call: Call) -> wire.SubscriptionAnswer:
     """One subscription."""
     return await _told(call, await own_subscription(call.gateway, call.caller, call.named("id")))
 
 
-@operation("PUT", "/v1/subscriptions/{id}", errors=(404, 409, 422, 507))
+@Operation("PUT", "/v1/subscriptions/{id}", errors=(404, 409, 422, 507))
 async def subscribe(call: Call, body: wire.SubscriptionRequest) -> tuple[wire.SubscriptionAnswer, bool]:
     """Subscribe."""
     made, is_new = await make_subscription(call, call.named("id"), body)
     return await _told(call, made), is_new
 
 
-@operation("DELETE", "/v1/subscriptions/{id}", errors=(404, 422, 507))
+@Operation("DELETE", "/v1/subscriptions/{id}", errors=(404, 422, 507))
 async def unsubscribe(call: Call) -> None:
     """Unsubscribe."""
     await call.run(subscribing.unsubscribe, call.gateway.ledger, call.principal, call.named("id"))
 
 
-@operation("GET", "/v1/subscriptions/{id}/restriction", errors=(404, 422))
+@Operation("GET", "/v1/subscriptions/{id}/restriction", errors=(404, 422))
 async def restriction(call: Call) -> Facts:
     """What a subscription loses to one's rights."""
     mine = await own_subscription(call.gateway, call.caller, call.named("id"))
@@ -374,7 +384,7 @@ def _subscription(gateway: Gateway, subscription: Subscription, temporary: bool)
 _AFTER: Final = Parameter("after", "Only later ones", {"type": "integer", "minimum": 0, "maximum": 2**53})
 
 
-@operation("POST", "/v1/batches", errors=(404, 409, 422, 507))
+@Operation("POST", "/v1/batches", errors=(404, 409, 422, 507))
 async def change(call: Call, body: wire.BatchRequest) -> wire.BatchAnswer:
     """Change policy, as one batch."""
     ledger = call.gateway.ledger
@@ -383,7 +393,7 @@ async def change(call: Call, body: wire.BatchRequest) -> wire.BatchAnswer:
     return wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect)
 
 
-@operation("GET", "/v1/versions", parameters=(_AFTER,))
+@Operation("GET", "/v1/versions", parameters=(_AFTER,))
 async def versions(call: Call) -> wire.VersionsAnswer:
     """The versions of the policy."""
     after = call.request.query_params.get("after")
@@ -403,14 +413,14 @@ async def versions(call: Call) -> wire.VersionsAnswer:
 # -- operating --------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/health", answers=dict.fromkeys((200, 503), wire.HealthAnswer), session=False)
+@Operation("GET", "/health", answers=dict.fromkeys((200, 503), wire.HealthAnswer), session=False)
 async def health(call: Call) -> Response:
     """How the node is."""
     told = await call.run(call.gateway.health)
     return answer(told, 503 if told.status == "failing" else 200)
 
 
-@operation("GET", "/metrics", answers={200: {"type": "string"}}, errors=(401, 403), session=False, media="text/plain")
+@Operation("GET", "/metrics", answers={200: {"type": "string"}}, errors=(401, 403), session=False, media="text/plain")
 async def metrics(call: Call) -> Response:
     """Figures for Prometheus.
 

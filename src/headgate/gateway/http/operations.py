@@ -1,47 +1,120 @@
 """What a gateway can be asked, as data: the routes are made from it, and so is the OpenAPI document.
 
 Guarantees: a request is checked for its session, its size and its shape before its handler sees it; what is described
-is what is served, by the very types that check it.
+is what is served, by the very types that check it. The address that `@origin` means (Capabilities V.D) is that of
+whoever is connected, in its one way of writing. What a request says of it (X-Forwarded-For) counts only as far as
+proxies of the settings say it: the last address in the chain that is none of them. What is not an address is none.
 
-    @operation("GET", "/v1/types/{name}", errors=(404,))
+    @Operation("GET", "/v1/types/{name}", errors=(404,))
     async def type_(call: Call) -> wire.TypeAnswer:
         "One event type."
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from inspect import getdoc
 from types import ModuleType, UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from headgate import __version__
 from headgate.commands.role_certificates import Asker
-from headgate.commands.sessions import Caller
-from headgate.gateway.http.sessions import authenticated, origin_of, still_authenticated
+from headgate.commands.sessions import Caller, Sessions
 from headgate.gateway.runtime import Gateway
-from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
+from headgate.model.errors import BadRequest, HeadgateError, NotAuthenticated, TooBusy, TooLarge, UnsupportedMediaType
+from headgate.node.config import Network
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import TITLES, problem
 
-MAX_BODY: Final = 1_000_000
-"""Bytes of a request that is not a publish."""
-
-LARGE: Final = 65_536
-"""Bytes of a request that costs something to read."""
-RECEIVED: Final = "headgate.received"
-"""Where a request keeps how many bytes of its body were read."""
+MAX_BODY: Final = 1_000_000  # bytes of a request that is not a publish
+LARGE: Final = 65_536  # bytes of a request that costs something to read
+RECEIVED: Final = "headgate.received"  # where a request keeps how many bytes of its body were read
 UNREAD: Final = "headgate.unread"
 """Where it keeps that its body was left alone, so that the connection is of no more use."""
 
 T = TypeVar("T")
+
+# -- who asks, and from where ---------------------------------------------------------------------------------
+
+PROTOCOL: Final = "headgate.v1"
+BEARER: Final = "bearer."
+
+
+def token_of(connection: HTTPConnection) -> str:
+    """The token of a request: in its header, or for a WebSocket offered as a subprotocol."""
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    for offered in connection.scope.get("subprotocols", ()):
+        if offered.startswith(BEARER):
+            return str(offered.removeprefix(BEARER))
+    raise NotAuthenticated("no session token", remedy="send `Authorization: Bearer ...`")
+
+
+async def authenticated(connection: HTTPConnection) -> Caller:
+    """Who makes this request."""
+    gateway: Any = connection.app.state.gateway
+    sessions: Sessions = gateway.sessions
+    token = token_of(connection)
+    if not sessions.has_seen(token):
+        await gateway.catch_up()  # another gateway, which gave the token, may know of a newer version
+    caller = sessions.caller(token)
+    connection.scope["headgate.caller"] = caller
+    return caller
+
+
+async def still_authenticated(connection: HTTPConnection) -> None:
+    """Refuse a request whose session ended while its body was on its way, which may take hours."""
+    caller = connection.scope.get("headgate.caller")
+    if caller is not None:
+        gateway: Any = connection.app.state.gateway
+        await gateway.catch_up()
+        gateway.sessions.check(caller)
+
+
+MAX_HOPS: Final = 16  # proxies, one behind the other, whose word is followed
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def origin_of(connection: HTTPConnection, proxies: Sequence[Network] = ()) -> str | None:
+    """The address that a request or a WebSocket comes from."""
+    client = connection.client
+    address = None if client is None else _address(client.host)
+    if address is None or not _among(address, proxies):
+        return None if address is None else str(address)
+    said = ",".join(connection.headers.getlist("x-forwarded-for")).split(",")
+    for hop in [one.strip() for one in reversed(said) if one.strip()][:MAX_HOPS]:
+        address = _address(hop)
+        if address is None:
+            return None
+        if not _among(address, proxies):
+            break
+    return str(address)
+
+
+def _among(address: Address, networks: Sequence[Network]) -> bool:
+    return any(address.version == one.version and address in one for one in networks)
+
+
+def _address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+# -- what is asked --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,29 +191,54 @@ class Parameter:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Operation:
-    """One thing that can be asked. `answers` maps statuses to types; `errors` are the statuses of its refusals."""
+    """One thing that can be asked: what its route says, and what its handler says of itself.
+
+    The handler's docstring is the summary. Its second parameter, if there is one, is what is sent. What it returns is
+    answered with `status`; a pair of an answer and whether something is new with 201 or 200, and nothing with 204. A
+    handler that returns a `Response` says what `answers` it gives, by status. `errors` are the statuses of refusals.
+    """
 
     method: str
     path: str
-    id: str
-    summary: str
-    handler: Callable[..., Awaitable[Any]]
-    request: Any
-    answers: Mapping[int, Any]
-    errors: tuple[int, ...]
-    session: bool
-    parameters: tuple[Parameter, ...]
-    bodies: Mapping[str, Any]
+    _: KW_ONLY
+    status: int = 200
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    errors: tuple[int, ...] = ()
+    session: bool = True
+    parameters: tuple[Parameter, ...] = ()
+    bodies: Mapping[str, Any] = field(default_factory=dict)
     """Content types and what they hold, where a handler reads the body itself."""
-    media: str
-    streams: str | None
+    media: str = wire.JSON
+    streams: str | None = None
     """Another content type, of an answer that goes on, if the client accepts it."""
-    limit: int
+    limit: int = MAX_BODY
     """Bytes of its request."""
+    id: str = ""
+    summary: str = ""
+    request: Any = None
+    handler: Callable[..., Awaitable[Any]] = field(init=False)
 
-    async def __call__(self, request: Request) -> Response:
+    def __call__(self, handler: Callable[..., Awaitable[Any]]) -> Operation:
+        """Be the operation of this handler."""
+        hints = get_type_hints(handler)
+        returned, sent = hints.pop("return"), list(hints.values())[1:]
+        if get_origin(returned) is tuple:
+            self.answers = dict.fromkeys((200, 201), get_args(returned)[0])
+        elif not self.answers:
+            self.answers = {204: None} if returned is type(None) else {self.status: returned}
+        if sent:
+            self.request = sent[0]
+            self.bodies = {wire.JSON: self.request}
+        if self.bodies:
+            self.errors = (*self.errors, 415)
+        self.id = handler.__name__.strip("_").replace("_", "-")
+        self.summary = (getdoc(handler) or "").partition("\n")[0].removesuffix(".")
+        self.handler = handler
+        return self
+
+    async def serve(self, request: Request) -> Response:
         """Check the request and carry it out."""
         _check_path(request)
         gateway: Gateway = request.app.state.gateway
@@ -180,56 +278,6 @@ class Operation:
                 return answer(content, 201 if is_new else 200)
             case _:
                 return answer(made, min(self.answers))
-
-
-def operation(
-    method: str,
-    path: str,
-    *,
-    id: str | None = None,
-    status: int = 200,
-    answers: Mapping[int, Any] | None = None,
-    errors: tuple[int, ...] = (),
-    session: bool = True,
-    parameters: tuple[Parameter, ...] = (),
-    bodies: Mapping[str, Any] | None = None,
-    media: str = wire.JSON,
-    streams: str | None = None,
-    limit: int = MAX_BODY,
-) -> Callable[[Callable[..., Awaitable[Any]]], Operation]:
-    """The operation of a handler, by what the handler says of itself.
-
-    Its docstring is the summary. Its second parameter, if there is one, is what is sent. What it returns is answered
-    with `status`; a pair of an answer and whether something is new with 201 or 200, and nothing with 204. A handler
-    that returns a `Response` says what `answers` it gives.
-    """
-
-    def described(handler: Callable[..., Awaitable[Any]]) -> Operation:
-        hints = get_type_hints(handler)
-        returned, sent = hints.pop("return"), list(hints.values())[1:]
-        made = answers
-        if made is None and get_origin(returned) is tuple:
-            made = dict.fromkeys((200, 201), get_args(returned)[0])
-        elif made is None:
-            made = {204: None} if returned is type(None) else {status: returned}
-        return Operation(
-            method=method,
-            path=path,
-            id=id or handler.__name__.strip("_").replace("_", "-"),
-            summary=(getdoc(handler) or "").partition("\n")[0].removesuffix("."),
-            handler=handler,
-            request=sent[0] if sent else None,
-            answers=made,
-            errors=(*errors, *((415,) if sent or bodies else ())),
-            session=session,
-            parameters=parameters,
-            bodies=bodies or {},
-            media=media,
-            streams=streams,
-            limit=limit,
-        )
-
-    return described
 
 
 def operations_of(*modules: ModuleType) -> tuple[Operation, ...]:
@@ -278,8 +326,7 @@ def answer(content: object, status: int = 200, **headers: str) -> Response:
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETERS: Final = re.compile(r"{(\w+)(?::\w+)?}")
-_ALWAYS: Final = (400, 413, 429, 431, 500, 503)
-"""What any request may be refused with."""
+_ALWAYS: Final = (400, 413, 429, 431, 500, 503)  # what any request may be refused with
 _SESSION: Final = {
     "type": "http",
     "scheme": "bearer",
@@ -290,7 +337,7 @@ _SESSION: Final = {
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
     """Every operation, with its parameters, bodies, answers and refusals."""
     every = list(operations)
-    told = [kind for one in every for kind in (one.request, *one.answers.values(), *one.bodies.values())]
+    told = [kind for one in every for kind in (*one.answers.values(), *one.bodies.values())]
     parts = [part for kind in (wire.Problem, *told) for part in (get_args(kind) if _is_choice(kind) else (kind,))]
     named = dict.fromkeys(part for part in parts if part is not None and not isinstance(part, Mapping))
     schemas, components = msgspec.json.schema_components(list(named), ref_template=_REFERENCE)
@@ -324,9 +371,8 @@ def _operation(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]
     ]
     if parameters:
         made["parameters"] = parameters
-    bodies = operation.bodies if operation.request is None else {wire.JSON: operation.request}
-    if bodies:
-        content = {media: {"schema": _schema(kind, known)} for media, kind in bodies.items()}
+    if operation.bodies:
+        content = {media: {"schema": _schema(kind, known)} for media, kind in operation.bodies.items()}
         made["requestBody"] = {"required": True, "content": content}
     if operation.session:
         made["security"] = [{"session": []}]

@@ -32,14 +32,9 @@ WRITE_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 5.0
 """How long a connection that is over may take to hear of it; what it still sends is thrown away."""
 
-SLICE_BYTES: Final = 64 * 2**10
-"""Bytes of an answer that are handed over at a time."""
-
-MAX_UNSENT_BYTES: Final = 256 * 2**10
-"""Bytes of a connection that the kernel keeps before they are on their way."""
-
-_RESET: Final = struct.pack("ii", 1, 0)
-"""To close at once and throw away what was not sent."""
+SLICE_BYTES: Final = 64 * 2**10  # bytes of an answer that are handed over at a time
+MAX_UNSENT_BYTES: Final = 256 * 2**10  # bytes of a connection that the kernel keeps before they are on their way
+_RESET: Final = struct.pack("ii", 1, 0)  # to close at once and throw away what was not sent
 
 
 class Outgoing:
@@ -184,14 +179,10 @@ class Streamed(StreamingResponse):
 
 # -- WebSockets ------------------------------------------------------------------------------------------------
 
-MAX_HELD_BYTES: Final = 64 * 2**10
-"""Bytes of frames that wait for the end of the turn."""
-
-_TEXT: Final = 0x81
-"""A whole message of text."""
+MAX_HELD_BYTES: Final = 64 * 2**10  # bytes of frames that wait for the end of the turn
+_TEXT: Final = 0x81  # a whole message of text
 _LONG: Final = 126
-_LONGEST: Final = 127
-"""What stands for a length of two bytes, and of eight."""
+_LONGEST: Final = 127  # what stands for a length of two bytes, and of eight
 
 
 class ServerSocket(WebSocketsSansIOProtocol):

@@ -16,8 +16,7 @@ from headgate.model.errors import HeadgateError, PolicyRuleDenied
 from headgate.model.state import State
 from headgate.solver import check_policy_rule
 
-ASK_SECONDS: Final = 2.0
-"""How long the questions of one request may take together, before another is begun."""
+ASK_SECONDS: Final = 2.0  # how long the questions of one request may take together, before another is begun
 
 
 class TooLate(PolicyRuleDenied):

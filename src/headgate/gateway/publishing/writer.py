@@ -31,12 +31,9 @@ from headgate.node.domain import Domain, Follower
 from headgate.pipeline.log.appends import hash_keys
 from headgate.pipeline.log.event_log import EventLog
 
-MAX_WAITING_EVENTS: Final = 200_000
-"""Events that wait for the writer."""
-MAX_GROUP: Final = 256
-"""Requests written in one transaction."""
-_ASKS: Final = 5
-"""How often its publisher's policy rule is asked while that keeps changing."""
+MAX_WAITING_EVENTS: Final = 200_000  # events that wait for the writer
+MAX_GROUP: Final = 256  # requests written in one transaction
+_ASKS: Final = 5  # how often its publisher's policy rule is asked while that keeps changing
 
 Waiting: TypeAlias = tuple[Attempt, asyncio.AbstractEventLoop, "asyncio.Future[SubmissionOutcome]"]
 
@@ -213,8 +210,7 @@ def _settle(future: asyncio.Future[SubmissionOutcome], outcome: Outcome) -> None
         future.set_result(outcome)
 
 
-MAX_KNOWN: Final = 4_096
-"""Answers that are remembered."""
+MAX_KNOWN: Final = 4_096  # answers that are remembered
 
 
 class PolicyRuleCheck:

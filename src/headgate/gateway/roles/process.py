@@ -5,12 +5,11 @@ cannot be reached keeps nobody waiting. It says `ready` on standard output once 
 nothing is believed for longer than it would be: the gateways notice silence themselves.
 It is a process of its own, since it is a client of other domains, which gateways are not, and since one that waits for
 others must not slow down those who serve.
-Leaves out: following (`following`), and watching over this process (`node.supervisor`).
+Leaves out: following (`following`), and watching over this process (`node.processes`).
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
@@ -23,7 +22,7 @@ from urllib.parse import quote
 from headgate.client.aio import Client, connect
 from headgate.client.gateways import Patience
 from headgate.gateway.roles.following import Following, Home
-from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.model.errors import BadConfig, HeadgateError
 from headgate.model.limits import MAX_PEERS
 from headgate.model.roles import Peer
 from headgate.node.config import Config, Files
@@ -32,23 +31,16 @@ from headgate.node.domain import Follower as Ledger
 from headgate.node.logs import Log, fault, start_logging
 from headgate.node.peers import Peers
 from headgate.node.processes import (
-    EXIT_FAILED,
-    EXIT_FINAL,
-    EXIT_REFUSED,
     Lock,
     announce,
-    die_with,
     leave_within,
-    settings_from,
+    run_part,
 )
 from headgate.trust.keys import PrivateKey
 
 LOCK: Final = "follower.lock"
-LOOK_SECONDS: Final = 0.1
-"""How often it is looked whether there are other peers."""
-
-STOP_SECONDS: Final = 5.0
-"""How long stopping may take before the process is ended by force."""
+LOOK_SECONDS: Final = 0.1  # how often it is looked whether there are other peers
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
 
 HASTE: Final = Patience(seconds=5.0, first=0.05, most=1.0)
 """How long one connection is mended before another is made, by which everything is read again."""
@@ -144,32 +136,9 @@ def work(directory: Path, override: dict[str, str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process: its status says whether it is worth starting again."""
-    parser = argparse.ArgumentParser(
-        prog="headgate.gateway.roles.process", description="Follow other domains' services."
-    )
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
-    parser.add_argument("--parent", type=int, help="end when this process does")
-    given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with(given.parent)
-    try:
-        return work(given.directory, settings_from(given.settings))
-    except (Damaged, TooNew, TooOld) as error:
-        return _refused(error, EXIT_FINAL)
-    except (AlreadyRunning, BadConfig, BadEnvironment) as error:
-        return _refused(error, EXIT_REFUSED)
-    except HeadgateError as error:
-        return _refused(error, EXIT_FAILED)
-
-
-def _refused(error: HeadgateError, status: int) -> int:
-    told = fault(error)
-    told["exit_code"] = status
-    log.error("failed", **told)
-    announce("failed", code=error.code, message=str(error))
-    return status
+    """The process."""
+    follow = "headgate.gateway.roles.process", "Follow other domains' services."
+    return run_part(log, *follow, lambda given: work(given.directory, given.settings), arguments)
 
 
 if __name__ == "__main__":

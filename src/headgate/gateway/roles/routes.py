@@ -8,24 +8,26 @@ Leaves out: carrying it out (`service`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 
 from headgate.commands.peer_roles import ClaimedRecord
 from headgate.commands.role_certificates import SignedCertificate
-from headgate.commands.role_graph import Graph, GraphNode, graph
+from headgate.commands.role_graph import graph
 from headgate.commands.roles import HeldMemberships, check_place
 from headgate.commands.sessions import Caller
 from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
 from headgate.gateway.http.handlers import utc_of
-from headgate.gateway.http.operations import Call, Parameter, operation
+from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render import render_role, render_rolefile
+from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadDefinition, BadRequest, NotFound, RoleDenied
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES
@@ -41,9 +43,7 @@ from headgate.roles.requests.revocation import pending_in
 from headgate.roles.rolefiles.types import conform_argument, conform_arguments, describe
 
 log = Log("roles")
-MAX_TYPES_KEPT: Final = 256
-"""Rolefiles whose types are remembered."""
-_STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
+MAX_TYPES_KEPT: Final = 256  # rolefiles whose types are remembered
 _CHANGING: Final = (404, 409, 422, 507)
 
 
@@ -68,7 +68,7 @@ def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
 # -- what one has ---------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/roles")
+@Operation("GET", "/v1/roles")
 async def roles(call: Call) -> rw.RolesAnswer:
     """What one holds, and where there are roles."""
     call.gateway.roles.pace(call.asker)
@@ -154,7 +154,7 @@ def _signed(one: SignedCertificate | None) -> tuple[str | None, datetime | None]
 # -- entering and leaving -------------------------------------------------------------------------------------
 
 
-@operation("POST", "/v1/roles/{service}/enter", status=201, errors=_CHANGING)
+@Operation("POST", "/v1/roles/{service}/enter", status=201, errors=_CHANGING)
 async def enter_role(call: Call, body: rw.EnterRequest) -> rw.CertificateAnswer:
     """Enter roles."""
     if (body.role is None) == (body.roles is None) or (body.roles is not None and body.args is not None):
@@ -170,13 +170,13 @@ async def enter_role(call: Call, body: rw.EnterRequest) -> rw.CertificateAnswer:
     return _held(held)
 
 
-@operation("DELETE", "/v1/roles/memberships/{id}", errors=_CHANGING)
+@Operation("DELETE", "/v1/roles/memberships/{id}", errors=_CHANGING)
 async def leave_role(call: Call) -> None:
     """Give up a membership of one's own."""
     await call.run(call.gateway.roles.leave, call.asker, call.named("id"))
 
 
-@operation("POST", "/v1/roles/{service}/grant", status=201, errors=_CHANGING)
+@Operation("POST", "/v1/roles/{service}/grant", status=201, errors=_CHANGING)
 async def grant_role(call: Call, body: rw.GrantRequest) -> rw.CertificateAnswer:
     """Give a role, or appoint."""
     asked = call.asker, _place(call, body.instance), _instance_of(body.role, body.args), body.to
@@ -184,7 +184,7 @@ async def grant_role(call: Call, body: rw.GrantRequest) -> rw.CertificateAnswer:
     return _held(await call.run(call.gateway.roles.grant, *asked, **how), holder=True)
 
 
-@operation("POST", "/v1/roles/{service}/renew", status=201, errors=_CHANGING)
+@Operation("POST", "/v1/roles/{service}/renew", status=201, errors=_CHANGING)
 async def renew_role(call: Call, body: rw.RenewRequest) -> rw.CertificateAnswer:
     """A fresh certificate."""
     return _held(await call.run(call.gateway.roles.renew, call.asker, call.named("service"), **_one_of(body)))
@@ -199,7 +199,7 @@ def _one_of(body: rw.RenewRequest | rw.RevocationRequest) -> dict[str, str]:
 # -- electing and revoking ------------------------------------------------------------------------------------
 
 
-@operation("POST", "/v1/roles/{service}/elect", status=201, errors=_CHANGING)
+@Operation("POST", "/v1/roles/{service}/elect", status=201, errors=_CHANGING)
 async def elect_role(call: Call, body: rw.ElectRequest) -> rw.ElectedAnswer:
     """Elect to a role."""
     if bool(body.to) == body.anyone:
@@ -212,7 +212,7 @@ async def elect_role(call: Call, body: rw.ElectRequest) -> rw.ElectedAnswer:
     return rw.ElectedAnswer(_election(elected.election), elected.version, *_signed(elected.delegation), text)
 
 
-@operation("POST", "/v1/roles/revocations", errors=_CHANGING)
+@Operation("POST", "/v1/roles/revocations", errors=_CHANGING)
 async def revoke_election(call: Call, body: rw.RevocationRequest) -> rw.ChangedAnswer:
     """Take an election back.
 
@@ -221,7 +221,7 @@ async def revoke_election(call: Call, body: rw.RevocationRequest) -> rw.ChangedA
     return rw.ChangedAnswer(await call.run(call.gateway.roles.revoke, call.asker, **_one_of(body)))
 
 
-@operation("POST", "/v1/roles/elections/{id}/pass", errors=_CHANGING)
+@Operation("POST", "/v1/roles/elections/{id}/pass", errors=_CHANGING)
 async def pass_revocation(call: Call, body: rw.PassRequest) -> rw.PassedAnswer:
     """Let another take an election back."""
     id = call.named("id")
@@ -229,21 +229,22 @@ async def pass_revocation(call: Call, body: rw.PassRequest) -> rw.PassedAnswer:
     return rw.PassedAnswer(id, passed.version, *_signed(passed.revocation))
 
 
-@operation("POST", "/v1/roles/{service}/revoke", errors=_CHANGING)
+@Operation("POST", "/v1/roles/{service}/revoke", errors=_CHANGING)
 async def revoke_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Revoke a role instance by role."""
-    return await _by_role(call, body, call.gateway.roles.revoke_role)
+    return await _by_role(call, body, RevokeRole)
 
 
-@operation("POST", "/v1/roles/{service}/reinstate", errors=_CHANGING)
+@Operation("POST", "/v1/roles/{service}/reinstate", errors=_CHANGING)
 async def reinstate_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Let it be entered again."""
-    return await _by_role(call, body, call.gateway.roles.reinstate)
+    return await _by_role(call, body, ReinstateRole)
 
 
-async def _by_role(call: Call, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> rw.ChangedAnswer:
+async def _by_role(call: Call, body: rw.RevokeRoleRequest, kind: type[RevokeRole | ReinstateRole]) -> rw.ChangedAnswer:
     wish = body.role, rw.arguments_of(body.args)  # what is null may be anything
-    return rw.ChangedAnswer(await call.run(work, call.asker, _place(call, body.instance), wish, body.with_))
+    place, by_role = _place(call, body.instance), call.gateway.roles.by_role
+    return rw.ChangedAnswer(await call.run(by_role, kind, call.asker, place, wish, body.with_))
 
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:
@@ -257,7 +258,7 @@ def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Arg
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/roles/{service}/rolefile", errors=(404, 422))
+@Operation("GET", "/v1/roles/{service}/rolefile", errors=(404, 422))
 async def rolefile(call: Call) -> rw.RolefileAnswer:
     """The types of a service's roles.
 
@@ -271,7 +272,7 @@ async def rolefile(call: Call) -> rw.RolefileAnswer:
     return rw.RolefileAnswer(service, types, text)
 
 
-@operation("POST", "/v1/roles/{service}/parse", errors=(404, 422))
+@Operation("POST", "/v1/roles/{service}/parse", errors=(404, 422))
 async def parse_role(call: Call, body: rw.ParseRequest) -> rw.ParsedAnswer:
     """What a text means to a service."""
     gateway = call.gateway
@@ -327,7 +328,7 @@ _ROOT: Final = Parameter("root", "One credential, and what would fall with it", 
 _FORMAT: Final = Parameter("format", "How it is told", {"type": "string", "enum": ["json"]})
 
 
-@operation("GET", "/v1/roles/graph", errors=(404, 422), parameters=(_ROOT, _FORMAT))
+@Operation("GET", "/v1/roles/graph", errors=(404, 422), parameters=(_ROOT, _FORMAT))
 async def role_graph(call: Call) -> rw.GraphAnswer:
     """The credential graph around one's own credentials."""
     gateway, query = call.gateway, call.request.query_params
@@ -335,27 +336,11 @@ async def role_graph(call: Call) -> rw.GraphAnswer:
     if query.get("format", "json") != "json":
         raise BadRequest("the graph is told as `json`", remedy="leave `format` out")
     gateway.roles.pace(call.asker)
-    drawing = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
-    return _graph(drawing, state.version, root)
+    drawing: rw.GraphAnswer = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
+    return drawing
 
 
-def _graph(drawing: Graph, version: int, root: str | None) -> rw.GraphAnswer:
-    return rw.GraphAnswer(
-        version,
-        [_node(one) for one in drawing.nodes],
-        [rw.EdgeAnswer(one.start, one.to, one.negated) for one in drawing.edges],
-        root,
-        [rw.FallAnswer(one.id, one.reason) for one in drawing.falls],
-        drawing.whole,
-    )
-
-
-def _node(one: GraphNode) -> rw.NodeAnswer:
-    record = None if one.record is None else reference_text(one.record)
-    return rw.NodeAnswer(one.id, one.kind, _STATES[one.state], one.says, record, one.holder)
-
-
-@operation("GET", "/v1/roles/keys", errors=(507,), session=False)
+@Operation("GET", "/v1/roles/keys", errors=(507,), session=False)
 async def role_keys(call: Call) -> rw.RoleKeysAnswer:
     """The keys that sign certificates about roles."""
     certificates = call.gateway.roles.certificates
@@ -367,17 +352,17 @@ _SERVICE: Final = Parameter(
 )
 
 
-@operation("POST", "/v1/roles/validate", errors=(409, 422, 507))
+@Operation("POST", "/v1/roles/validate", errors=(409, 422, 507))
 async def validate_role(call: Call, body: rw.ValidateRequest) -> rw.ValidatedAnswer:
     """Is a certificate good? Its records are then followed."""
     watching = call.gateway.record_watching
     held, snapshot = await call.run(watching.validate, call.asker, body.certificate, body.subject)
     service, instance = held[0].place
     roles = [rw.ConfirmedRole(one.role, rw.arguments_told(one.args), reference_text(one.record)) for one in held]
-    return rw.ValidatedAnswer(service, instance, roles, *_told(call, snapshot))
+    return rw.ValidatedAnswer(service, *_told(call, snapshot), instance, roles)
 
 
-@operation("GET", "/v1/roles/records", errors=(422, 507), parameters=(_SERVICE,))
+@Operation("GET", "/v1/roles/records", errors=(422, 507), parameters=(_SERVICE,))
 async def role_records(call: Call) -> rw.RecordsAnswer:
     """The states of records that one follows."""
     service = call.request.query_params.get("service", "")
@@ -387,7 +372,7 @@ async def role_records(call: Call) -> rw.RecordsAnswer:
     return rw.RecordsAnswer(service, *_told(call, snapshot))
 
 
-@operation("POST", "/v1/roles/records", errors=(409, 422, 507), limit=MAX_READ_BYTES)
+@Operation("POST", "/v1/roles/records", errors=(409, 422, 507), limit=MAX_READ_BYTES)
 async def follow_records(call: Call, body: rw.RecordsRequest) -> rw.RecordsAnswer:
     """Go on to follow records."""
     claims = [_claim(one, at) for at, one in enumerate(body.records)]
@@ -395,7 +380,7 @@ async def follow_records(call: Call, body: rw.RecordsRequest) -> rw.RecordsAnswe
     return rw.RecordsAnswer(body.service, *_told(call, snapshot))
 
 
-@operation("POST", "/v1/roles/unwatch", errors=(409, 422, 507))
+@Operation("POST", "/v1/roles/unwatch", errors=(409, 422, 507))
 async def unfollow_records(call: Call, body: rw.UnwatchRequest) -> None:
     """Follow records no longer."""
     records = [_record(one, at) for at, one in enumerate(body.records)]
@@ -426,15 +411,15 @@ def _told(call: Call, read: Snapshot) -> tuple[str, int, datetime, float, dict[s
 # -- roles of others ------------------------------------------------------------------------------------------
 
 
-@operation("POST", "/v1/roles/present", status=201, errors=(409, 422, 507))
+@Operation("POST", "/v1/roles/present", status=201, errors=(409, 422, 507))
 async def present_role(call: Call, body: rw.PresentRequest) -> rw.PresentedAnswer:
     """Let roles of another domain count here."""
-    name = call.gateway.new_name()
+    name = secrets.token_hex(8)
     version, held = await call.gateway.peer_roles.present(call.asker, body.certificate, name)
     return rw.PresentedAnswer(version, [membership_told(one) for one in held])
 
 
-@operation("GET", "/v1/roles/peers")
+@Operation("GET", "/v1/roles/peers")
 async def role_peers(call: Call) -> rw.PeersAnswer:
     """How one stands with services of other domains."""
     return rw.PeersAnswer([_peer(one) for one in await call.gateway.peer_roles.statuses(call.principal)])

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,19 +27,8 @@ from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
-from headgate.model.conditions import (
-    TRUE,
-    Compare,
-    Condition,
-    Constant,
-    InSet,
-    IsNull,
-    Meta,
-    atoms,
-    names_meta,
-    operands,
-    plain,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import TRUE, Condition, Meta
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
 from headgate.model.rights import Effect, Rule
@@ -55,49 +44,39 @@ from headgate.solver import check_policy_rule
 _RATE: Final = Meta("rate")
 
 
-class RatedEntry(Protocol):
-    """A publish entry, prepared."""
+@dataclass(frozen=True, slots=True)
+class PreparedEntry:
+    """A publish entry on one type: its condition for one publisher, and the attributes it forces or nulls."""
 
-    @property
-    def effect(self) -> Effect:
-        """Does it grant or forbid?"""
-
-    @property
-    def where(self) -> Condition:
-        """Its condition."""
-
-    @property
-    def fixed(self) -> Mapping[str, Value]:
-        """What it makes of attributes."""
-
-
-E = TypeVar("E", bound=RatedEntry)
+    effect: Effect
+    where: Condition
+    fixed: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided(Generic[E]):
+class Decided:
     """Rows that a forbid keeps out, rows that nothing lets in, and the rows that each grant lets in."""
 
     denied: Flags
     open: Flags
-    used: list[tuple[E, Flags]]
+    used: list[tuple[PreparedEntry, Flags]]
 
 
 def by_rate(
     sent: Sent,
-    entries: Sequence[E],
+    entries: Sequence[PreparedEntry],
     asked: Flags,
     narrow: Flags,
     before: int,
-    decide: Callable[[Sent, Sequence[E], Flags], Decided[E]],
+    decide: Callable[[Sent, Sequence[PreparedEntry], Flags], Decided],
     facts: ConditionFacts,
-) -> Decided[E]:
+) -> Decided:
     """Decide the rows that are asked about; those that are not `narrow` are refused all the same, and do not count."""
     points = _points(entries)
     if points is None:
         return _one_by_one(sent, entries, asked, narrow, before, facts)
     denied, open_ = np.zeros(len(asked), np.bool_), np.zeros(len(asked), np.bool_)
-    used: list[tuple[E, Flags]] = []
+    used: list[tuple[PreparedEntry, Flags]] = []
     row, rate = 0, before + 1
     while row < len(asked):
         last = _last(points, rate)
@@ -116,19 +95,19 @@ def by_rate(
     return Decided(denied, open_, used)
 
 
-def _points(entries: Sequence[E]) -> list[int] | None:
+def _points(entries: Sequence[PreparedEntry]) -> list[int] | None:
     """The rates at which a condition may change its truth; None if they differ from event to event."""
     points: set[int] = set()
     for entry in entries:
-        for atom in atoms(entry.where):
-            if _RATE not in operands(atom):
+        for atom in tree.atoms(entry.where):
+            if _RATE not in tree.operands(atom):
                 continue
             match atom:
-                case Compare(_, Meta(), Constant(value)) | Compare(_, Constant(value), Meta()):
-                    points.update(_around(plain(value)))
-                case InSet(_, values):
+                case tree.Compare(_, Meta(), tree.Constant(value)) | tree.Compare(_, tree.Constant(value), Meta()):
+                    points.update(_around(tree.plain(value)))
+                case tree.InSet(_, values):
                     points.update(point for value in values for point in _around(value))
-                case IsNull():
+                case tree.IsNull():
                     pass
                 case _:
                     return None
@@ -149,8 +128,8 @@ def _last(points: Sequence[int], rate: int) -> int | None:
 
 
 def _one_by_one(
-    sent: Sent, entries: Sequence[E], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
-) -> Decided[E]:
+    sent: Sent, entries: Sequence[PreparedEntry], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
+) -> Decided:
     rows: Ints = np.flatnonzero(asked)
     made = [EntryFrame(sent, facts, entry.fixed).events(rows) for entry in entries]
     denied, open_ = np.zeros(len(asked), np.bool_), asked.copy()
@@ -175,15 +154,6 @@ def _one_by_one(
 MAX_PREPARED: Final = 10_000
 """Publishers and types whose entries are kept ready; past it they are prepared anew."""
 _OWN: Final = ("id", "type", "publisher", "source")
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedEntry:
-    """A publish entry on one type: its condition for one publisher, and the attributes it forces or nulls."""
-
-    effect: Effect
-    where: Condition
-    fixed: Mapping[str, Value] = field(default_factory=dict)
 
 
 BeforeOf: TypeAlias = Callable[[str, str], int]
@@ -259,7 +229,7 @@ class Admission:
         asked[list(refusals)] = False
         entries = self.entries(columns.publisher, columns.type)
         counted = before if self.asks_rate else None
-        if counted is not None and any(names_meta(entry.where, "rate") for entry in entries):
+        if counted is not None and any(tree.names_meta(entry.where, "rate") for entry in entries):
             decided = by_rate(sent, entries, asked, narrow, counted, self._decide, self._facts)
         else:
             decided = self._decide(sent, entries, asked)
@@ -275,7 +245,7 @@ class Admission:
             table = table.append_column("rate", pa.array(counted + 1 + np.arange(table.num_rows), pa.int64()))
         return Admitted(accepted, refusals, table)
 
-    def _decide(self, sent: Sent, entries: Sequence[PreparedEntry], asked: Flags) -> Decided[PreparedEntry]:
+    def _decide(self, sent: Sent, entries: Sequence[PreparedEntry], asked: Flags) -> Decided:
         """What becomes of the rows that are asked about, each at the rate that `sent` says."""
         open_, denied = asked, np.zeros(len(asked), np.bool_)
         used: list[tuple[PreparedEntry, Flags]] = []

@@ -27,7 +27,7 @@ lacks or that has the wrong Arrow type; what is wrong with one event refuses tha
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -42,7 +42,7 @@ from headgate.model.events import Draft
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_BULK_BYTES, MAX_BULK_EVENTS, MAX_TEXT_BYTES
 from headgate.model.values import INT_MAX, INT_MIN, Kind, brief, conform, micros
 from headgate.pipeline.index.requirements import Required, required, required_texts
-from headgate.pipeline.log.codec import ARROW, STORE, Flags, Ints, stored
+from headgate.pipeline.log.codec import ARROW, STORE, Flags, Ints, stored, whole
 from headgate.pipeline.truth import flags
 
 MICROS_MIN: Final = micros(datetime.min.replace(tzinfo=UTC))
@@ -174,57 +174,44 @@ def _one_by_one(kind: Kind, raw: list[object]) -> tuple[pa.Array, list[int]]:
     return pa.array(kept, ARROW[STORE[kind]]), wrong
 
 
+_AT_ONCE: Final[Mapping[Kind, tuple[pa.DataType, frozenset[type]]]] = {
+    Kind.INT: (pa.int64(), frozenset({int, _NONE})),
+    Kind.BOOL: (pa.bool_(), frozenset({bool, _NONE})),
+    Kind.FLOAT: (pa.float64(), frozenset({float, int, _NONE})),
+    Kind.STRING: (pa.string(), frozenset({str, _NONE})),
+    Kind.BYTES: (pa.binary(), frozenset({bytes, _NONE})),
+    Kind.TIMESTAMP: (pa.string(), frozenset({str, _NONE})),
+}
+
+
 def _converted(kind: Kind, raw: list[Any]) -> pa.Array | None:
     """A column in its stored form at once; None if some value needs a closer look."""
-    made, types = _AT_ONCE[kind]
+    arrow, types = _AT_ONCE[kind]
     if not types.issuperset(map(type, raw)):
         return None
     try:
-        return made(raw)
+        array = pa.array(raw, arrow)
+        match kind:
+            case Kind.BOOL:
+                return array.cast(pa.int64())
+            case Kind.FLOAT:
+                return array if all_finite(array) else None
+            case Kind.STRING | Kind.BYTES:
+                return array if too_long(array) is None else None
+            case Kind.TIMESTAMP:
+                return _times(array)
+            case _:
+                return array
     except (pa.ArrowException, OverflowError, UnicodeEncodeError, ValueError):
         return None
 
 
-def _ints(raw: list[Any]) -> pa.Array:
-    return pa.array(raw, pa.int64())
-
-
-def _bools(raw: list[Any]) -> pa.Array:
-    return pa.array(raw, pa.bool_()).cast(pa.int64())
-
-
-def _floats(raw: list[Any]) -> pa.Array | None:
-    array = pa.array(raw, pa.float64())
-    return array if all_finite(array) else None
-
-
-def _strings(raw: list[Any]) -> pa.Array | None:
-    array = pa.array(raw, pa.string())
-    return None if too_long(array) is not None else array
-
-
-def _binaries(raw: list[Any]) -> pa.Array | None:
-    array = pa.array(raw, pa.binary())
-    return None if too_long(array) is not None else array
-
-
-def _times(raw: list[Any]) -> pa.Array | None:
+def _times(texts: pa.Array) -> pa.Array | None:
     """Times written in the common way."""
-    texts = pa.array(raw, pa.string())
     if pc.all(pc.match_substring_regex(texts, _ISO)).as_py() is False:
         return None
     array = texts.cast(pa.timestamp("us", "UTC")).view(pa.int64())
     return array if outside(array, MICROS_MIN, MICROS_MAX) is None else None
-
-
-_AT_ONCE: Final[Mapping[Kind, tuple[Callable[[list[Any]], pa.Array | None], frozenset[type]]]] = {
-    Kind.INT: (_ints, frozenset({int, _NONE})),
-    Kind.BOOL: (_bools, frozenset({bool, _NONE})),
-    Kind.FLOAT: (_floats, frozenset({float, int, _NONE})),
-    Kind.STRING: (_strings, frozenset({str, _NONE})),
-    Kind.BYTES: (_binaries, frozenset({bytes, _NONE})),
-    Kind.TIMESTAMP: (_times, frozenset({str, _NONE})),
-}
 
 
 def all_finite(array: pa.Array) -> bool:
@@ -404,7 +391,7 @@ def from_arrow(
     for name, kind in attributes.items():
         if name not in named or pa.types.is_null(sent_types[named[name]]):
             continue
-        sent = _whole(table.column(named[name]))
+        sent = whole(table.column(named[name]))
         arrays[name], wrong = _stored(name, kind, sent)
         if wrong is not None:
             for row in np.flatnonzero(wrong).tolist():
@@ -445,7 +432,7 @@ def _text(table: pa.Table, name: str) -> pa.Array | None:
         return None
     if count > 1:
         raise TypeMismatch(f"two columns are called `{name}`")
-    column = _whole(table.column(name))
+    column = whole(table.column(name))
     if pa.types.is_null(column.type):
         return column.cast(pa.string())
     text = _dense(column)
@@ -466,13 +453,6 @@ def _filled(array: pa.Array, what: str, refusals: dict[int, HeadgateError]) -> p
             refusals.setdefault(row, TypeMismatch(f"the {what} of the event is past MAX_TEXT_BYTES"))
         array = pc.if_else(pa.array(long), "", array)
     return pc.fill_null(array, "")
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def _dense(array: pa.Array) -> pa.Array:

@@ -25,39 +25,13 @@ from headgate.decide.event_policy import parameters, policy_readings
 from headgate.decide.reading import rows_read
 from headgate.decide.truth import compared, every, opposite, some
 from headgate.lang.acl import FUNCTIONS
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Argument,
-    Atom,
-    Compare,
-    Condition,
-    Constant,
-    InGroup,
-    InRange,
-    Meta,
-    Not,
-    Operand,
-    Related,
-    RoleRef,
-    Starred,
-    Variable,
-    atoms,
-    looked_at,
-    named,
-    operands,
-    rewrite_operand,
-    rewrite_operands,
-    variables,
-    with_operands,
-    within,
-)
+from headgate.model.conditions import Argument, Atom, Condition, Operand, RoleRef, Variable
 from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State
 from headgate.model.values import Kind
-from headgate.pipeline.log.codec import TIME, Ints, Slot, Words, mask_of, places
+from headgate.pipeline.log.codec import TIME, Ints, Numbered, Slot, Words, mask_of, places
 
 FALSE, UNKNOWN, TRUE = 0, 1, 2
 """Truth as numbers: `and` is the least, `or` the greatest (D1)."""
@@ -65,7 +39,7 @@ FALSE, UNKNOWN, TRUE = 0, 1, 2
 EVENT: Final = "event "
 CLIENT: Final = "client "
 BLANK: Final = Variable("_")
-NEVER_KNOWN: Final = Compare("=", Constant(None), Constant(None))
+NEVER_KNOWN: Final = tree.Compare("=", tree.Constant(None), tree.Constant(None))
 NO_FAMILY, SET = 0, 6
 _FAMILIES: Final[Mapping[type, int]] = {bool: 1, int: 2, float: 2, str: 3, bytes: 5, frozenset: SET}
 
@@ -102,58 +76,58 @@ def put(expression: Operand, meaning: Mapping[str, Operand]) -> Operand:
         match operand:
             case Variable(name):
                 return meaning.get(name, operand)
-            case Meta("time"):
+            case tree.Meta("time"):
                 return meaning.get("@time", operand)
             case _:
                 return operand
 
-    return rewrite_operand(expression, meant)
+    return tree.rewrite_operand(expression, meant)
 
 
 def settled(constraint: Condition) -> Condition:
     """A constraint with the same truth, in which no expression has `_` inside and no range ties events to clients."""
     match constraint:
-        case Starred(arg):
+        case tree.Starred(arg):
             return settled(arg)
-        case Not(arg):
-            return Not(settled(arg))
-        case AllOf(args) | AnyOf(args):
+        case tree.Not(arg):
+            return tree.Not(settled(arg))
+        case tree.AllOf(args) | tree.AnyOf(args):
             return replace(constraint, args=tuple(map(settled, args)))
-        case Related(_, args):
+        case tree.Related(_, args):
             return NEVER_KNOWN if any(_blank(arg) for arg in args if arg != BLANK) else constraint
-        case leaf if any(map(_blank, operands(leaf))):
+        case leaf if any(map(_blank, tree.operands(leaf))):
             return NEVER_KNOWN
-        case InRange(of, low, high) if len(sides(constraint)) == 2:
-            return AllOf((Compare(">=", of, low), Compare("<=", of, high)))
+        case tree.InRange(of, low, high) if len(sides(constraint)) == 2:
+            return tree.AllOf((tree.Compare(">=", of, low), tree.Compare("<=", of, high)))
         case leaf:
             return leaf
 
 
 def _blank(expression: Operand) -> bool:
-    return BLANK in within(expression)
+    return BLANK in tree.within(expression)
 
 
 def sides(constraint: Condition) -> frozenset[str]:
     """What a constraint looks at: the event, the client, both or nothing."""
-    return frozenset(EVENT if name.startswith(EVENT) else CLIENT for name in variables(constraint))
+    return frozenset(EVENT if name.startswith(EVENT) else CLIENT for name in tree.variables(constraint))
 
 
 def looks_at(expression: Operand) -> frozenset[str]:
     """What an expression looks at."""
-    return sides(Compare("=", expression, expression))
+    return sides(tree.Compare("=", expression, expression))
 
 
 def conjuncts(constraint: Condition) -> Iterator[Condition]:
     """The parts that must all hold."""
     match constraint:
-        case AllOf(args):
+        case tree.AllOf(args):
             for arg in args:
                 yield from conjuncts(arg)
-        case Not(Not(arg)):
+        case tree.Not(tree.Not(arg)):
             yield from conjuncts(arg)
-        case Not(AnyOf(args)):
+        case tree.Not(tree.AnyOf(args)):
             for arg in args:
-                yield from conjuncts(Not(arg))
+                yield from conjuncts(tree.Not(arg))
         case _:
             yield constraint
 
@@ -161,17 +135,17 @@ def conjuncts(constraint: Condition) -> Iterator[Condition]:
 def alternatives(constraint: Condition) -> tuple[Condition, ...]:
     """The parts of which one must hold."""
     match constraint:
-        case AnyOf(args):
+        case tree.AnyOf(args):
             return args
-        case Not(AllOf(args)):
-            return tuple(Not(arg) for arg in args)
+        case tree.Not(tree.AllOf(args)):
+            return tuple(tree.Not(arg) for arg in args)
         case _:
             return (constraint,)
 
 
 def is_mixed(constraint: Condition) -> bool:
     """Does some leaf look at event and client together?"""
-    return any(len(sides(atom)) == 2 for atom in atoms(constraint))
+    return any(len(sides(atom)) == 2 for atom in tree.atoms(constraint))
 
 
 # -- facts --------------------------------------------------------------------------------------------------------
@@ -187,7 +161,7 @@ class PolicyFacts:
 
 def facts_for(state: State, constraints: Iterable[Condition]) -> PolicyFacts:
     """What these constraints look at: of groups, with those inside them; a function may ask for any group."""
-    names = frozenset().union(*map(named, constraints))
+    names = frozenset().union(*map(tree.named, constraints))
     if names & FUNCTIONS.keys():
         groups = dict(state.groups)
     else:
@@ -222,40 +196,40 @@ class Evaluator:
     def value(self, expression: Operand, bound: Bound) -> Argument:
         """The value of an expression; null where it has none."""
         match expression:
-            case Constant(known):
+            case tree.Constant(known):
                 return known
             case Variable(name):
                 return bound.get(name)
-            case Apply(function, args) if function in self.facts.relations:
+            case tree.Apply(function, args) if function in self.facts.relations:
                 given = tuple(self.value(arg, bound) for arg in args)
                 if any(one is None for one in given):
                     return None
                 found = self._function(function, len(args)).get(tuple(map(same_key, given)), ())
                 return found[0] if len(found) == 1 else None  # of several values none is the value
             case _:
-                known_parts = with_operands(expression, lambda part: Constant(self.value(part, bound)))
+                known_parts = tree.with_operands(expression, lambda part: tree.Constant(self.value(part, bound)))
                 return reference_value(known_parts, {}, self._fresh())
 
     def truth(self, constraint: Condition, bound: Bound) -> bool | None:
         """Is a constraint true?"""
         match constraint:
-            case Not(arg):
+            case tree.Not(arg):
                 return opposite(self.truth(arg, bound))
-            case AllOf(args):
+            case tree.AllOf(args):
                 return every(self.truth(arg, bound) for arg in args)
-            case AnyOf(args):
+            case tree.AnyOf(args):
                 return some(self.truth(arg, bound) for arg in args)
-            case Compare(op, left, right):
+            case tree.Compare(op, left, right):
                 return compared(op, self.value(left, bound), self.value(right, bound))
-            case InGroup(of, group):
+            case tree.InGroup(of, group):
                 who = self.value(of, bound)
                 return who in self.inside(group) if isinstance(who, str) and group in self.facts.groups else None
-            case Related(name, args) if name in self.facts.relations:
+            case tree.Related(name, args) if name in self.facts.relations:
                 return self._holds(name, args, bound)
-            case Starred(arg):
+            case tree.Starred(arg):
                 return self.truth(arg, bound)
             case leaf:
-                known = with_operands(leaf, lambda operand: Constant(self.value(operand, bound)))
+                known = tree.with_operands(leaf, lambda operand: tree.Constant(self.value(operand, bound)))
                 return reference_truth(known, {}, self._fresh())
 
     def inside(self, group: str) -> frozenset[str]:
@@ -313,13 +287,6 @@ _NOW = Variable(f"{EVENT}@time")
 
 
 @dataclass(frozen=True, slots=True)
-class OfEvent:
-    """A leaf that looks at the event alone."""
-
-    leaf: Atom
-
-
-@dataclass(frozen=True, slots=True)
 class OfClient:
     """A part that looks at the client alone: a column of truths over the choices."""
 
@@ -335,28 +302,8 @@ class OfBoth:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inverse:
-    """`not`."""
-
-    arg: Formula
-
-
-@dataclass(frozen=True, slots=True)
-class EveryTerm:
-    """`and`."""
-
-    args: tuple[Formula, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SomeTerm:
-    """`or`."""
-
-    args: tuple[Formula, ...]
-
-
-Formula: TypeAlias = OfEvent | OfClient | OfBoth | Inverse | EveryTerm | SomeTerm
+Formula: TypeAlias = Condition | OfClient | OfBoth
+"""A condition; beside atoms that look at the event alone, these two stand as atoms in it."""
 
 
 # -- what a worker gets -------------------------------------------------------------------------------------------
@@ -381,7 +328,7 @@ class PolicyEntry:
 
     type: int
     negative: bool
-    event: tuple[Formula, ...]
+    event: tuple[Condition, ...]
     part: int
     mixed: tuple[Formula, ...]
 
@@ -419,34 +366,16 @@ class CredentialPart:
     refs: tuple[RoleRef, ...]
     conditions: tuple[Condition, ...]
     negative: bool
-    columns: list[tuple[Operand, ...]] = field(default_factory=list)
-    truths: list[Condition] = field(default_factory=list)
-
-    _numbers: dict[str, int] = field(default_factory=dict)
-
-    def column(self, rights: tuple[Operand, ...]) -> int:
-        """The number of a column of values."""
-        return _placed(self.columns, rights, self._numbers)
-
-    def truth(self, constraint: Condition) -> int:
-        """The number of a column of truths."""
-        return _placed(self.truths, constraint, self._numbers)
+    columns: Numbered[tuple[Operand, ...]] = field(default_factory=Numbered)
+    truths: Numbered[Condition] = field(default_factory=Numbered)
 
     @property
     def used(self) -> frozenset[str]:
         """The variables on which anything hangs, but for those that only tie credentials together."""
-        said = (*self.conditions, *self.truths, *(Related("", one) for one in self.columns))
+        said = (*self.conditions, *self.truths, *(tree.Related("", one) for one in self.columns))
         names = [arg.name for ref in self.refs for arg in ref.args if isinstance(arg, Variable)]
         found = frozenset().union(*(_variables(one) for one in said))
         return found | {name for name in names if names.count(name) > 1}
-
-
-def _placed(known: list[Any], one: Any, numbers: dict[str, int]) -> int:
-    """Where something stands in a list, at its end if it is new; `1` and `true` are two."""
-    position = numbers.setdefault(repr(one), len(known))
-    if position == len(known):
-        known.append(one)
-    return position
 
 
 class Compiled:
@@ -454,8 +383,7 @@ class Compiled:
 
     def __init__(self, state: State, words: int) -> None:
         self.columns: dict[str, Column] = {_NOW.name: Column(TIME, Kind.TIMESTAMP)}
-        self.parts: list[CredentialPart] = []
-        self._numbers: dict[str, int] = {}
+        self.parts: Numbered[CredentialPart] = Numbered()
         names = list(state.types.every)
         numbers = {name: at for at, name in enumerate(names)}
         self.entries = tuple(
@@ -474,7 +402,7 @@ class Compiled:
         """An entry, or entries one after another that say the same, of which more can be told by bits alone."""
         known, conditions = self._template(state, entry)
         refs, meaning = _credentials(entry.credentials, known, conditions)
-        constraint = rewrite_operands(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
+        constraint = tree.rewrite_operands(entry.constraint, lambda one: put(one, {**known, **meaning, "@time": _NOW}))
         parts = [one for each in (*conditions, constraint) for one in conjuncts(settled(each))]
         for mine in _spread(parts):
             yield self._entry(refs, mine, entry.negative, numbers[entry.event.type])
@@ -482,11 +410,12 @@ class Compiled:
     def _entry(self, refs: tuple[RoleRef, ...], parts: list[Condition], negative: bool, number: int) -> PolicyEntry:
         apart = {which: [one for one in parts if sides(one) == which] for which in map(frozenset, _SIDES)}
         clients = tuple(sorted(apart[frozenset({CLIENT})], key=repr))
-        position = self._part(refs, clients, negative)
+        # Keys are exact: Python takes `1` and `true` for equal.
+        position = self.parts.number(repr((refs, clients, negative)), CredentialPart(refs, clients, negative))
         part = self.parts[position]
         events = (*apart[frozenset()], *apart[frozenset({EVENT})])
         mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
-        return PolicyEntry(number, negative, tuple(self._formula(one, part) for one in events), position, mixed)
+        return PolicyEntry(number, negative, events, position, mixed)
 
     def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Operand], list[Condition]]:
         """What the variables of a template are worked out of, and what it says besides."""
@@ -500,37 +429,29 @@ class Compiled:
         conditions: list[Condition] = []
         for term, (_, expression) in zip(entry.event.args, parameters(state, entry.event.type), strict=False):
             seen = put(expression, attributes)
-            if isinstance(term, Constant):
-                conditions.append(Compare("=", seen, term))
+            if isinstance(term, tree.Constant):
+                conditions.append(tree.Compare("=", seen, term))
             elif term.name in known:
-                conditions.append(Compare("=", seen, known[term.name]))
+                conditions.append(tree.Compare("=", seen, known[term.name]))
             elif term.name != "_":
                 known[term.name] = seen
         return known, conditions
 
-    def _part(self, refs: tuple[RoleRef, ...], conditions: tuple[Condition, ...], negative: bool) -> int:
-        key = repr((refs, conditions, negative))
-        if key not in self._numbers:
-            self._numbers[key] = len(self.parts)
-            self.parts.append(CredentialPart(refs, conditions, negative))
-        return self._numbers[key]
-
-    def _formula(self, constraint: Condition, part: CredentialPart) -> Formula:
+    def _formula(self, constraint: Condition, part: CredentialPart) -> Any:
         if sides(constraint) == {CLIENT}:
-            return OfClient(part.truth(constraint))
+            return OfClient(part.truths.number(repr(constraint), constraint))
         match constraint:
-            case Not(arg):
-                return Inverse(self._formula(arg, part))
-            case AllOf(args):
-                return EveryTerm(tuple(self._formula(arg, part) for arg in args))
-            case AnyOf(args):
-                return SomeTerm(tuple(self._formula(arg, part) for arg in args))
+            case tree.Not(arg):
+                return tree.Not(self._formula(arg, part))
+            case tree.AllOf(args) | tree.AnyOf(args):
+                return replace(constraint, args=tuple(self._formula(arg, part) for arg in args))
             case leaf if len(sides(leaf)) < 2:
-                return OfEvent(leaf)  # type: ignore[arg-type]  # stars are settled
+                return leaf
             case leaf:
                 sought = _Cut()
-                cut = rewrite_operands(leaf, sought.of)
-                return OfBoth(cut, tuple(sought.lefts), part.column(tuple(sought.rights)))  # type: ignore[arg-type]
+                cut = tree.rewrite_operands(leaf, sought.of)
+                rights = tuple(sought.rights)
+                return OfBoth(cut, tuple(sought.lefts), part.columns.number(repr(rights), rights))  # type: ignore[arg-type]  # stars are settled
 
 
 _SIDES = ((), (EVENT,), (CLIENT,), (EVENT, CLIENT))
@@ -557,25 +478,24 @@ def _spread(parts: list[Condition]) -> Iterator[list[Condition]]:
 
 
 def _variables(constraint: Condition) -> frozenset[str]:
-    return frozenset(operand.name for operand in looked_at(constraint) if isinstance(operand, Variable))
+    return frozenset(operand.name for operand in tree.looked_at(constraint) if isinstance(operand, Variable))
 
 
 @dataclass(slots=True)
 class _Cut:
     """Expressions in which what looks at one side alone is a variable, and what those variables are."""
 
-    lefts: list[Operand] = field(default_factory=list)
-    rights: list[Operand] = field(default_factory=list)
-    _numbers: dict[str, int] = field(default_factory=dict)
+    lefts: Numbered[Operand] = field(default_factory=Numbered)
+    rights: Numbered[Operand] = field(default_factory=Numbered)
 
     def of(self, expression: Operand) -> Operand:
         """An expression, cut."""
         which = looks_at(expression)
         if which == {EVENT}:
-            return Variable(f"left {_placed(self.lefts, expression, self._numbers)}")
+            return Variable(f"left {self.lefts.number(repr(expression), expression)}")
         if which == {CLIENT}:
-            return Variable(f"right {_placed(self.rights, expression, self._numbers)}")
-        return with_operands(expression, self.of)
+            return Variable(f"right {self.rights.number(repr(expression), expression)}")
+        return tree.with_operands(expression, self.of)
 
 
 def _credentials(
@@ -594,7 +514,7 @@ def _credentials(
             if not isinstance(term, Variable) or term.name == "_":
                 args.append(term)
             elif term.name in known:
-                conditions.append(Compare("=", known[term.name], here))
+                conditions.append(tree.Compare("=", known[term.name], here))
                 args.append(here)
             else:
                 args.append(meaning.setdefault(term.name, here))

@@ -21,49 +21,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.truth import World
+from headgate.model import conditions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
-    Argument,
-    Atom,
-    Attribute,
-    Compare,
-    Condition,
-    Constant,
-    InGroup,
-    InRange,
-    InSet,
-    Operand,
-    Related,
-    TextMatch,
-    Variable,
-    operands,
-    with_operands,
-)
+from headgate.model.conditions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
 from headgate.model.state import State
 from headgate.model.values import EPOCH as BEGINNING
-from headgate.pipeline.event_policy.compiled import (
-    BLANK,
-    FALSE,
-    NO_FAMILY,
-    SET,
-    TRUE,
-    UNKNOWN,
-    Column,
-    Evaluator,
-    EveryTerm,
-    Formula,
-    Inverse,
-    OfBoth,
-    OfEvent,
-    SomeTerm,
-    code,
-    exact_key,
-    family,
-    looks_at,
-    same_key,
+from headgate.pipeline.event_policy import compiled as terms
+from headgate.pipeline.event_policy.compiled import Column, Evaluator, OfBoth
+from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, Numbered, restored
+from headgate.pipeline.truth import (
+    ConditionFacts,
+    EntryFrame,
+    Sent,
+    Truth,
+    constant,
+    kleene,
+    prepared,
+    truth,
+    where_known,
 )
-from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, restored
-from headgate.pipeline.truth import ConditionFacts, EntryFrame, Sent, prepared, truth
 
 MAX_TABLE: Final = 1 << 20
 """Cells of one table of a relation; past it, keys are searched for."""
@@ -79,12 +55,12 @@ class Relation:
     def __init__(self, rows: Iterable[Row], given: Mapping[int, Argument], parts: Sequence[Sequence[int]]) -> None:
         self._parts = parts
         self.unknown = any(value is None for value in given.values())
-        wanted = {at: same_key(value) for at, value in given.items()}
-        fitting = [row for row in rows if all(same_key(row[at]) == key for at, key in wanted.items())]
+        wanted = {at: terms.same_key(value) for at, value in given.items()}
+        fitting = [row for row in rows if all(terms.same_key(row[at]) == key for at, key in wanted.items())]
         self._numbers: list[dict[Any, int]] = [{} for _ in parts]
         coded: list[list[int]] = []
         for numbers, places in zip(self._numbers, parts, strict=True):
-            keys = [tuple(same_key(row[at]) for at in places) for row in fitting]
+            keys = [tuple(terms.same_key(row[at]) for at in places) for row in fitting]
             coded.append([numbers.setdefault(key, len(numbers)) for key in keys])
         self._texts: list[dict[str, int]] = [
             {key[0][1]: number for key, number in numbers.items() if len(key) == 1 and type(key[0][1]) is str}
@@ -112,7 +88,7 @@ class Relation:
         """The number of the values of a part."""
         if any(value is None for value in values):
             return NULL
-        return self._numbers[part].get(tuple(map(same_key, values)), NONE)
+        return self._numbers[part].get(tuple(map(terms.same_key, values)), NONE)
 
     def codes(self, part: int, values: Sequence[Argument]) -> list[int]:
         """The numbers of many values of a part that is one column."""
@@ -135,12 +111,9 @@ class Relation:
         return is_in
 
 
-Truths = npt.NDArray[np.int8]
-
 MAX_REMEMBERED: Final = 200_000
 """Values of one expression that are remembered; past it, all of them are worked out anew."""
-_COLUMN: Final = Attribute("x")
-_ORDERED: Final = frozenset({"=", "!=", "<", "<=", ">", ">="})
+_COLUMN: Final = tree.Attribute("x")
 _NO_FACTS: Final = ConditionFacts(World(State()))
 
 
@@ -148,20 +121,15 @@ class ValueDomain:
     """The values that an expression has had, numbered; number 0 is null."""
 
     def __init__(self) -> None:
-        self.values: list[Any] = [None]
-        self._numbers: dict[Any, int] = {exact_key(None): 0}
+        self.values: Numbered[Any] = Numbered()
+        self.number(None)
 
     def __len__(self) -> int:
         return len(self.values)
 
     def number(self, value: Any) -> int:
         """The number of a value, new if need be."""
-        key = exact_key(value)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.values)
-            self.values.append(value)
-        return number
+        return self.values.number(terms.exact_key(value), value)
 
 
 class ValueTable:
@@ -188,7 +156,7 @@ class Rows:
     batch: EventBatch
     rows: Ints
     numbers: dict[str, Ints] = field(default_factory=dict)
-    truths: dict[str, Truths] = field(default_factory=dict)
+    truths: dict[str, Truth] = field(default_factory=dict)
     _looked_up: dict[int, tuple[ValueTable, npt.NDArray[Any]]] = field(default_factory=dict)
     _distinct: dict[Column, tuple[pa.Array, Ints]] = field(default_factory=dict)
 
@@ -301,7 +269,7 @@ class EventSide:
         self._columns = columns
         self._evaluator = evaluator
         self._nodes: dict[str, Node] = {}
-        self._leaves: dict[str, Callable[[Rows], Truths]] = {}
+        self._leaves: dict[str, Callable[[Rows], Truth]] = {}
         self._names: dict[int, tuple[Atom, str]] = {}
         self._relations: dict[str, Relation] = {}
         self._codes: dict[Any, tuple[Relation, ValueTable]] = {}
@@ -311,25 +279,9 @@ class EventSide:
         """Is more remembered than should be?"""
         return any(len(node.domain) > MAX_REMEMBERED for node in self._nodes.values())
 
-    def truth(self, formula: Formula, rows: Rows) -> Truths:
-        """The truth of a formula that looks at events alone."""
-        match formula:
-            case OfEvent(leaf):
-                return self._leaf(leaf, rows)
-            case Inverse(arg):
-                return np.int8(TRUE) - self.truth(arg, rows)
-            case EveryTerm(args):
-                return self._fold(np.minimum, TRUE, args, rows)
-            case SomeTerm(args):
-                return self._fold(np.maximum, FALSE, args, rows)
-            case _:
-                raise TypeError(f"not of the event alone: {formula}")
-
-    def _fold(self, fold: Any, start: int, args: tuple[Formula, ...], rows: Rows) -> Truths:
-        truths = np.full(len(rows.rows), start, np.int8)
-        for arg in args:
-            truths = fold(truths, self.truth(arg, rows))
-        return truths
+    def truth(self, condition: Condition, rows: Rows) -> Truth:
+        """The truth of a condition that looks at events alone."""
+        return kleene(condition, lambda atom, _: self._leaf(atom, rows), np.ones(len(rows.rows), np.bool_))
 
     def node(self, expressions: tuple[Operand, ...]) -> Node:
         """The node of an expression, or of several beside one another."""
@@ -376,15 +328,17 @@ class EventSide:
     def _truths(self, leaf: Atom, node: Node, values: list[Any]) -> list[int]:
         """The truth of a leaf for some values of a node."""
         if (
-            isinstance(leaf, InGroup)
+            isinstance(leaf, tree.InGroup)
             and isinstance(leaf.operand, Variable)
             and leaf.group in self._evaluator.facts.groups
         ):
             inside = self._evaluator.inside(leaf.group)
-            return [(TRUE if one in inside else FALSE) if type(one) is str else UNKNOWN for one in values]
-        return [code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
+            return [
+                (terms.TRUE if one in inside else terms.FALSE) if type(one) is str else terms.UNKNOWN for one in values
+            ]
+        return [terms.code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
 
-    def _leaf(self, leaf: Atom, rows: Rows) -> Truths:
+    def _leaf(self, leaf: Atom, rows: Rows) -> Truth:
         known = self._names.get(id(leaf))
         if known is None:
             known = self._names[id(leaf)] = leaf, repr(leaf)  # the leaf is kept, and so its id
@@ -395,11 +349,11 @@ class EventSide:
             rows.truths[name] = self._leaves[name](rows)
         return rows.truths[name]
 
-    def _made(self, leaf: Atom) -> Callable[[Rows], Truths]:
+    def _made(self, leaf: Atom) -> Callable[[Rows], Truth]:
         cut, parts = _opened(leaf)
         if not parts:
-            always = code(self._evaluator.truth(leaf, {}))
-            return lambda rows: np.full(len(rows.rows), always, np.int8)
+            always = self._evaluator.truth(leaf, {})
+            return lambda rows: constant(always, len(rows.rows))
         if len(parts) == 1 and isinstance(parts[0], Variable):
             column, condition = self._columns[parts[0].name], _condition(cut)
             if condition is not None and column.slot != TIME:
@@ -413,52 +367,48 @@ class EventSide:
         node = self.node(parts)
         table = ValueTable(node.domain, lambda values: self._truths(cut, node, values), np.int8)
 
-        def look_up(rows: Rows) -> Truths:
+        def look_up(rows: Rows) -> Truth:
             places = node.numbers(rows)
-            found: Truths = table.all()[places]
-            return found
+            codes = table.all()[places]
+            return Truth(codes == terms.TRUE, codes == terms.FALSE)
 
         return look_up
 
-    def _related(self, name: str, args: tuple[Operand, ...], parts: tuple[Operand, ...]) -> Callable[[Rows], Truths]:
+    def _related(self, name: str, args: tuple[Operand, ...], parts: tuple[Operand, ...]) -> Callable[[Rows], Truth]:
         """A relation of several expressions: each is looked up on its own, and then what they are together."""
         places: list[list[int]] = [[] for _ in parts]
         for at, arg in enumerate(args):
-            if isinstance(arg, Variable) and arg != BLANK:
+            if isinstance(arg, Variable) and arg != terms.BLANK:
                 places[int(arg.name.split()[1])].append(at)
         known = self.relation(name, args, places)
         nodes = [self._node(one) for one in parts]
 
         tables = [self.codes(known, at, node, [0] * len(places[at]), single=True) for at, node in enumerate(nodes)]
 
-        def look_up(rows: Rows) -> Truths:
+        def look_up(rows: Rows) -> Truth:
             numbers = [node.numbers(rows) for node in nodes]
             codes = [table.all()[one] for table, one in zip(tables, numbers, strict=True)]
-            truths = np.where(known.found(codes), np.int8(TRUE), np.int8(FALSE))
-            for one in codes:
-                truths[one == NULL] = UNKNOWN
-            return np.full_like(truths, UNKNOWN) if known.unknown else truths
+            there = np.logical_and.reduce([one != NULL for one in codes]) & (not known.unknown)
+            return where_known(known.found(codes), there)
 
         return look_up
 
-    def _equal(self, parts: tuple[Operand, ...], wanted: bool) -> Callable[[Rows], Truths]:
+    def _equal(self, parts: tuple[Operand, ...], wanted: bool) -> Callable[[Rows], Truth]:
         """Are two expressions the same? Each value has a number that is equal for what is the same."""
         same: dict[Any, int] = {}
         nodes = [self._node(one) for one in parts]
 
         def numbered(values: list[Any]) -> list[int]:
-            return [same.setdefault(same_key(one), len(same)) for one in values]
+            return [same.setdefault(terms.same_key(one), len(same)) for one in values]
 
         classes = [ValueTable(node.domain, numbered) for node in nodes]
-        families = [ValueTable(node.domain, lambda values: list(map(family, values)), np.int8) for node in nodes]
+        families = [ValueTable(node.domain, lambda values: list(map(terms.family, values)), np.int8) for node in nodes]
 
-        def look_up(rows: Rows) -> Truths:
+        def look_up(rows: Rows) -> Truth:
             a, b = (node.numbers(rows) for node in nodes)
-            found = (classes[0].all()[a] == classes[1].all()[b]) == wanted
             kinds = families[0].all()[a]
-            truths = np.where(found, np.int8(TRUE), np.int8(FALSE))
-            truths[(kinds == NO_FAMILY) | (kinds != families[1].all()[b])] = UNKNOWN
-            return truths
+            there = (kinds != terms.NO_FAMILY) & (kinds == families[1].all()[b])
+            return where_known((classes[0].all()[a] == classes[1].all()[b]) == wanted, there)
 
         return look_up
 
@@ -472,61 +422,43 @@ def _opened(of: Any) -> tuple[Any, tuple[Operand, ...]]:
     parts: dict[str, Operand] = {}
 
     def opened(part: Operand) -> Operand:
-        if not looks_at(part):
+        if not terms.looks_at(part):
             return part
         parts.setdefault(repr(part), part)
         return Variable(f"arg {list(parts).index(repr(part))}")
 
-    return with_operands(of, opened), tuple(parts.values())
+    return tree.with_operands(of, opened), tuple(parts.values())
 
 
 def _condition(leaf: Atom) -> Condition | None:
     """A leaf over one column and constants as a condition on it, if conditions can say it."""
-
-    def put(operand: Operand) -> Operand | None:
-        match operand:
-            case Variable():
-                return _COLUMN
-            case Constant(value) if not isinstance(value, frozenset):
-                return Constant(value)
-            case _:
-                return None
-
-    made = tuple(put(one) for one in operands(leaf))
-    match leaf, made:
-        case Compare(op, _, _), (Attribute() | Constant() as left, Attribute() | Constant() as right):
-            return Compare(op, left, right) if op in _ORDERED else None
-        case TextMatch(op, _, _), (Attribute() | Constant() as left, Attribute() | Constant() as right):
-            return TextMatch(op, left, right)
-        case InRange(), (Attribute() as of, Attribute() | Constant() as low, Attribute() | Constant() as high):
-            return InRange(of, low, high)
-        case InSet(_, values), (Attribute() as of,) if values:
-            return InSet(of, values)
-        case _:
+    match leaf:
+        case Compare(op) if op not in tree.NEGATED:
             return None
+        case Compare() | tree.TextMatch() | tree.InRange(Variable()) | tree.InSet():  # unknown of null, all of them
+            letters = [isinstance(one, Constant) and isinstance(one.value, frozenset) for one in tree.operands(leaf)]
+            if all(map(_is_simple, tree.operands(leaf))) and not any(letters):
+                return tree.with_operands(leaf, lambda one: _COLUMN if isinstance(one, Variable) else one)
+    return None
 
 
-def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truths]:
+def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truth]:
     """A condition on one column, put to its distinct values; on null it is unknown, whatever it compares."""
     kinds = {_COLUMN.name: column.kind}
     ready = prepared(condition, {}, kinds)
 
-    def look(rows: Rows) -> Truths:
+    def look(rows: Rows) -> Truth:
         distinct, places = rows.distinct(column)
         size = len(distinct)
         sent = Sent("", "", BEGINNING, size, kinds, {_COLUMN.name: distinct})
         outcome = truth(ready, EntryFrame(sent, _NO_FACTS), np.ones(size, np.bool_))
-        truths = np.full(size + 1, UNKNOWN, np.int8)
-        truths[:-1][outcome.true] = TRUE
-        truths[:-1][outcome.false] = FALSE
-        return truths[places]
+        return Truth(*(np.append(part, False)[places] for part in outcome))
 
     return look
 
 
 MAX_ASKED: Final = 1 << 20
 """Distinct pairs of values whose truth is remembered."""
-_MIRRORED: Final[Mapping[str, str]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Mixed(Protocol):
@@ -545,10 +477,10 @@ def mixed_term(
     """A term over choices whose values have these numbers."""
     node = side.node(term.lefts)
     match term.leaf:
-        case Compare(op, Variable("left 0"), Variable("right 0")) if op in _MIRRORED:
+        case Compare(op, Variable("left 0"), Variable("right 0")) if op in tree.MIRRORED:
             return _Compared(op, node, [one for (one,) in rights], column)
-        case Compare(op, Variable("right 0"), Variable("left 0")) if op in _MIRRORED:
-            return _Compared(_MIRRORED[op], node, [one for (one,) in rights], column)
+        case Compare(op, Variable("right 0"), Variable("left 0")) if op in tree.MIRRORED:
+            return _Compared(tree.MIRRORED[op], node, [one for (one,) in rights], column)
         case Related(name, args) if name in evaluator.facts.relations and all(map(_is_simple, args)):
             left, right = _places(args, "left"), _places(args, "right")
             known = side.relation(name, args, [list(left), list(right)])
@@ -568,30 +500,32 @@ class _Compared:
 
     def __init__(self, op: str, node: Node, rights: list[Argument], column: Ints) -> None:
         self._op, self._node = op, node
-        kinds = list(map(family, rights))
+        kinds = list(map(terms.family, rights))
         families: dict[int, set[Any]] = {}
         for kind, right in zip(kinds, rights, strict=True):
             families.setdefault(kind, set()).add(right)
         # Sets have no order, but then only whether they are equal is asked.
-        self._orders = {kind: list(ones) if kind == SET else sorted(ones) for kind, ones in families.items() if kind}
+        self._orders = {
+            kind: list(ones) if kind == terms.SET else sorted(ones) for kind, ones in families.items() if kind
+        }
         self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
-        self._places[NO_FAMILY] = {None: 0}
+        self._places[terms.NO_FAMILY] = {None: 0}
         ranks = [self._places[kind][one] for kind, one in zip(kinds, rights, strict=True)]
         self._ranks = np.array(ranks, np.int32)[column]
         self._families = np.array(kinds, np.int8)[column]
         domain = node.domain
         self._low = ValueTable(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
         self._high = ValueTable(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
-        self._kinds = ValueTable(domain, lambda values: list(map(family, values)), np.int8)
+        self._kinds = ValueTable(domain, lambda values: list(map(terms.family, values)), np.int8)
 
     def _span(self, value: Argument) -> tuple[int, int]:
         """The ranks that are the same as a value: from here, to before there."""
-        kind = family(value)
+        kind = terms.family(value)
         at = self._places.get(kind, {}).get(value)
         if at is not None:
             return at, at + 1
         order = self._orders.get(kind, [])
-        before = len(order) if kind == SET else bisect_left(order, value)
+        before = len(order) if kind == terms.SET else bisect_left(order, value)
         return before, before
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
@@ -615,9 +549,9 @@ class _Compared:
                 matches = ranks < low[events]
             case _:
                 matches = ranks < high[events]
-        known: Flags = (kind == self._families[choices]) & (kind != NO_FAMILY)
+        known: Flags = (kind == self._families[choices]) & (kind != terms.NO_FAMILY)
         if self._op not in ("=", "!="):
-            known &= kind != SET
+            known &= kind != terms.SET
         return matches & known if sure else matches | ~known
 
 
@@ -641,7 +575,7 @@ class _Related:
 
 def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
     """Where values of one side stand in a relation, and which of the side's values each is."""
-    names = {at: arg.name.split() for at, arg in enumerate(args) if isinstance(arg, Variable) and arg != BLANK}
+    names = {at: arg.name.split() for at, arg in enumerate(args) if isinstance(arg, Variable) and arg != terms.BLANK}
     return {at: int(name[1]) for at, name in names.items() if name[0] == side}
 
 
@@ -664,7 +598,7 @@ class _Asked:
             given = bound(node, node.domain.values[left])
             said = {f"left {at}": given.get(f"arg {at}") for at in range(lefts)}
             said |= {f"right {at}": value for at, value in enumerate(rights[right])}
-            return code(evaluator.truth(leaf, said))
+            return terms.code(evaluator.truth(leaf, said))
 
         self._ask: Callable[[int, int], int] = ask
 
@@ -682,5 +616,5 @@ class _Asked:
             if answer is None:
                 answer = self._known[key] = self._ask(key // wide, key % wide)
             truths[at] = answer
-        counts: Flags = truths == TRUE if sure else truths != FALSE
+        counts: Flags = truths == terms.TRUE if sure else truths != terms.FALSE
         return counts[places]

@@ -8,32 +8,20 @@ and not where a later entry gives everything anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headgate.pipeline.event_policy.compiled import (
-    FALSE,
-    TRUE,
-    Choices,
-    Evaluator,
-    EveryTerm,
-    Formula,
-    Inverse,
-    OfBoth,
-    OfClient,
-    OfEvent,
-    Policy,
-    PolicyFacts,
-    SomeTerm,
-)
-from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, Truths, mixed_term
-from headgate.pipeline.index.index import PolicyIndex
-from headgate.pipeline.index.shapes import expand
+from headgate.model.conditions import AllOf, AnyOf, Not, parts
+from headgate.pipeline.event_policy import compiled as terms
+from headgate.pipeline.event_policy.compiled import Choices, Evaluator, Formula, OfBoth, OfClient, Policy, PolicyFacts
+from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, mixed_term
+from headgate.pipeline.index.index import PolicyIndex, expand
 from headgate.pipeline.log.codec import EventBatch, Flags, Ints, Words
+from headgate.pipeline.truth import Truth, constant
 
 ALL = np.uint64(2**64 - 1)
 _ONE = np.uint64(1)
@@ -92,7 +80,7 @@ class _Seen:
     batch: EventBatch
     done: Flags
     bits: Words
-    truths: dict[int, Truths] = field(default_factory=dict)
+    truths: dict[int, Truth] = field(default_factory=dict)
     terms: dict[int, list[npt.NDArray[Any]]] = field(default_factory=dict)
     classes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     samples: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -174,9 +162,9 @@ class CompiledStages:
             flags = np.zeros((self._words * 64, len(under)), np.bool_)
             for at in mine:
                 flags[at] = True
-                for formula in entries[at].event:
-                    truths = self._events.truth(formula, looked)
-                    flags[at] &= truths != FALSE if entries[at].negative else truths == TRUE
+                for condition in entries[at].event:
+                    outcome = self._events.truth(condition, looked)
+                    flags[at] &= ~outcome.false if entries[at].negative else outcome.true
                 for formula in entries[at].mixed:
                     self._take_terms(seen, formula, looked, entries[at].part)
             packed = np.packbits(flags, axis=0, bitorder="little")
@@ -186,14 +174,9 @@ class CompiledStages:
     def _take_terms(self, seen: _Seen, formula: Formula, looked: Rows, part: int) -> None:
         """Keep what the mixed part of an entry looks at in events."""
         match formula:
-            case Inverse(arg):
-                self._take_terms(seen, arg, looked, part)
-            case EveryTerm(args) | SomeTerm(args):
-                for arg in args:
+            case Not() | AllOf() | AnyOf():
+                for arg in parts(formula):
                     self._take_terms(seen, arg, looked, part)
-            case OfEvent():
-                held = seen.truths.setdefault(id(formula), np.zeros(len(seen.batch), np.int8))
-                held[looked.rows] = self._events.truth(formula, looked)
             case OfBoth():
                 arrays = self._term(formula, part).of_events(looked)
                 if len(looked.rows) == len(seen.batch):
@@ -204,6 +187,10 @@ class CompiledStages:
                     whole[looked.rows] = one
             case OfClient():
                 pass
+            case leaf:
+                held = seen.truths.setdefault(id(leaf), constant(None, len(seen.batch)))
+                for whole, one in zip(held, self._events.truth(leaf, looked), strict=True):
+                    whole[looked.rows] = one
 
     def _term(self, term: OfBoth, part: int) -> Mixed:
         known = self._terms.get(id(term))
@@ -299,7 +286,7 @@ class CompiledStages:
         return found
 
     def _all_hold(
-        self, seen: _Seen, formulas: tuple[Formula, ...], events: Ints, places: Ints, choices: Choices, *, sure: bool
+        self, seen: _Seen, formulas: Sequence[Formula], events: Ints, places: Ints, choices: Choices, *, sure: bool
     ) -> Flags:
         """Each formula is put only to the pairs for which those before it hold."""
         flags = np.ones(len(events), np.bool_)
@@ -319,21 +306,22 @@ class CompiledStages:
     ) -> Flags:
         """Is a formula true, or, if that need not be sure, not false?"""
         match formula:
-            case Inverse(arg):
+            case Not(arg):
                 return ~self._holds(seen, arg, events, places, choices, sure=not sure)
-            case EveryTerm(args):
+            case AllOf(args):
                 return self._all_hold(seen, args, events, places, choices, sure=sure)
-            case SomeTerm(args):
-                inverse = tuple(Inverse(arg) for arg in args)
+            case AnyOf(args):
+                inverse = tuple(Not(arg) for arg in args)
                 return ~self._all_hold(seen, inverse, events, places, choices, sure=not sure)
-            case OfEvent():
-                truths = seen.truths[id(formula)][events]
             case OfClient(column):
                 truths = choices.truths[column][places]
+                counts: Flags = truths == terms.TRUE if sure else truths != terms.FALSE
+                return counts
             case OfBoth():
                 return self._terms[id(formula)][1].holds(seen.terms[id(formula)], events, places, sure=sure)
-        counts: Flags = truths == TRUE if sure else truths != FALSE
-        return counts
+            case leaf:
+                held = seen.truths[id(leaf)]
+                return held.true[events] if sure else ~held.false[events]
 
 
 def _cut_behind(hits: Words, ends: Words) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from functools import cache
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,10 +29,22 @@ from headgate.model.types import Catalog
 from headgate.model.values import INT_MIN, Value, micros
 from headgate.pipeline.event_policy.clients import EventPolicies
 from headgate.pipeline.event_policy.compiled import Holder
-from headgate.pipeline.index.index import ALWAYS, OPEN, Epoch, PolicyIndex, Rights, Subscriptions, Types
+from headgate.pipeline.index.index import (
+    ALWAYS,
+    OPEN,
+    Epoch,
+    PolicyIndex,
+    Rights,
+    Shape,
+    ShapeTable,
+    Subscriptions,
+    Types,
+    lower,
+    merged,
+    rows_of,
+)
 from headgate.pipeline.index.requirements import NONE, Sets, text_of
-from headgate.pipeline.index.shapes import Shape, ShapeTable, lower, merged, rows_of
-from headgate.pipeline.log.codec import layouts, mask_of, places, words_for
+from headgate.pipeline.log.codec import Numbered, layouts, mask_of, places, words_for
 
 Lowered: TypeAlias = tuple[bool, bool, list[int], int]
 """An entry on a type: does it grant, does it cover the event itself, its attributes, and its condition."""
@@ -73,12 +86,11 @@ class RightsBuilder:
         spoken, by_role = _spoken(state)
         reach = _Reach(state)
         groups = _closure(state)
-        entries = _Entries(state, by_role)
         memo: dict[Any, int] = {}
         profiles = []
         for principal, origin, _ in holders:
             whom = frozenset(who for who in (*groups(principal), principal) if who in spoken)
-            roles = entries.of_roles(principal)
+            roles = _role_entries(state, by_role, principal)
             key = whom, tuple((one.place, _exact(given)) for one, given in roles)
             mine = memo.get(key)
             if mine is None or mine < 0:
@@ -129,7 +141,7 @@ class RightsBuilder:
         if condition == TRUE:
             return ALWAYS
         kinds = state.types.attributes(named)
-        key = (condition, _constant_kinds(condition), want, number, len(kinds))  # attributes are only gained
+        key = (condition, repr(condition), want, number, len(kinds))  # attributes are only gained
         if key not in self.condition_numbers:
             mine = len(self.condition_numbers)
             self.condition_numbers[key] = mine
@@ -188,26 +200,20 @@ def _spoken(state: State) -> tuple[dict[str, list[_Spoken]], dict[str, list[_Spo
     return whom, roles
 
 
-class _Entries:
-    """The entries that roles give: each rule of a role for each membership that it means, in order."""
+def _role_entries(state: State, by_role: Mapping[str, list[_Spoken]], principal: str) -> list[Entry]:
+    """The entries that roles give a principal: each rule of a role for each membership that it means, in order.
 
-    def __init__(self, state: State, by_role: Mapping[str, list[_Spoken]]) -> None:
-        self._state = state
-        self._by_role = by_role
-
-    def of_roles(self, principal: str) -> list[Entry]:
-        """Those of one principal; equal ones of one rule once, since the first of them decides what they cover."""
-        if not self._by_role:
-            return []
-        entries: dict[Any, Entry] = {}
-        for membership in self._state.roles.held_by(principal):
-            for spoken in self._by_role.get(membership.role, ()):
-                assert spoken.rule.role is not None
-                bound = fit(spoken.rule.role, membership, {})
-                if bound is not None:
-                    given = spoken.given({name: as_value(value) for name, value in bound.items()})
-                    entries.setdefault((spoken.place, _exact(given)), (spoken, given))
-        return sorted(entries.values(), key=lambda entry: entry[0].place)
+    Equal ones of one rule count once, since the first of them decides what they cover.
+    """
+    entries: dict[Any, Entry] = {}
+    for membership in state.roles.held_by(principal) if by_role else ():
+        for spoken in by_role.get(membership.role, ()):
+            assert spoken.rule.role is not None
+            bound = fit(spoken.rule.role, membership, {})
+            if bound is not None:
+                given = spoken.given({name: as_value(value) for name, value in bound.items()})
+                entries.setdefault((spoken.place, _exact(given)), (spoken, given))
+    return sorted(entries.values(), key=lambda entry: entry[0].place)
 
 
 def _exact(given: Iterable[tuple[str, Value]]) -> tuple[tuple[str, type, str], ...]:
@@ -221,49 +227,31 @@ class _Reach:
         self.state = state
         self.names = list(state.types.every)
         self.numbers = {name: number for number, name in enumerate(self.names)}
+        self.bits = cache(lambda number: state.types.bits(self.names[number]))
+        self._counts = {name: len(state.types.attributes(name)) for name in self.names if name in state.types}
         self._memo: dict[str, Mapping[int, str]] = {}
         self._sizes: dict[str, tuple[tuple[int, str, int, int], ...]] = {}
-        self._bits: dict[int, Mapping[str, int]] = {}
 
     def of(self, rule: Rule) -> Mapping[int, str]:
         """The types a rule takes in: number to named type."""
         if rule.id not in self._memo:
-            reached = {}
-            for number, name in enumerate(self.names):
-                if name not in self.state.types:
-                    continue
-                named = named_type(self.state, rule, Action.SUBSCRIBE, name)
-                if named is not None:
-                    reached[number] = named
-            self._memo[rule.id] = reached
+            known = ((n, name) for n, name in enumerate(self.names) if name in self.state.types)
+            reached = {n: named_type(self.state, rule, Action.SUBSCRIBE, name) for n, name in known}
+            self._memo[rule.id] = {n: named for n, named in reached.items() if named is not None}
         return self._memo[rule.id]
 
     def sizes(self, rule: Rule) -> tuple[tuple[int, str, int, int], ...]:
         """The types taken in, each with how many attributes it and the named type have by now."""
         if rule.id not in self._sizes:
-            catalog = self.state.types
-            self._sizes[rule.id] = tuple(
-                (number, named, len(catalog.attributes(self.names[number])), len(catalog.attributes(named)))
-                for number, named in self.of(rule).items()
-            )
+            reached, counts = self.of(rule).items(), self._counts
+            self._sizes[rule.id] = tuple((n, named, counts[self.names[n]], counts[named]) for n, named in reached)
         return self._sizes[rule.id]
-
-    def bits(self, number: int) -> Mapping[str, int]:
-        """The bit of each attribute of a type."""
-        if number not in self._bits:
-            self._bits[number] = self.state.types.bits(self.names[number])
-        return self._bits[number]
 
 
 def _identity(rule: Rule) -> Any:
     forced = tuple((n, type(v), repr(v)) for n, v in rule.forced.items())
     chain = rule.source is Source.CHAIN
-    return (rule.type, rule.where, _constant_kinds(rule.where), rule.attributes, forced, rule.effect, chain)
-
-
-def _constant_kinds(condition: Condition) -> str:
-    """Tells 1 from 1.0 and true, which Python takes for equal."""
-    return repr(condition)
+    return (rule.type, rule.where, repr(rule.where), rule.attributes, forced, rule.effect, chain)
 
 
 def _closure(state: State) -> Callable[[str], frozenset[str]]:
@@ -283,6 +271,19 @@ def _closure(state: State) -> Callable[[str], frozenset[str]]:
         return memo[member]
 
     return groups
+
+
+_SUBSCRIPTION: Final[Mapping[str, type]] = {
+    "holder": np.int32,
+    "opened": np.int64,
+    "closed": np.int64,
+    "history": np.bool_,
+    "since_version": np.int64,
+    "since_time": np.int64,
+    "several": np.bool_,
+    "requires": np.int32,
+}
+"""What is kept of each subscription."""
 
 
 class LedgerView(Protocol):
@@ -315,19 +316,10 @@ class IndexBuilder:
         self.words = 1
         self.holders: dict[Holder, int] = {}
         self.sets = Sets()
-        self.demand_numbers: dict[str, int] = {}
-        self.demands: list[Condition] = []
-        self.requires: list[int] = []
+        self.demands: Numbered[Condition] = Numbered()
         self.filters = ShapeTable()
         self.segments: list[list[Shape]] = []
-        self.owner_of: list[int] = []
-        self.opened: list[int] = []
-        self.closed: list[int] = []
-        self.history: list[bool] = []
-        self.since_version: list[int] = []
-        self.since_time: list[int] = []
-        self.several: list[bool] = []
-        self.names: list[tuple[str, int]] = []
+        self.columns: dict[str, list[int]] = {name: [] for name in _SUBSCRIPTION}
         self.numbers: dict[tuple[str, int], int] = {}
         self.rights = RightsBuilder(self.words)
         self.policies = EventPolicies(self.words)
@@ -376,43 +368,36 @@ class IndexBuilder:
         for new in changes.opened:
             self._open(new, places, numbers)
         for id, first, closed_at in changes.closed:
-            self.closed[self.numbers[id, first]] = closed_at
+            self.columns["closed"][self.numbers[id, first]] = closed_at
         fresh = self.filters.take()
         if fresh:
             self.segments.append([shape.index() for shape in fresh])
-        if len(self.segments) > 8 or sum(map(_size, self.segments[1:])) > _size(
-            self.segments[0] if self.segments else []
-        ):
+        sizes = [sum(map(len, segment)) for segment in self.segments]
+        if len(sizes) > 8 or sum(sizes[1:]) > sum(sizes[:1]):
             every = merged([shape for segment in self.segments for shape in segment])
             self.segments = [[shape.index() for shape in every]]
         self.version = through
 
     def _open(self, new: Subscription, places: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
-        number = len(self.names)
-        self.names.append((new.id, new.first))
-        self.numbers[new.id, new.first] = number
-        counted = None if new.counted is None else tuple(sorted(set(new.counted)))
-        self.owner_of.append(self.holders.setdefault((new.principal, new.origin, counted), len(self.holders)))
-        self.requires.append(NONE if new.requires is None else self._demand(new.requires))
-        self.opened.append(new.first)
-        self.closed.append(int(OPEN))
-        self.history.append(new.history)
-        self.since_version.append(new.since_version)
-        self.since_time.append(INT_MIN if new.since_time is None else micros(new.since_time))
+        number = self.numbers[new.id, new.first] = len(self.columns["opened"])
         layout = places[new.type]
         kinds = {name: place.kind for name, place in layout.items()}
         rows = [row for clause in clauses(new.where, kinds) for row in lower(clause, layout, self.words)]
         for row in rows:
             self.filters.add(row, number, numbers[new.type])
-        self.several.append(len(rows) > 1)
-
-    def _demand(self, requires: Condition) -> int:
-        """The number of what a subscription requires of publishers."""
-        text = text_of(requires)
-        if text not in self.demand_numbers:
-            self.demand_numbers[text] = len(self.demands)
-            self.demands.append(requires)
-        return self.demand_numbers[text]
+        counted = None if new.counted is None else tuple(sorted(set(new.counted)))
+        values = {
+            "holder": self.holders.setdefault((new.principal, new.origin, counted), len(self.holders)),
+            "opened": new.first,
+            "closed": int(OPEN),
+            "history": new.history,
+            "since_version": new.since_version,
+            "since_time": INT_MIN if new.since_time is None else micros(new.since_time),
+            "several": len(rows) > 1,
+            "requires": NONE if new.requires is None else self.demands.number(text_of(new.requires), new.requires),
+        }
+        for name, value in values.items():
+            self.columns[name].append(value)
 
     def _epochs_needed(self, since: int, through: int) -> list[int]:
         """The first versions of the epochs that events may be decided in.
@@ -427,80 +412,52 @@ class IndexBuilder:
         for version in needed:
             epoch = self.epochs.get(version)
             if epoch is None or len(epoch.profile) < len(self.holders) or (self.demands and not epoch.has_senders):
-                epoch = self._epoch(self.ledger.state(version, subscriptions=False), epoch)
+                state = self.ledger.state(version, subscriptions=False)
+                epoch = self._with_holders(epoch or self._epoch(state), state)
             kept[version] = epoch
         self.epochs = kept
 
-    def _epoch(self, state: State, known: Epoch | None) -> Epoch:
-        """The policy at a state; holders known already keep their profiles, attributes and classes."""
-        old = 0 if known is None else len(known.profile)
-        holders = list(self.holders)[old:]
-        profile = np.array(self.rights.profiles(state, holders), np.int32)
-        numbers = [self.sets.number(state.principals.get(principal, {})) for principal, _, _ in holders]
-        subject = np.array(numbers, np.int32)
-        senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
-        if known is not None:
-            clients = known.clients
-            if known.policy_facts is not None:
-                clients = np.concatenate([clients, self.policies.numbers(known.policy, state, holders)])
-            return replace(
-                known,
-                clients=clients,
-                profile=np.concatenate([known.profile, profile]),
-                subject=np.concatenate([known.subject, subject]),
-                senders=senders,
-                has_senders=bool(self.demands),
-            )
+    def _epoch(self, state: State) -> Epoch:
+        """The policy at a state, for nobody yet."""
         policy, policy_facts = self.policies.of(state) or (0, None)
-        clients = np.zeros(0, np.int32)
-        if policy_facts is not None:
-            clients = self.policies.numbers(policy, state, holders)
-        groups: set[str] = set()
-        relations: set[str] = set()
-        for condition in self._conditions(state):
-            for atom in atoms(condition):
-                if isinstance(atom, InGroup):
-                    groups.add(atom.group)
-                elif isinstance(atom, Related):
-                    relations.add(atom.name)
-        named = groups | (state.open_names & state.groups.keys())
+        rules = [rule for rule in state.rules if Action.SUBSCRIBE in rule.actions]
+        looked_at = [atom for rule in rules for atom in atoms(rule.where)]
+        groups = {atom.group for atom in looked_at if isinstance(atom, InGroup)}
+        relations = {atom.name for atom in looked_at if isinstance(atom, Related)}
+        relations |= state.open_names & state.relations.keys()
+        nobody = np.zeros(0, np.int32)
         return Epoch(
-            state.version,
-            profile,
-            subject,
-            state.policy_rules,
-            senders,
-            bool(self.demands),
-            {g: state.members_of(g) for g in named},
-            {
-                r: state.relations.get(r, frozenset())  # a certificate may name what is not there
-                for r in relations | (state.open_names & state.relations.keys())
-            },
-            state.predicates,
-            policy,
-            policy_facts,
-            clients,
+            version=state.version,
+            profile=nobody,
+            subject=nobody,
+            clients=nobody,
+            policy_rules=state.policy_rules,
+            senders={},
+            has_senders=False,
+            groups={name: state.members_of(name) for name in groups | (state.open_names & state.groups.keys())},
+            # A certificate may name what is not there.
+            relations={name: state.relations.get(name, frozenset()) for name in relations},
+            predicates=state.predicates,
+            policy=policy,
+            policy_facts=policy_facts,
         )
 
-    @staticmethod
-    def _conditions(state: State) -> list[Condition]:
-        return [r.where for r in state.rules if r.where != TRUE and Action.SUBSCRIBE in r.actions]
+    def _with_holders(self, epoch: Epoch, state: State) -> Epoch:
+        """An epoch for all holders; those it knows already keep their profiles, attributes and classes."""
+        holders = list(self.holders)[len(epoch.profile) :]
+        more = {
+            "profile": self.rights.profiles(state, holders),
+            "subject": [self.sets.number(state.principals.get(principal, {})) for principal, _, _ in holders],
+            "clients": () if epoch.policy_facts is None else self.policies.numbers(epoch.policy, state, holders),
+        }
+        known: dict[str, Any] = {
+            name: np.concatenate([getattr(epoch, name), np.array(new, np.int32)]) for name, new in more.items()
+        }
+        senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
+        return replace(epoch, **known, senders=senders, has_senders=bool(self.demands))
 
     def _subscriptions(self) -> Subscriptions:
-        return Subscriptions(
-            np.array(self.owner_of, np.int32),
-            np.array(self.opened, np.int64),
-            np.array(self.closed, np.int64),
-            np.array(self.history, np.bool_),
-            np.array(self.since_version, np.int64),
-            np.array(self.since_time, np.int64),
-            np.array(self.several, np.bool_),
-            np.array(self.requires, np.int32),
-        )
-
-
-def _size(segment: list[Shape]) -> int:
-    return sum(map(len, segment))
+        return Subscriptions(**{name: np.array(self.columns[name], kind) for name, kind in _SUBSCRIPTION.items()})
 
 
 def types_of(catalog: Catalog, words: int) -> Types:

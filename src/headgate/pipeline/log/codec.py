@@ -8,10 +8,10 @@ slots. An `EventBatch` is columns only, ready for vectorised work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 from headgate.model.events import Event
 from headgate.model.types import Catalog
 from headgate.model.values import Kind, Value, micros, moment
-from headgate.pipeline.index.requirements import NONE, required, requirement_of
+from headgate.pipeline.index.requirements import NONE, requirement_of
 
+T = TypeVar("T")
 Store: TypeAlias = Literal["i", "f", "s", "y"]
 Words: TypeAlias = npt.NDArray[np.uint64]
 """Bitmasks over attributes: one row an item, 64 attributes a word."""
@@ -36,6 +37,21 @@ STORE: Final[Mapping[Kind, Store]] = {
     Kind.BYTES: "y",
 }
 ARROW: Final = {"i": pa.int64(), "f": pa.float64(), "s": pa.string(), "y": pa.binary()}
+
+
+class Numbered(list[T]):
+    """Things in the order they came, each once: those with the same key have the same number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, key: Hashable, thing: T) -> int:
+        """The number of a thing, which is new if its key is."""
+        number = self._numbers.setdefault(key, len(self))
+        if number == len(self):
+            self.append(thing)
+        return number
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,33 +166,14 @@ def from_blob(blob: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> bytes:
-    """The events of one append."""
-    columns: dict[Slot, list[Any]] = {}
-    rows: dict[str, list[int]] = {}
-    for at, event in enumerate(events):
-        rows.setdefault(event.type, []).append(at)
-    for type_name, mine in rows.items():
-        for name, layout in layouts[type_name].items():
-            column = columns.setdefault(layout.slot, [None] * len(events))
-            for at in mine:
-                column[at] = stored(events[at].values[name], layout.kind)
-    arrays: dict[str, pa.Array] = {
-        "id": pa.array([e.id for e in events], pa.string()),
-        "type": pa.array([e.type for e in events], pa.string()),
-        "publisher": pa.array([e.publisher for e in events], pa.string()),
-        "source": pa.array([e.source for e in events], pa.string()),
-    }
-    for slot, column in sorted(columns.items()):
-        arrays[slot.column] = pa.array(column, ARROW[slot.store])
-    asked = required([e.requires for e in events])
-    if asked is not None:
-        arrays["requires"] = asked.column(np.arange(len(events)))
-    if any(e.rate is not None for e in events):
-        arrays["rate"] = pa.array([e.rate for e in events], pa.int64())
-    if any(e.origin is not None for e in events):
-        arrays["origin"] = pa.array([e.origin for e in events], pa.string())
-    return to_blob(packed(pa.table(arrays)))
+_SPARK = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary(), "boolean": pa.bool_()}
+
+
+def records(schema: str, rows: Sequence[Any], **same: Any) -> pa.RecordBatch:
+    """Objects as rows of a schema that Spark knows: their fields by name, and what is the same for all."""
+    fields = [(name, _SPARK[kind]) for name, kind in map(str.split, schema.split(","))]
+    arrays = [pa.array([same[n] if n in same else getattr(row, n) for row in rows], kind) for n, kind in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def packed(table: pa.Table) -> pa.Table:
@@ -220,6 +217,13 @@ def values_of(row: Mapping[str, Any], layout: Mapping[str, AttributeSlot], versi
     }
 
 
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
 @dataclass
 class EventBatch:
     """Many events as columns. Integer and float slots have 0 where they are null; `nulls` has one bit an attribute."""
@@ -243,11 +247,9 @@ class EventBatch:
         if slot not in self._numbers:
             name = "rate" if slot == RATE else slot.column
             if name in self.table.column_names:
-                filled = pc.fill_null(self.table.column(name), 0)
-                array = filled.to_numpy()
+                self._numbers[slot] = pc.fill_null(self.table.column(name), 0).to_numpy()
             else:
-                array = np.zeros(len(self), np.int64 if slot.store == "i" else np.float64)
-            self._numbers[slot] = array
+                self._numbers[slot] = np.zeros(len(self), np.int64 if slot.store == "i" else np.float64)
         return self._numbers[slot]
 
     def texts(self, slot: Slot) -> pa.Array:
@@ -255,20 +257,17 @@ class EventBatch:
         if slot not in self._texts:
             name = "publisher" if slot == PUBLISHER else slot.column
             if name in self.table.column_names:
-                column = self.table.column(name).combine_chunks()
-                array = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+                self._texts[slot] = whole(self.table.column(name))
             else:
-                array = pa.nulls(len(self), ARROW[slot.store])
-            self._texts[slot] = array
+                self._texts[slot] = pa.nulls(len(self), ARROW[slot.store])
         return self._texts[slot]
 
     def requirements(self) -> tuple[list[str], Ints] | None:
         """The distinct requirements of the events, and for each event the number of its own; None without any."""
         if "requires" not in self.table.column_names:
             return None
-        column = self.table.column("requires").combine_chunks()
-        whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-        encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        column = whole(self.table.column("requires"))
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         codes: Ints = pc.fill_null(encoded.indices, NONE).to_numpy().astype(np.int64)
         return encoded.dictionary.to_pylist(), codes
 
@@ -296,9 +295,7 @@ def event_batch(
     tables = [from_blob(b.blob) for b in batches]
     sizes = np.array([t.num_rows for t in tables], np.int64)
     table = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    encoded = table.column("type").combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
+    encoded = whole(table.column("type")).dictionary_encode()
     names = encoded.dictionary.to_pylist()
     local = encoded.indices.to_numpy()
     numbers = np.array([types[name] for name in names], np.int32)

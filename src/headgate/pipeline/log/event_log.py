@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from headgate.decide.rates import Rates
 from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
 from headgate.model.values import moment
-from headgate.pipeline.log.appends import Append, Counted, Counts, Keys, Repeat, Repeats, Window
+from headgate.pipeline.log.appends import Append, Counts, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
-from headgate.pipeline.log.sqlite_files import LockedConnection, changes, connect, failures, shrink, transaction
+from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
 
 FORMAT = 2
 _SCHEMA = """
@@ -56,15 +56,6 @@ class StreamTail:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """Who writes a stream, and until when, in microseconds, nobody else may take it."""
-
-    holder: str
-    expires: int
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
 class Size:
     """How many events or deliveries a stream holds, and how many bytes."""
 
@@ -81,8 +72,6 @@ class Chunk:
     bytes: int
 
 
-__all__ = ["Append", "EventLog", "Lease", "Repeat", "Repeats", "Size", "StreamTail"]
-
 Answer: TypeAlias = int | StaleVersion | Repeats | BadDefinition
 """The first sequence number of an append, or why it was refused."""
 
@@ -93,97 +82,51 @@ TRIM_APPENDS = 200
 """Appends deleted in one transaction, so that writers wait for no more."""
 
 
-class EventLog:
+class EventLog(StreamFile):
     """The log file of one domain."""
 
-    def __init__(self, path: Path, connection: LockedConnection) -> None:
-        self.path = path
-        self._db = connection
+    FORMAT = FORMAT
+    SCHEMA = _SCHEMA
+
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        super().__init__(path, create=create, read_only=read_only)
         self._window = Window(path, salt=secrets.randbits(63))
         self._counts = Counts(self._checked)
-
-    @classmethod
-    def create(cls, path: Path) -> Self:
-        """Make an empty log, or open one that is there."""
-        return cls(path, connect(path, _SCHEMA, FORMAT, create=True))
-
-    @classmethod
-    def open(cls, path: Path, *, read_only: bool = False) -> Self:
-        """Open a log that must be there."""
-        return cls(path, connect(path, _SCHEMA, FORMAT, read_only=read_only))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
-
-    def changed(self) -> int:
-        """A number that changes whenever another connection has committed."""
-        return changes(self._db, self.path)
 
     # -- streams ----------------------------------------------------------------------------------------------
 
     def tails(self) -> dict[str, StreamTail]:
         """The end of every stream."""
-        with failures(self.path):
-            rows = self._db.execute("SELECT stream, last, version, trimmed FROM streams ORDER BY stream")
-            return {stream: StreamTail(*tail) for stream, *tail in rows}
+        rows = self._rows("SELECT stream, last, version, trimmed FROM streams ORDER BY stream")
+        return {stream: StreamTail(*tail) for stream, *tail in rows}
 
     def trimmed(self) -> dict[str, int]:
         """The last event that is no longer there, of every stream."""
         return {stream: tail.trimmed for stream, tail in self.tails().items()}
 
-    def leases(self) -> dict[str, Lease]:
-        """Who holds each stream. One that was released, or taken without a lease, expires at 0."""
-        with failures(self.path):
-            rows = self._db.execute("SELECT stream, holder, expires, token FROM streams ORDER BY stream")
-            return {stream: Lease(*lease) for stream, *lease in rows}
-
     def starts(self, newer: Mapping[str, int] | None = None) -> list[tuple[str, int, int]]:
         """Every starting point: stream, version, seq; with `newer`, only those after a stream's version in it."""
-        with failures(self.path):
-            if newer is None:
-                return list(self._db.execute("SELECT stream, version, seq FROM starts ORDER BY stream, version"))
-            return [
-                row
-                for stream in self.tails()
-                for row in self._db.execute(
-                    "SELECT stream, version, seq FROM starts WHERE stream = ? AND version > ? ORDER BY version",
-                    (stream, newer.get(stream, -1)),
-                )
-            ]
+        if newer is None:
+            return self._rows("SELECT stream, version, seq FROM starts ORDER BY stream, version")
+        query = "SELECT stream, version, seq FROM starts WHERE stream = ? AND version > ? ORDER BY version"
+        return [row for stream in self.tails() for row in self._rows(query, stream, newer.get(stream, -1))]
 
     def starts_at(self, version: int) -> dict[str, int]:
         """The first event of each stream that a version, or a later one, applies to, where that is known."""
-        with failures(self.path):
-            rows = self._db.execute(
-                "SELECT stream, min(seq) FROM starts WHERE version >= ? GROUP BY stream", (version,)
-            )
-            return dict(rows.fetchall())
+        return dict(self._rows("SELECT stream, min(seq) FROM starts WHERE version >= ? GROUP BY stream", version))
 
     def numbers(self) -> dict[str, int]:
         """The number of each stream, which never changes."""
-        with failures(self.path):
-            return dict(self._db.execute("SELECT stream, number FROM numbers").fetchall())
+        return dict(self._rows("SELECT stream, number FROM numbers"))
 
     def size(self, stream: str) -> Size:
         """How many events and bytes a stream holds."""
-        with failures(self.path):
-            row = self._db.execute("SELECT last - trimmed, bytes FROM streams WHERE stream = ?", (stream,)).fetchone()
-            return Size(*row) if row is not None else Size(0, 0)
-
-    def oldest(self, stream: str) -> int | None:
-        """The time of the oldest append of a stream, in microseconds."""
-        found = self.chunks(stream, 1)
-        return found[0].time if found else None
+        return Size(*self._row("SELECT last - trimmed, bytes FROM streams WHERE stream = ?", stream) or (0, 0))
 
     def chunks(self, stream: str, limit: int) -> list[Chunk]:
         """The oldest appends of a stream, at most so many."""
-        with failures(self.path):
-            rows = self._db.execute(
-                f"SELECT last, time, {BYTES} FROM batches WHERE stream = ? ORDER BY first LIMIT ?",  # noqa: S608
-                (stream, limit),
-            )
-            return [Chunk(*row) for row in rows]
+        query = f"SELECT last, time, {BYTES} FROM batches WHERE stream = ? ORDER BY first LIMIT ?"  # noqa: S608
+        return [Chunk(*row) for row in self._rows(query, stream, limit)]
 
     # -- appends ----------------------------------------------------------------------------------------------
 
@@ -202,15 +145,9 @@ class EventLog:
 
     def oldest_version(self, decided: Mapping[str, int], otherwise: int) -> int:
         """The oldest version of an event after these positions."""
-        with failures(self.path):
-            versions = [
-                self._db.execute(
-                    "SELECT version FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT 1",
-                    (stream, decided.get(stream, 0)),
-                ).fetchone()
-                for stream in self.tails()
-            ]
-            return min((row[0] for row in versions if row is not None), default=otherwise)
+        query = "SELECT version FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT 1"
+        oldest = [self._row(query, stream, decided.get(stream, 0)) for stream in self.tails()]
+        return min((row[0] for row in oldest if row is not None), default=otherwise)
 
     def batches(self, stream: str, after: int, through: int) -> Iterator[LogBatch]:
         """The appends with `after < first` and `last <= through` that were not trimmed, checked as they are read."""
@@ -237,14 +174,11 @@ class EventLog:
 
     def append_holding(self, stream: str, seq: int) -> LogBatch:
         """The append that holds an event."""
-        with failures(self.path):
-            row = self._db.execute(
-                f"SELECT {_COLUMNS} FROM batches b WHERE stream = ? AND first <= ? ORDER BY first DESC LIMIT 1",  # noqa: S608
-                (stream, seq),
-            ).fetchone()
-            if row is None or row[1] < seq:
-                raise NotFound(f"no event {seq} in stream `{stream}`")
-            return self._checked(stream, row)
+        query = f"SELECT {_COLUMNS} FROM batches b WHERE stream = ? AND first <= ? ORDER BY first DESC LIMIT 1"  # noqa: S608
+        row = self._row(query, stream, seq)
+        if row is None or row[1] < seq:
+            raise NotFound(f"no event {seq} in stream `{stream}`")
+        return self._checked(stream, row)
 
     def _checked(self, stream: str, row: Sequence[Any]) -> LogBatch:
         first, last, version, time, crc, blob = row
@@ -256,7 +190,7 @@ class EventLog:
         return LogBatch(stream, first, last, version, time, blob)
 
     def _trimmed(self, stream: str) -> int:
-        row = self._db.execute("SELECT trimmed FROM streams WHERE stream = ?", (stream,)).fetchone()
+        row = self._row("SELECT trimmed FROM streams WHERE stream = ?", stream)
         return int(row[0]) if row is not None else 0
 
     # -- leases -----------------------------------------------------------------------------------------------
@@ -327,26 +261,6 @@ class EventLog:
             streams = [row[0] for row in db.execute("SELECT stream FROM streams")]
             return {stream: self._start(db, stream, version) for stream in streams}
 
-    def append(
-        self,
-        stream: str,
-        token: int,
-        version: int,
-        time: int,
-        count: int,
-        blob: bytes,
-        *,
-        keys: Keys | None = None,
-        window: int = 0,
-        accept: frozenset[Repeat] = frozenset(),
-        counts: tuple[Counted, ...] | None = None,
-    ) -> int:
-        """Store `count` events decided at `version`; returns the first sequence number."""
-        (answer,) = self.append_many(stream, token, [Append(version, time, count, blob, keys, window, accept, counts)])
-        if not isinstance(answer, int):
-            raise answer
-        return answer
-
     def append_many(self, stream: str, token: int, appends: Sequence[Append]) -> list[Answer]:
         """Store several appends in one durable write; each is answered on its own, by its first number or a refusal."""
         if len(appends) > MAX_GROUP:
@@ -413,17 +327,7 @@ class EventLog:
             done = db.execute(
                 "INSERT INTO batches (stream, first, last, version, time, horizon, crc, keys, blob) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    stream,
-                    first,
-                    last,
-                    append.version,
-                    append.time,
-                    append.time,
-                    zlib.crc32(append.blob),
-                    keys,
-                    append.blob,
-                ),
+                (stream, first, last, append.version, *[append.time] * 2, zlib.crc32(append.blob), keys, append.blob),
             )
             assert done.lastrowid is not None
             self._window.add(append, done.lastrowid)
@@ -448,21 +352,7 @@ class EventLog:
 
     # -- trimming ---------------------------------------------------------------------------------------------
 
-    def trim(self, stream: str, through: int) -> int:
-        """Delete the whole appends that end at or before an event; returns how many events went."""
-        gone = 0
-        while True:
-            with transaction(self._db, self.path) as db:
-                count = self._trim(db, stream, through)
-            if count == 0:
-                break
-            gone += count
-        if gone:
-            shrink(self._db, self.path)
-        return gone
-
-    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> int:
-        """Delete some of the oldest appends, and record it; returns how many events went."""
+    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> tuple[int, bool]:
         row = db.execute("SELECT trimmed FROM streams WHERE stream = ?", (stream,)).fetchone()
         if row is None:
             raise NotFound(f"no stream `{stream}`")
@@ -479,7 +369,7 @@ class EventLog:
             end, freed = last, freed + size
         db.execute("DELETE FROM batches WHERE stream = ? AND first > ? AND first <= ?", (stream, begin, end))
         db.execute("UPDATE streams SET trimmed = ?, bytes = bytes - ? WHERE stream = ?", (end, freed, stream))
-        return int(end - begin)
+        return end - begin, end > begin
 
 
 _PROC = Path("/proc")

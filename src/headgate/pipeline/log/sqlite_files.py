@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from headgate.model.errors import Damaged, NotFound, StorageBusy, StorageFull, TooNew, TooOld
 
@@ -165,3 +165,55 @@ class SharedFile:
         """One durable write, all of it or nothing."""
         with self._lock, transaction(self._db, self.path) as db:
             yield db
+
+
+class StreamFile:
+    """A file with something of each stream, which one process writes; readers beside it open their own."""
+
+    FORMAT: ClassVar[int]
+    SCHEMA: ClassVar[str]
+
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        self.path = path
+        self._db = connect(path, self.SCHEMA, self.FORMAT, create=create, read_only=read_only)
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Make an empty file, or open one that is there."""
+        return cls(path, create=True)
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False) -> Self:
+        """Open a file that must be there."""
+        return cls(path, read_only=read_only)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def changed(self) -> int:
+        """A number that changes whenever another connection has committed."""
+        return changes(self._db, self.path)
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        with failures(self.path):
+            return self._db.execute(query, values).fetchall()
+
+    def _row(self, query: str, *values: object) -> Any:
+        with failures(self.path):
+            return self._db.execute(query, values).fetchone()
+
+    def trim(self, stream: str, through: int) -> int:
+        """Delete the whole appends that end at or before an event; how many events, or deliveries, went."""
+        gone, more = 0, True
+        while more:
+            with transaction(self._db, self.path) as db:
+                count, more = self._trim(db, stream, through)
+            gone += count
+        if gone:
+            shrink(self._db, self.path)
+        return gone
+
+    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> tuple[int, bool]:
+        """Delete some of the oldest, and record it: how many went, and whether more may have to."""
+        raise NotImplementedError

@@ -14,7 +14,7 @@ from headgate.model.changes import RegisterPredicate
 from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import load
-from headgate.pipeline.log.codec import LogBatch, event_batch
+from headgate.pipeline.log.codec import LogBatch, event_batch, records
 from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.paths import strike
 
@@ -24,19 +24,6 @@ EVENTS_AT_ONCE = 25_000
 SCHEMA = (
     "stream string, first bigint, last bigint, version bigint, part bigint, count bigint, blob binary, members binary, "
     "through bigint"
-)
-_ARROW = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("version", pa.int64()),
-        ("part", pa.int64()),
-        ("count", pa.int64()),
-        ("blob", pa.binary()),
-        ("members", pa.binary()),
-        ("through", pa.int64()),
-    ]
 )
 _kept: list[Matcher] = []
 
@@ -50,10 +37,9 @@ def decider(
         matcher = _matcher(broadcast, make or make_matcher)
         for portion, window in _portions(rows):
             strike(fault, "decide")
-            if not portion:
-                yield _record([DeliveryBlob("", 0, 0, 0, 0, 0, None)], window.through)
-            else:
-                yield _record(list(decide_appends(matcher, portion, window)), window.through)
+            marker = [DeliveryBlob("", 0, 0, 0, 0, 0, None)]
+            decided = list(decide_appends(matcher, portion, window)) if portion else marker
+            yield records(SCHEMA, decided, through=window.through)
 
     return run
 
@@ -106,27 +92,7 @@ def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], 
         yield held, window
 
 
-def _record(blobs: list[DeliveryBlob], through: int) -> pa.RecordBatch:
-    columns = [
-        [b.stream for b in blobs],
-        [b.first for b in blobs],
-        [b.last for b in blobs],
-        [b.version for b in blobs],
-        [b.part for b in blobs],
-        [b.count for b in blobs],
-        [b.blob for b in blobs],
-        [b.members for b in blobs],
-        [through] * len(blobs),
-    ]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW
-    )
-
-
 def delivery_blobs(table: pa.Table) -> list[DeliveryBlob]:
     """The rows a job gave back, without markers."""
-    return [
-        DeliveryBlob(r["stream"], r["first"], r["last"], r["version"], r["part"], r["count"], r["blob"], r["members"])
-        for r in table.to_pylist()
-        if r["stream"] != ""
-    ]
+    rows = table.drop_columns(["through"]).to_pylist()
+    return [DeliveryBlob(**row) for row in rows if row["stream"] != ""]

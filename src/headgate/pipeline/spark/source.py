@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headgate.pipeline import SOURCE
-from headgate.pipeline.log.codec import LogBatch
+from headgate.pipeline.log.codec import LogBatch, records
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import strike
 from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
@@ -34,19 +34,6 @@ BYTES_AT_ONCE = 1 << 20
 SCHEMA = (
     "stream string, first bigint, last bigint, version bigint, time bigint, blob binary, "
     "after bigint, through bigint, backfill boolean"
-)
-_ARROW = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("version", pa.int64()),
-        ("time", pa.int64()),
-        ("blob", pa.binary()),
-        ("after", pa.int64()),
-        ("through", pa.int64()),
-        ("backfill", pa.bool_()),
-    ]
 )
 
 
@@ -85,19 +72,7 @@ def read_piece(log_path: str, fault: str, piece: Piece) -> Iterator[pa.RecordBat
 
 
 def _record(appends: list[LogBatch], piece: Piece) -> pa.RecordBatch:
-    columns: list[list[Any]] = [
-        [one.stream for one in appends],
-        [one.first for one in appends],
-        [one.last for one in appends],
-        [one.version for one in appends],
-        [one.time for one in appends],
-        [one.blob for one in appends],
-        [piece.after] * len(appends),
-        [piece.through] * len(appends),
-        [piece.backfill] * len(appends),
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    return records(SCHEMA, appends, after=piece.after, through=piece.through, backfill=piece.backfill)
 
 
 def pieces(

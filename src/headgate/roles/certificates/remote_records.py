@@ -5,7 +5,7 @@ leads to all states being read again, never to a guess. A sign of life counts fr
 from later than now, and only once everything that was said before it is known: so what is believed at a time was true
 no longer ago than the bound, and one tick of the other clock. Messages of an epoch that is over change nothing.
 Leaves out: carrying the messages (`gateway.roles.following`) and what becomes of records
-(`roles.requests.mirroring`). No I/O.
+(`roles.requests.transition`). No I/O.
 """
 
 from __future__ import annotations

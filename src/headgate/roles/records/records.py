@@ -1,62 +1,353 @@
 """Credential records: what is believed, what follows from it, and what falls when it changes (OASIS 4.6-4.8).
 
-Guarantees: the state of a record always follows from its parents, and a change is through before the call returns.
-False is final for what was revoked, for a latched record, and for what cannot be true without such a one; true and
-unknown are not. Leaves that change together are set together (`set_all`); between `defer` and `latch` nothing latches,
-so that only what is false in the end is false for good, whatever came in between. A sweep drops only what nobody uses
-and nothing rests on, and costs what changed, not what there is. Several calls are undone by `mark` and `rollback`.
-Leaves out: what a fact means (`roles.records.facts`), and storage: `take` says what to write, and `Records` reads it
-again.
+Guarantees: the state of a record always follows from its parents, and a change is through before the call returns: it
+works out each record that it reaches once, after all that the record rests on, from the numbers of its true, false and
+unknown inputs; nothing flickers, and nothing recurses. False is final for what was revoked, for a latched record, and
+for what cannot be true without such a one; true and unknown are not. Leaves that change together are set together
+(`set_all`); between `defer` and `latch` nothing latches, so that only what is false in the end is false for good,
+whatever came in between. A sweep drops only what nobody uses and nothing rests on, and costs what changed, not what
+there is. A place is used at most once in a version, and the version is part of the reference, so that a reference
+stands for one record for ever; one that is not there is false. `take` tells the net effect of all that was done since
+it was last called; `rollback` leaves all as it was at the mark, `take` undone as well, at the cost of what was done.
+Leaves out: what a fact means (`roles.records.facts`), and storage: `take` says what to write, `Records` reads it again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Final
+from operator import setitem
+from typing import Any, Final, TypeAlias, TypeVar
 
-from headgate.model.errors import AlreadyExists, BadDefinition, Damaged, TooMany
+from headgate.model.errors import AlreadyExists, BadDefinition, Damaged, NotFound, TooMany
 from headgate.model.limits import MAX_RECORD_PARENTS, MAX_RECORDS
-from headgate.model.roles import Link, Op, Record, Reference, magic_of, place_of, reference_text
-from headgate.roles.records.graph import (
-    AUTO,
-    DEAD,
-    DIES,
-    FALSE,
-    FATES,
-    LAST,
-    LATCH,
-    OPS,
-    TRUE,
-    UNITS,
-    UNKNOWN,
-    VALUES,
-    truth,
-)
-from headgate.roles.records.slots import BLANK, Changes, Places, Turn
+from headgate.model.roles import Link, Op, Record, Reference, magic_of, place_of, reference, reference_text
 
-__all__ = ["Changes", "Records", "Turn"]
+T = TypeVar("T")
+
+MAX_VERSION: Final = 0xFFFF_FFFF
+"""The last version that fits a reference."""
+
+FALSE: Final = 0
+TRUE: Final = 1
+UNKNOWN: Final = 2
+DEAD: Final = 3
+"""False for good. True is never for good: whatever is true can still be revoked."""
+NEW: Final = 4
+"""In the column of what was last reported: nothing was."""
+
+VALUES: Final[tuple[bool | None, ...]] = (False, True, None, False)
+"""What a state means, by its number."""
 
 _CODES: Final = {False: FALSE, True: TRUE, None: UNKNOWN}
+
+# A kind is an operator with flags; the lowest bit is left free for the negation of an edge.
+LATCH: Final = 1 << 4
+AUTO: Final = 1 << 5
+_OPS: Final = 0b1110
+OPS: Final = {Op.LEAF: 0, Op.AND: 2, Op.OR: 4, Op.NAND: 6, Op.NOR: 8}
+_OP_OF: Final = {number: op for op, number in OPS.items()}
+_NO_FLAGS: Final = LATCH - 1
+_LEAF, _AND, _OR, _NAND, _NOR = OPS.values()
+_OF_ALL: Final = frozenset({_AND, _NAND})
+_INVERTED: Final = frozenset({_NAND, _NOR})
+
+# The numbers of true, false and unknown inputs lie side by side in one integer: MAX_RECORD_PARENTS is 512.
+_WIDTH: Final = 10
+_ONE_TRUE: Final = 1
+_ONE_FALSE: Final = 1 << _WIDTH
+_ONE_UNKNOWN: Final = 1 << 2 * _WIDTH
+_TRUES: Final = _ONE_FALSE - 1
+_FALSES: Final = _ONE_UNKNOWN - _ONE_FALSE
+UNITS: Final = ((_ONE_FALSE, _ONE_TRUE, _ONE_UNKNOWN, _ONE_FALSE), (_ONE_TRUE, _ONE_FALSE, _ONE_UNKNOWN, _ONE_TRUE))
+"""What an input adds to the numbers, by the negation of its edge and the state of the parent."""
+_DELTAS: Final = tuple(
+    tuple(tuple(units[new] - units[old] for units in UNITS) for new in range(len(VALUES))) for old in range(len(VALUES))
+)
+"""What a change of the parent adds, by its old and new state and the negation."""
+
+COUNTS: Final = 0
+DIES: Final = 1
+LAST: Final = 2
+
+
+def _fate(kind: int, negated: bool) -> int:
+    op = kind & _OPS
+    if negated:
+        return DIES if op == _NOR else LAST if op == _NAND else COUNTS
+    return DIES if op == _AND or kind & AUTO else LAST if op == _OR else COUNTS
+
+
+FATES: Final = tuple(_fate(kind & ~1, bool(kind & 1)) for kind in range(AUTO << 1))
+"""What becomes of a record when a parent is false for good, by kind and negation.
+
+It DIES with it, or once this was the LAST input to be settled so, or the input only COUNTS.
+"""
+
+
 _INNER: Final = {Op.AND: Op.AND, Op.NAND: Op.AND, Op.OR: Op.OR, Op.NOR: Op.OR}
 """How many inputs are put together before the operator is applied to what comes of them."""
 _RUN_OUT: Final = frozenset({Op.OR, Op.NAND})
 """Operators that are false for good once every input is settled against them."""
 _RESTORE: Final = "restore the ledger from a copy"
 
+_MARKED: Final = ("_version", "_count", "_log", "_work", "_made", "_rows", "_gone", "_dropped", "_deferred")
+"""What is put back as it was at the mark; all else is undone step by step."""
+BLANK: Final[tuple[object, ...]] = (0, 0, (), "", NEW, TRUE, OPS[Op.LEAF], 0, 0, 0, None)
+"""The row of a place that was never used."""
 
-class Records(Places):
-    """The records as of a version.
+Turn: TypeAlias = tuple[Reference, bool | None, bool | None]
+"""A record, what it was and what it is."""
 
-    `held` names every use from outside, one by one; without it, each record marked `direct` is used once.
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The net effect of what was done since it was last asked for."""
+
+    changed: list[Turn]
+    """Older records whose state is another, in the order of the cascade; also those that fell and were dropped."""
+    made: list[Record]
+    altered: list[Reference]
+    """Older records that are to be written again: their state, finality, use or parents changed."""
+    dropped: list[Reference]
+    """Older records that are no more."""
+
+
+def truth(kind: int, counts: int) -> int:
+    """The state that follows from the inputs, three-valued (D1)."""
+    if kind & AUTO and counts & _FALSES:
+        return DEAD
+    op = kind & _OPS
+    if op in _OF_ALL:
+        held = FALSE if counts & _FALSES else UNKNOWN if counts >= _ONE_UNKNOWN else TRUE
+    else:
+        held = TRUE if counts & _TRUES else UNKNOWN if counts >= _ONE_UNKNOWN else FALSE
+    if op in _INVERTED and held != UNKNOWN:
+        held = TRUE - held
+    return DEAD if held == FALSE and kind & LATCH else held
+
+
+class Records:
+    """The records as of a version, as columns by place; new ones are of the next version, or of the one `at` names.
+
+    An edge is the place of the child, shifted, with the negation in the lowest bit. `held` names every use from
+    outside, one by one; without it, each record marked `direct` is used once.
     """
 
     def __init__(
         self, records: Iterable[Record] = (), version: int = 0, held: Iterable[Reference] | None = None
     ) -> None:
-        super().__init__(version)
+        self._state: list[int] = []
+        self._kind: list[int] = []
+        self._counts: list[int] = []
+        self._left: list[int] = []
+        """Inputs of an OR or NAND that are not yet settled for good against it."""
+        self._rank: list[int] = []
+        """Above that of every parent: the order in which a change is worked out."""
+        self._kids: list[dict[int, None] | None] = []
+        """Edges to children; a dictionary, so that one of many is taken out at once."""
+        self._log: list[int] = []
+        """Places whose state changed, in order."""
+        self._work: list[int] = []
+        """Places that may be of no more use."""
+        self._levels: dict[int, list[int]] = {}
+        self._ranks: list[int] = []
+        self._deferred: dict[int, None] | None = None
+        """While latching is put off, the places that were to latch; they are false as long as their inputs say so."""
+        self._journal: list[Callable[[], object]] | None = None
+        """How to undo what was done since the mark, last first."""
+        self._magic: list[int] = []
+        """Of the record at a place; of a free place, the last one, negative."""
+        self._held: list[int] = []
+        """How often a record is used from outside."""
+        self._parents: list[tuple[Link, ...]] = []
+        """To write and to unlink; no change is worked out from it."""
+        self._fact: list[str] = []
+        self._shown: list[int] = []
+        """The state as it was last reported."""
+        self._columns: tuple[list[Any], ...] = (
+            *(self._magic, self._held, self._parents, self._fact, self._shown),
+            *(self._state, self._kind, self._counts, self._left, self._rank, self._kids),
+        )
+        self._facts: dict[str, int] = {}
+        self._free: list[int] = []
+        """A heap of free places; one that is in use again is passed over."""
+        self._early: list[int] = []
+        """Places that are free from the next version on."""
+        self._made: list[int] = []
+        self._rows: dict[int, None] = {}
+        self._gone: set[int] = set()
+        """Dropped, and not yet told: not to be used before that."""
+        self._dropped: list[Reference] = []
+        self._count = 0
+        self._mark: dict[str, Any] | None = None
+        self._version = version
+        self.at(version + 1)
         self._load(list(records), held, version)
+
+    def at(self, version: int) -> None:
+        """Make records of this version from now on; places of earlier ones that are free may be used again."""
+        if not 0 < version <= MAX_VERSION:
+            raise TooMany(f"version `{version}` is not from 1 to `{MAX_VERSION}`, and fits no reference")
+        if version < self._version:
+            raise BadDefinition(f"version `{version}` comes before `{self._version}`, whose records there are")
+        if version > self._version:
+            for place in self._early:
+                heappush(self._free, place)
+            self._early.clear()
+        self._version = version
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, ref: Reference) -> bool:
+        return self._place(ref) >= 0
+
+    def state(self, ref: Reference) -> bool | None:
+        """True, false or unknown; false if there is no such record, or no more."""
+        place = ref >> 32
+        if 0 <= place < len(self._magic) and self._magic[place] == ref & 0xFFFF_FFFF:
+            return VALUES[self._state[place]]
+        return False
+
+    def is_final(self, ref: Reference) -> bool:
+        """Is a record false for good, or no more?"""
+        place = self._place(ref)
+        return place < 0 or self._state[place] == DEAD
+
+    def of_fact(self, fact: str) -> Reference | None:
+        """The record of an interesting fact (OASIS 4.8.1); none if it is false for good."""
+        place = self._facts.get(fact)
+        return None if place is None else self._ref(place)
+
+    def record(self, ref: Reference) -> Record:
+        """A record as it is to be written. What is false for good rests on nothing any more."""
+        return self._frozen(self._known(ref))
+
+    def records(self) -> Iterator[Record]:
+        """Every record, by place."""
+        return (self._frozen(place) for place, magic in enumerate(self._magic) if magic > 0)
+
+    def _ref(self, place: int) -> Reference:
+        return reference(place, self._magic[place])
+
+    def _place(self, ref: Reference) -> int:
+        """Where a record is, or -1."""
+        place = place_of(ref)
+        return place if 0 <= place < len(self._magic) and self._magic[place] == magic_of(ref) > 0 else -1
+
+    def _known(self, ref: Reference) -> int:
+        slot = self._place(ref)
+        if slot < 0:
+            raise NotFound(f"there is no record `{reference_text(ref)}`", remedy="it was revoked, or never was")
+        return slot
+
+    def _frozen(self, slot: int) -> Record:
+        state, kind = self._state[slot], self._kind[slot]
+        return Record(
+            ref=self._ref(slot),
+            op=_OP_OF[kind & _NO_FLAGS],
+            parents=() if state == DEAD else self._parents[slot],
+            state=VALUES[state],
+            fact=self._fact[slot],
+            permanent=state == DEAD,
+            direct=self._held[slot] > 0,
+            auto_revoke=bool(kind & AUTO),
+            latched=bool(kind & LATCH),
+        )
+
+    # -- making and dropping ----------------------------------------------------------------------------------
+
+    def _make(self, kind: int, fact: str = "") -> int:
+        """A new record, true until it is told or linked."""
+        slot = self._claim()
+        self._note(partial(heappush, self._free, slot))
+        self._put_row(self._columns, slot, (self._version, 0, (), fact, NEW, TRUE, kind, 0, 0, 0, None))
+        if fact:
+            self._facts[fact] = slot
+            self._note(partial(self._facts.pop, fact))
+        self._made.append(slot)
+        self._work.append(slot)
+        self._count += 1
+        return slot
+
+    def _claim(self) -> int:
+        while self._free:
+            slot = heappop(self._free)
+            if slot in self._gone:
+                continue
+            if 0 <= -self._magic[slot] < self._version:
+                return slot
+            if self._magic[slot] < 0:
+                self._early.append(slot)
+        if len(self._magic) >= MAX_RECORDS:
+            raise TooMany(f"there are more records than MAX_RECORDS ({MAX_RECORDS})", remedy="revoke some")
+        for column, blank in zip(self._columns, BLANK, strict=True):
+            column.append(blank)
+        return len(self._magic) - 1
+
+    def _drop(self, slot: int) -> Reference:
+        ref = self._ref(slot)
+        self._forget(slot)
+        self._put(self._magic, slot, -self._magic[slot])
+        self._gone.add(slot)
+        if self._shown[slot] != NEW:
+            self._dropped.append(ref)
+        self._count -= 1
+        return ref
+
+    def _forget(self, slot: int) -> None:
+        """The fact may have another record from now on."""
+        fact = self._fact[slot]
+        if fact and self._facts.get(fact) == slot:
+            del self._facts[fact]
+            self._note(partial(self._facts.__setitem__, fact, slot))
+
+    # -- what to write ----------------------------------------------------------------------------------------
+
+    def take(self) -> Changes:
+        """What has changed since the last time, or since the table was built."""
+        changed, altered = self._turns()
+        told = set(altered)
+        for slot in self._rows:
+            if self._magic[slot] > 0 and self._shown[slot] != NEW and (ref := self._ref(slot)) not in told:
+                altered.append(ref)
+        fresh = [place for place in self._made if self._magic[place] > 0 and self._shown[place] == NEW]
+        for slot in fresh:
+            self._put(self._shown, slot, self._state[slot])
+        changes = Changes(changed, [self._frozen(place) for place in fresh], altered, self._dropped)
+        for slot in self._gone:
+            heappush(self._free, slot)
+        self._log, self._made, self._rows, self._gone, self._dropped = [], [], {}, set(), []
+        return changes
+
+    def _turns(self) -> tuple[list[Turn], list[Reference]]:
+        changed: list[Turn] = []
+        altered: list[Reference] = []
+        places: list[int] = []
+        olds: list[int] = []
+        shown, state, magic, values = self._shown, self._state, self._magic, VALUES
+        for slot in self._log:
+            old, new = shown[slot], state[slot]
+            if old in (new, NEW):
+                continue
+            shown[slot] = new
+            places.append(slot)
+            olds.append(old)
+            there = magic[slot] > 0
+            ref = slot << 32 | abs(magic[slot])
+            if values[old] is not values[new] and (there or new == DEAD):
+                changed.append((ref, values[old], values[new]))
+            if there:
+                altered.append(ref)
+        self._note(partial(restore, shown, places, olds))
+        return changed, altered
 
     # -- making -----------------------------------------------------------------------------------------------
 
@@ -200,32 +491,6 @@ class Records(Places):
         self._spread(fallen, [FALSE] * len(fallen))
         self._settle()
 
-    def below(self, ref: Reference) -> list[Reference]:
-        """What would become false or unknown if a record were revoked, itself left out. Changes nothing."""
-        start = self._place(ref)
-        if start < 0:
-            return []
-        now = {start: FALSE}
-        counts: dict[int, int] = {}
-        walk = [(self._rank[start], start)]
-        below = []
-        while walk:
-            _, at = heappop(walk)
-            old = self._state[at]
-            if at != start:
-                new = _CODES[VALUES[truth(self._kind[at], counts[at])]]
-                if at in now or new == old:
-                    continue
-                now[at] = new
-                if new != TRUE:
-                    below.append(self._ref(at))
-            for edge in self._kids[at] or ():
-                child, units = edge >> 1, UNITS[edge & 1]
-                if self._state[child] != DEAD:
-                    counts[child] = counts.get(child, self._counts[child]) + units[now[at]] - units[old]
-                    heappush(walk, (self._rank[child], child))
-        return below
-
     # -- use and collection -----------------------------------------------------------------------------------
 
     def hold(self, ref: Reference) -> None:
@@ -262,6 +527,211 @@ class Records(Places):
                 self._unlink(slot)
                 dropped.append(self._drop(slot))
         return dropped
+
+    # -- edges ------------------------------------------------------------------------------------------------
+
+    def _join(self, parent: int, edge: int) -> None:
+        kids = self._kids[parent]
+        if kids is None:
+            kids = {}
+            self._put(self._kids, parent, kids)
+        kids[edge] = None
+        self._note(partial(kids.pop, edge))
+
+    def _part(self, parent: int, edge: int) -> None:
+        kids = self._kids[parent]
+        if kids is not None and edge in kids:
+            del kids[edge]
+            self._note(partial(setitem, kids, edge, None))
+            if not kids:
+                self._work.append(parent)
+
+    # -- spreading --------------------------------------------------------------------------------------------
+
+    def _change(self, place: int, new: int) -> None:
+        """Give a record another state, and work out all that rests on it."""
+        self._turn(place, new)
+        self._settle()
+
+    def _turn(self, slot: int, new: int) -> None:
+        """Give a record another state; those that rest on it wait to be worked out."""
+        old = self._state[slot]
+        self._state[slot] = new
+        if new == DEAD:
+            self._spread([slot], [old])
+        else:
+            self._note(partial(restore, self._state, [slot], [old]))
+            self._log.append(slot)
+            self._count_again(slot, old)
+
+    def _follows(self, slot: int) -> int:
+        """The state that follows from a record's inputs; while latching is put off, nothing is false for good by it."""
+        state = truth(self._kind[slot], self._counts[slot])
+        if state == DEAD and self._deferred is not None:
+            self._deferred[slot] = None
+            return FALSE
+        return state
+
+    def _settle(self) -> None:
+        """Work out the records that wait, those of the lowest rank first: all their inputs are settled."""
+        levels, ranks, state = self._levels, self._ranks, self._state
+        turned: list[int] = []
+        befores: list[int] = []
+        while ranks:
+            fallen: list[int] = []
+            olds: list[int] = []
+            for slot in levels.pop(heappop(ranks)):
+                old = state[slot]
+                if old == DEAD:
+                    continue
+                new = self._follows(slot)
+                if new == old:
+                    continue
+                state[slot] = new
+                if new == DEAD:
+                    fallen.append(slot)
+                    olds.append(old)
+                else:
+                    turned.append(slot)
+                    befores.append(old)
+                    self._log.append(slot)
+                    self._count_again(slot, old)
+            if fallen:
+                self._spread(fallen, olds)
+        self._note(partial(restore, state, turned, befores))
+        self._trim()
+
+    def _count_again(self, slot: int, old: int) -> None:
+        """A record has another state: its children count it anew, and wait to be worked out."""
+        kids = self._kids[slot]
+        if not kids:
+            return
+        state, counts, ranks, levels = self._state, self._counts, self._rank, self._levels
+        deltas = _DELTAS[old][state[slot]]
+        children: list[int] = []
+        befores: list[int] = []
+        for edge in kids:
+            child = edge >> 1
+            if state[child] != DEAD:
+                before = counts[child]
+                children.append(child)
+                befores.append(before)
+                counts[child] = before + deltas[edge & 1]
+                rank = ranks[child]
+                if rank in levels:
+                    levels[rank].append(child)
+                else:
+                    self._wait(child)
+        self._note(partial(restore, counts, children, befores))
+
+    def _spread(self, fallen: list[int], olds: list[int]) -> None:
+        """Records are false for good: so is what cannot be true without them, whatever else is still to come.
+
+        No order is needed for that, since nothing of it is ever taken back. Both lists grow while they are walked.
+        """
+        state, kinds, kids, fates, dead = self._state, self._kind, self._kids, FATES, DEAD
+        falls, remembers = fallen.append, olds.append
+        for place, old in zip(fallen, olds, strict=True):
+            for edge in kids[place] or ():
+                child = edge >> 1
+                was = state[child]
+                if was == dead:
+                    continue
+                fate = fates[kinds[child] | edge & 1]
+                if fate == 1 or (fate and self._settled(child)):
+                    state[child] = dead
+                    falls(child)
+                    remembers(was)
+                elif old != FALSE:
+                    units = UNITS[edge & 1]
+                    self._put(self._counts, child, self._counts[child] + units[FALSE] - units[old])
+                    self._wait(child)
+        self._note(partial(restore, state, fallen, olds))
+        self._log.extend(fallen)
+        self._work.extend(fallen)
+
+    def _settled(self, place: int) -> bool:
+        """One more input is settled against a record for good; was it the last?"""
+        left = self._left[place] - 1
+        self._put(self._left, place, left)
+        return left == 0
+
+    def _wait(self, slot: int) -> None:
+        rank = self._rank[slot]
+        level = self._levels.get(rank)
+        if level is None:
+            self._levels[rank] = [slot]
+            heappush(self._ranks, rank)
+        else:
+            level.append(slot)
+
+    def _trim(self) -> None:
+        """Keep the lists of what happened within a few times the table, however long nobody asks."""
+        for noted in (self._log, self._work):
+            if len(noted) > 4 * len(self._state) + 1_000:
+                noted[:] = dict.fromkeys(noted)
+
+    # -- order ------------------------------------------------------------------------------------------------
+
+    def _descendants(self, slot: int) -> list[int]:
+        """All that rests on a record, itself first; what is false for good rests on nothing."""
+        descendants = {slot: None}
+        walk = [slot]
+        for at in walk:
+            for edge in self._kids[at] or ():
+                child = edge >> 1
+                if child not in descendants and self._state[child] != DEAD:
+                    descendants[child] = None
+                    walk.append(child)
+        return walk
+
+    def _raise(self, slot: int, rank: int) -> None:
+        """Move a record up in the order, and what rests on it where need be."""
+        if rank <= self._rank[slot]:
+            return
+        below = sorted(self._descendants(slot), key=self._rank.__getitem__)
+        self._put(self._rank, slot, rank)
+        for at in below:
+            above = self._rank[at] + 1
+            for edge in self._kids[at] or ():
+                if self._rank[edge >> 1] < above and self._state[edge >> 1] != DEAD:
+                    self._put(self._rank, edge >> 1, above)
+
+    # -- the way back -----------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """From here on all can be undone; an earlier mark is forgotten."""
+        self._journal, self._mark = [], {name: copy(vars(self)[name]) for name in _MARKED}
+
+    def keep(self) -> None:
+        """What was done since the mark stays."""
+        self._journal, self._mark = None, None
+
+    def rollback(self) -> None:
+        """Undo all that was done since the mark. References that were made since will be made again."""
+        journal, mark = self._journal, self._mark
+        if journal is None or mark is None:
+            raise ValueError("there is no mark to go back to")
+        self.keep()
+        for undo in reversed(journal):
+            undo()
+        self._levels.clear()
+        self._ranks.clear()
+        vars(self).update(mark)
+
+    def _put(self, column: list[T], place: int, value: T) -> None:
+        if self._journal is not None:
+            self._journal.append(partial(setitem, column, place, column[place]))
+        column[place] = value
+
+    def _put_row(self, columns: tuple[list[Any], ...], place: int, row: tuple[object, ...]) -> None:
+        if self._journal is not None:
+            self._journal.append(partial(_set_row, columns, place, tuple(column[place] for column in columns)))
+        _set_row(columns, place, row)
+
+    def _note(self, undo: Callable[[], object]) -> None:
+        if self._journal is not None:
+            self._journal.append(undo)
 
     # -- reading what was written -----------------------------------------------------------------------------
 
@@ -315,6 +785,17 @@ class Records(Places):
         state = self._attach(slot, record.op, record.parents) if record.op is not Op.LEAF else self._state[slot]
         if state != self._state[slot] or (state == FALSE and record.latched):
             raise Damaged(f"the record `{reference_text(record.ref)}` is not what its parents say", remedy=_RESTORE)
+
+
+def restore(column: list[int], places: list[int], olds: list[int]) -> None:
+    """Put old values back, the last first."""
+    for place, old in zip(reversed(places), reversed(olds), strict=True):
+        column[place] = old
+
+
+def _set_row(columns: tuple[list[Any], ...], place: int, row: tuple[object, ...]) -> None:
+    for column, value in zip(columns, row, strict=True):
+        column[place] = value
 
 
 def _parents_first(records: list[Record]) -> list[Record]:

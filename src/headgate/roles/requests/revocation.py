@@ -4,200 +4,100 @@ Guarantees: pure, and the same on entry, for those who have entered, and when a 
 with one `|>` is revoked by anyone of that role. One with several is revoked once a different principal has revoked for
 each, in offices whose arguments make true whatever the constraint asks of them; until then nothing ends and nobody is
 barred. An argument of a revocation that is None stands for any.
-Leaves out: what a client shows (`roles.requests.role_requests`), and how an end spreads.
+Leaves out: what a client shows (`roles.requests.transition`), and how an end spreads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from headgate.decide.constraints import Bindings, Budget, Scene, truth
-from headgate.decide.rolebook import alike, fit, same, unify
-from headgate.lang.render import render_membership, render_role, render_statement
+from headgate.decide.rolebook import alike, unify
+from headgate.lang.render import render_role, render_statement
 from headgate.lang.rolefile import parse_rolefile
-from headgate.model.changes import ReinstateRole, RevokeRole
-from headgate.model.conditions import (
-    AllOf,
-    Argument,
-    Compare,
-    Condition,
-    Constant,
-    InRange,
-    InSet,
-    Meta,
-    RoleRef,
-    Term,
-    TextMatch,
-    Variable,
-    atoms,
-    counted_variables,
-    has_star,
-    operands,
-    variables,
-)
-from headgate.model.errors import RoleDenied
+from headgate.model import conditions
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Membership, RoleBook, Service
 from headgate.model.state import State
-from headgate.roles.rolefiles.reach import needed
 
 
-def covers(pattern: Sequence[Argument | None], args: Sequence[Argument | None]) -> bool:
+def covers(pattern: Sequence[conditions.Argument | None], args: Sequence[conditions.Argument | None]) -> bool:
     """Does a revocation of these arguments take in those? What is open takes in everything."""
     return len(pattern) == len(args) and all(
         want is None or (arg is not None and alike(want, arg)) for want, arg in zip(pattern, args, strict=True)
     )
 
 
-def office_name(ref: RoleRef) -> str:
+def office_name(ref: conditions.RoleRef) -> str:
     """A revoker's role by name, without its arguments."""
     return render_role(replace(ref, args=()))
 
 
-def office_of(one: Membership) -> RoleRef:
+def office_of(one: Membership) -> conditions.RoleRef:
     """What the holder of a membership is, as a reference."""
-    return RoleRef(one.role, tuple(Constant(arg) for arg in one.args), one.service, Constant(one.instance))
+    return conditions.RoleRef(
+        one.role, tuple(conditions.Constant(arg) for arg in one.args), one.service, conditions.Constant(one.instance)
+    )
 
 
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def on_entry(statement: Statement) -> Condition:
+def on_entry(statement: Statement) -> conditions.Condition:
     """The part of a constraint that is looked at when a role is entered."""
     return statement.constraint if len(statement.revokers) < 2 else _parts(statement)[0]
 
 
-def of_revokers(statement: Statement) -> Condition:
+def of_revokers(statement: Statement) -> conditions.Condition:
     """The part of a constraint that is about those who revoke together: it names what only they bind."""
-    return AllOf() if len(statement.revokers) < 2 else _parts(statement)[1]
+    return conditions.AllOf() if len(statement.revokers) < 2 else _parts(statement)[1]
 
 
 @lru_cache(maxsize=4_096)
-def _parts(statement: Statement) -> tuple[Condition, Condition]:
+def _parts(statement: Statement) -> tuple[conditions.Condition, conditions.Condition]:
     own = revoker_variables(statement)
     said = statement.constraint
-    every = said.args if isinstance(said, AllOf) else (said,)
-    about = [one for one in every if (variables(one) | counted_variables(one)) & own]
+    every = said.args if isinstance(said, conditions.AllOf) else (said,)
+    about = [one for one in every if (conditions.variables(one) | conditions.counted_variables(one)) & own]
     return _joined([one for one in every if one not in about]), _joined(about)
 
 
-def _joined(parts: list[Condition]) -> Condition:
-    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+def _joined(parts: list[conditions.Condition]) -> conditions.Condition:
+    return parts[0] if len(parts) == 1 else conditions.AllOf(tuple(parts))
 
 
 def revoker_variables(statement: Statement) -> frozenset[str]:
     """The variables that stand for arguments of those who revoke, and for nothing else."""
-    known = variables_in([statement.head, *needed(statement)])
+    known = variables_in([statement.head, *statement.needed])
     return variables_in(one.ref for one in statement.revokers) - known
 
 
-def variables_in(refs: Iterable[RoleRef]) -> frozenset[str]:
+def variables_in(refs: Iterable[conditions.RoleRef]) -> frozenset[str]:
     """The variables of some references; `_` is none."""
     terms = (term for ref in refs for term in (*ref.args, ref.instance))
-    return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+    return frozenset(term.name for term in terms if isinstance(term, conditions.Variable)) - {"_"}
 
 
-def only_compares(constraint: Condition) -> bool:
+def only_compares(constraint: conditions.Condition) -> bool:
     """Does a constraint compare values that it names, and look at nothing else?"""
-    return not has_star(constraint) and all(
-        isinstance(atom, Compare | TextMatch | InRange | InSet)
-        and all(isinstance(operand, Variable | Constant) for operand in operands(atom))
-        for atom in atoms(constraint)
+    return not conditions.has_star(constraint) and all(
+        isinstance(atom, conditions.Compare | conditions.TextMatch | conditions.InRange | conditions.InSet)
+        and all(isinstance(operand, conditions.Variable | conditions.Constant) for operand in conditions.operands(atom))
+        for atom in conditions.atoms(constraint)
     )
 
 
 # -- who revokes what ---------------------------------------------------------------------------------------------
 
 
-def revocable(
-    statements: Iterable[Statement],
-    request: RevokeRole | ReinstateRole,
-    args: tuple[Argument | None, ...],
-    shown: Sequence[Membership],
-    scene: Scene,
-) -> dict[Ban, bool]:
-    """What a client may revoke, or reinstate, with what it shows; and whether that alone is enough for a statement."""
-    bans: dict[Ban, bool] = {}
-    for statement in statements:
-        for ban in _revocations(statement, args, shown, scene):
-            bans[ban] = bans.get(ban, False) or len(statement.revokers) == 1
-    if not bans:
-        name = render_membership(request.service, request.instance, request.role, args)
-        raise RoleDenied(
-            f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
-            failure="credentials",
-            remedy="show a membership of the role after `|>`",
-        )
-    return bans
-
-
-def lifted(
-    mine: Mapping[Ban, bool],
-    bans: Iterable[Ban],
-    statements: Iterable[Statement],
-    principal: str,
-    kept_by: Callable[[str], Iterable[Membership]],
-) -> set[Ban]:
-    """What a client takes back that was revoked with the same arguments: anyone's, or in a quorum what it gave itself.
-
-    What was left behind can be taken back by whoever may revoke now: by someone who is no longer in the office, or by a
-    revoker whom no statement names any more.
-    """
-    named = {office_name(one.ref) for statement in statements for one in statement.revokers}
-    asked = {(one.service, one.instance, one.role, *map(same, one.args)) for one in mine}
-    alone = {(one.revoker, *map(same, one.args)) for one, enough in mine.items() if enough}
-    given = {(one.revoker, *map(same, one.args)) for one in mine}
-    liftable: set[Ban] = set()
-    others: list[Ban] = []
-    for ban in bans:
-        key = tuple(map(same, ban.args))
-        if (ban.service, ban.instance, ban.role, *key) not in asked:
-            continue
-        if ban.revoker not in named or (ban.revoker, *key) in alone:
-            liftable.add(ban)
-        elif (ban.revoker, *key) in given:
-            if ban.by == principal or not any(office_of(one) == ban.office for one in kept_by(ban.by)):
-                liftable.add(ban)
-            else:
-                others.append(ban)
-    if others and not liftable:
-        first = min(others, key=repr)
-        name = render_membership(first.service, first.instance, first.role, first.args)
-        raise RoleDenied(
-            f"`{principal}` has not revoked `{name}`",
-            failure="misuse",
-            remedy="a revocation that is one of several is taken back by whoever gave it",
-        )
-    return liftable
-
-
-def _revocations(
-    statement: Statement, args: tuple[Argument | None, ...], shown: Iterable[Membership], scene: Scene
-) -> Iterator[Ban]:
-    """What whoever shows memberships revokes by a statement: of what is asked, the part that its clauses let it."""
-    bound = bound_by_head(statement, args)
-    for revoker in statement.revokers if bound is not None else ():
-        ref = scene.own(revoker.ref)
-        for membership in shown:
-            scene.budget.spend()
-            made = fit(ref, membership, bound or {})
-            if made is not None:
-                pairs = zip(statement.head.args, args, strict=True)
-                narrowed = tuple(arg if arg is not None else settled_by(term, made) for term, arg in pairs)
-                yield Ban(
-                    *(scene.service, scene.instance, statement.head.role, narrowed, office_name(revoker.ref)),
-                    *(str(scene.client), office_of(membership)),
-                )
-
-
-def settled_by(term: Term, bound: Bindings) -> Argument | None:
+def settled_by(term: conditions.Term, bound: Bindings) -> conditions.Argument | None:
     """What a term of a head is, as far as that is settled."""
-    if isinstance(term, Constant):
+    if isinstance(term, conditions.Constant):
         return term.value
-    return bound.get(term.name) if isinstance(term, Variable) else None
+    return bound.get(term.name) if isinstance(term, conditions.Variable) else None
 
 
 # -- quorums --------------------------------------------------------------------------------------------------
@@ -222,7 +122,7 @@ def _quorum(rule: str) -> Statement | None:
     return parse_rolefile(rule).statements[0] if "|>" in rule else None
 
 
-def is_revoked_by(rule: str, service: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
+def is_revoked_by(rule: str, service: Service, args: Sequence[conditions.Argument | None], bans: Iterable[Ban]) -> bool:
     """Has a role instance been revoked by a rule? `bans` are those of the role."""
     about = [one for one in bans if covers(one.args, args)]
     statement = _quorum(rule) if about else None
@@ -231,9 +131,11 @@ def is_revoked_by(rule: str, service: Service, args: Sequence[Argument | None], 
     return is_complete(statement, service, args, about)
 
 
-def is_complete(statement: Statement, place: Service, args: Sequence[Argument | None], bans: Iterable[Ban]) -> bool:
+def is_complete(
+    statement: Statement, place: Service, args: Sequence[conditions.Argument | None], bans: Iterable[Ban]
+) -> bool:
     """Has a different principal revoked a role instance for each `|>` of a statement?"""
-    bound = bound_by_head(statement, args)
+    bound = bound_by(statement, args)
     about = sorted((one for one in bans if covers(one.args, args)), key=repr)
     return bound is not None and any(_choices(statement, place, bound, about, (), Budget(MAX_ENTRY_STEPS)))
 
@@ -251,30 +153,40 @@ def _choices(
         budget.spend()
         if ban.revoker != name or ban.by in chosen:
             continue
-        made = bound if ban.office is None else _in_office(ref, ban, service, bound)
+        meant = Scene(State(), *service, client=ban.by).own(ref)
+        made = bound if ban.office is None else in_office(meant, ban.office, bound)
         if made is not None:
             yield from _choices(statement, service, made, bans, (*chosen, ban.by), budget)
 
 
-def _in_office(ref: RoleRef, ban: Ban, service: Service, bound: Bindings) -> Bindings | None:
-    """What variables mean if a revocation was given in the office that a clause asks for."""
-    meant, office = Scene(State(), *service, client=ban.by).own(ref), ban.office
-    assert office is not None
-    if (meant.role, meant.service) != (office.role, office.service) or len(meant.args) > len(office.args):
+def in_office(ref: conditions.RoleRef, office: conditions.RoleRef, bound: Bindings) -> Bindings | None:
+    """What variables mean if the holder of an office is meant by a reference to a role."""
+    if (ref.role, ref.service) != (office.role, office.service) or len(ref.args) > len(office.args):
         return None
-    terms = [
-        (meant.instance or Constant(""), office.instance or Constant("")),
-        *zip(meant.args, office.args, strict=False),
-    ]
-    return unify([(term, known.value) for term, known in terms if isinstance(known, Constant)], bound)
+    main = conditions.Constant("")
+    terms = [(ref.instance or main, office.instance or main), *zip(ref.args, office.args, strict=False)]
+    return unify([(term, known.value) for term, known in terms if isinstance(known, conditions.Constant)], bound)
 
 
-def bound_by_head(statement: Statement, args: Sequence[Argument | None]) -> dict[str, Argument] | None:
-    """What the arguments of a role instance say of the variables of a statement; None if it is not about it."""
-    if len(statement.head.args) != len(args):
+def bound_by_head(
+    head: Sequence[conditions.Term], args: Sequence[conditions.Argument | None] | None
+) -> Bindings | None:
+    """What the arguments of a role instance say of the variables of a statement's head; None if it is not about it."""
+    if args is not None and len(args) != len(head):
         return None
-    pairs = zip(statement.head.args, args, strict=True)
-    return unify([(term, arg) for term, arg in pairs if arg is not None and not isinstance(term, Meta)], {})
+    return unify([(term, arg) for term, arg in zip(head, args or (), strict=False) if arg is not None], {})
+
+
+def bound_by(statement: Statement, args: Sequence[conditions.Argument | None]) -> Bindings | None:
+    """The same, whatever stands for something of the request."""
+    return bound_by_head(
+        [conditions.Variable("_") if isinstance(term, conditions.Meta) else term for term in statement.head.args], args
+    )
+
+
+def revoked_by(rolefile: Rolefile, role: str) -> list[Statement]:
+    """The statements by which a role may be revoked."""
+    return [one for one in rolefile.statements if one.revokers and one.head.role == role]
 
 
 class RevokedInstances:
@@ -285,15 +197,15 @@ class RevokedInstances:
         self._place = service
         self._bans: dict[str, list[Ban]] = {}
         for one in bans:
-            if (one.service, one.instance) == service:
+            if one.place == service:
                 self._bans.setdefault(one.role, []).append(one)
 
-    def __contains__(self, instance: tuple[str, tuple[Argument | None, ...]]) -> bool:
+    def __contains__(self, instance: tuple[str, tuple[conditions.Argument | None, ...]]) -> bool:
         role, args = instance
         about = [one for one in self._bans.get(role, ()) if covers(one.args, args)]
         if not about:
             return False
-        statements = [one for one in self._rolefile.statements if one.revokers and one.head.role == role]
+        statements = revoked_by(self._rolefile, role)
         if any(counts_alone(one, statements) for one in about):
             return True
         return any(len(one.revokers) > 1 and is_complete(one, self._place, args, about) for one in statements)
@@ -301,15 +213,11 @@ class RevokedInstances:
 
 def pending_in(book: RoleBook) -> Callable[[Ban], bool]:
     """Which revocations of a book wait for others, without which they have no effect?"""
-    known: dict[Service, RevokedInstances] = {}
-
-    def is_pending(ban: Ban) -> bool:
-        service = ban.service, ban.instance
-        if service not in known:
-            known[service] = RevokedInstances(book.rolefiles.get(ban.service, Rolefile()), service, book.bans)
-        return (ban.role, ban.args) not in known[service]
-
-    return is_pending
+    revoked = {
+        place: RevokedInstances(book.rolefiles.get(place[0], Rolefile()), place, book.bans)
+        for place in {ban.place for ban in book.bans}
+    }
+    return lambda ban: (ban.role, ban.args) not in revoked[ban.place]
 
 
 def counts_alone(ban: Ban, statements: Iterable[Statement]) -> bool:

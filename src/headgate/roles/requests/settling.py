@@ -5,8 +5,7 @@ does not end because that was false on the way. What ends, why, and in which ord
 the batch, and from no order in which facts, groups or rows are kept (docs/decisions/0029). What has ended has ended for
 good; what is unknown grants nothing until it heals. What comes of it all is `facts`, and nothing else is changed but
 the book.
-Leaves out: what is asked of a service (`roles.requests.role_requests`), and of other domains
-(`roles.requests.mirroring`).
+Leaves out: what is asked of a service (`roles.requests.transition`).
 """
 
 from __future__ import annotations
@@ -36,25 +35,10 @@ from headgate.model.roles import (
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
-from headgate.roles.records.book import Book
-from headgate.roles.records.facts import (
-    CLOCK,
-    GROUPS,
-    Fact,
-    Key,
-    Mirrored,
-    NotRevoked,
-    When,
-    fact_of,
-    holder_keys,
-    name_key,
-    role_key,
-    row_keys,
-    text_of,
-)
-from headgate.roles.records.slots import Changes
+from headgate.roles.records import facts
+from headgate.roles.records.book import Book, RoleView
+from headgate.roles.records.records import Changes
 from headgate.roles.requests.revocation import in_words, is_revoked_by
-from headgate.roles.requests.role_view import RoleView
 
 _FIRST = frozenset({"it was revoked", "its holder left", "its holder is no more", "its time is over"})
 """Reasons to end that are worth passing on."""
@@ -84,7 +68,7 @@ class Settling(RoleView):
         self.made: dict[Reference, Record] = {}
         self.rested: dict[Reference, tuple[Link, ...]] = {}
         self.dropped: dict[Reference, None] = {}
-        self.stirred: set[Key] = set()
+        self.stirred: set[facts.Key] = set()
         """What has changed that facts may depend on."""
         self.pending: dict[str, None] = {}
         """Facts that are to be looked at again."""
@@ -114,24 +98,24 @@ class Settling(RoleView):
 
     # -- facts ------------------------------------------------------------------------------------------------
 
-    def fact(self, fact: Fact) -> Link:
+    def fact(self, fact: facts.Fact) -> Link:
         """The record of a fact, found or made."""
-        text = text_of(fact)
+        text = facts.text_of(fact)
         ref = self.records.of_fact(text)
         if ref is None:
             ref = self.records.leaf(self.holds(fact), fact=text)
             self.book.look_at(text)
         return Link(ref)
 
-    def holds(self, fact: Fact) -> bool | None:
+    def holds(self, fact: facts.Fact) -> bool | None:
         """Is a fact true now?"""
         match fact:
-            case When(service, instance, leaf):
+            case facts.When(service, instance, leaf):
                 return truth(leaf, {}, self.view((service, instance)))
-            case NotRevoked():
+            case facts.NotRevoked():
                 bans = [ban for ban in self.bans if (ban.service, ban.instance, ban.role) == fact.office]
                 return not is_revoked_by(fact.revoker, fact.office[:2], fact.args, bans)
-            case Mirrored():
+            case facts.Mirrored():
                 return None
 
     # -- time and what else changed ---------------------------------------------------------------------------
@@ -143,7 +127,7 @@ class Settling(RoleView):
         """
         if now is not None and now != self.now:
             self.now = now
-            self.stirred.add(CLOCK)
+            self.stirred.add(facts.CLOCK)
 
     def tick(self, at: datetime) -> None:
         """The clock has come to a time."""
@@ -175,16 +159,16 @@ class Settling(RoleView):
         """What the rest of the batch changed: groups, relations, functions, principals."""
         before, after = self.before, self.state
         if before.groups != after.groups:
-            self.stirred.add(GROUPS)
+            self.stirred.add(facts.GROUPS)
         for name in before.relations.keys() | after.relations.keys():
             old, new = before.relations.get(name), after.relations.get(name)
             if old is not new:
-                self.stirred |= row_keys(name, old, new)
+                self.stirred |= facts.row_keys(name, old, new)
         if before.groups != after.groups or before.relations != after.relations:
-            self.stirred |= {name_key(name) for name, one in self.functions.items() if is_monitored(one)}
+            self.stirred |= {facts.name_key(name) for name, one in self.functions.items() if is_monitored(one)}
         for name in before.predicates.keys() | after.predicates.keys():
             if before.predicates.get(name) != after.predicates.get(name):
-                self.stirred.add(name_key(name))
+                self.stirred.add(facts.name_key(name))
         gone = (before.principals.keys() - after.principals.keys()) | self.removed
         for holder in sorted(after.roles.held.keys() & gone):
             for one in list(self.kept_by(holder)):
@@ -225,7 +209,7 @@ class Settling(RoleView):
         for id, membership in self.begun.items():
             was = self._as_begun[id] if id in self._as_begun else known[id].state
             if id not in self.ended and membership.state is not was:
-                self.note(replace(membership, state=was))
+                self.begun[id] = replace(membership, state=was)
         self._look_again(self._about_roles)
         self._follow(self.records.take())
         for id in [*self.begun, *self.falling]:
@@ -288,7 +272,7 @@ class Settling(RoleView):
             ref = self.records.of_fact(text)
             if ref is None:
                 continue
-            holds = self.holds(fact_of(text))
+            holds = self.holds(facts.fact_of(text))
             if holds is not self.records.state(ref):
                 states[ref] = holds
                 turned.append(text)
@@ -303,7 +287,7 @@ class Settling(RoleView):
         turned = [(ref, state) for ref, _, state in changes.changed]
         turned += [(made.ref, made.state) for made in changes.made]  # a later request of the batch may have turned it
         for ref, state in turned:
-            for id in list(self.book.users.get(ref, ())):
+            for id in list(self.book.index.users.get(ref, ())):
                 credential = self.membership(id) or self.election(id)
                 if credential is None:
                     continue
@@ -323,7 +307,7 @@ class Settling(RoleView):
             self.falling.pop(credential.id, None)
         self.moved = self.moved or state is not (credential.state if isinstance(credential, Membership) else True)
         if isinstance(credential, Membership) and credential.state is not state:
-            self.note(replace(credential, state=state))
+            self.begun[credential.id] = replace(credential, state=state)
             self._stir(credential)
 
     def _reason(self, ref: Reference) -> str:
@@ -340,7 +324,7 @@ class Settling(RoleView):
                 return f"it rested on `{id}`: {why}" if why in _FIRST else f"it rested on `{id}`"
             below = self.made.get(link.parent) or self.state.roles.records.get(link.parent)
             if below is not None and below.fact:
-                return _said(fact_of(below.fact), link.negated)
+                return _said(facts.fact_of(below.fact), link.negated)
             return "what it rested on is no more"
         return "it was revoked"
 
@@ -368,8 +352,8 @@ class Settling(RoleView):
 
     def _stir(self, one: Membership) -> None:
         """Whatever looks at who holds a role is looked at again."""
-        if role_key(one.place, one.role) in self.book.interest:
-            self.stirred |= holder_keys(one)
+        if facts.role_key(one.place, one.role) in self.book.interest:
+            self.stirred |= facts.holder_keys(one)
 
     def begin(self, membership: Membership) -> None:
         """A membership begins."""
@@ -380,14 +364,10 @@ class Settling(RoleView):
             )
         self.records.hold(membership.record)
         self.book.add(membership)
-        self.note(membership)
+        self.begun[membership.id] = membership
         self._as_begun[membership.id] = membership.state
         self.fresh_of.setdefault(membership.holder, {})[membership.id] = None
         self._stir(membership)
-
-    def note(self, one: Membership) -> None:
-        """A membership is as it is now."""
-        self.begun[one.id] = one
 
     def _record_made(self, made: Iterable[Record], altered: Iterable[Reference]) -> None:
         for record in made:
@@ -441,11 +421,11 @@ def _began(one: Membership | Election) -> tuple[int, int]:
     return _age(one.record)
 
 
-def _said(fact: Fact, negated: bool) -> str:
+def _said(fact: facts.Fact, negated: bool) -> str:
     match fact:
-        case When(_, _, leaf):
+        case facts.When(_, _, leaf):
             return f"`{render_constraint(leaf)}` {'holds now' if negated else 'no longer holds'}"
-        case NotRevoked(service, instance, role, args, revoker):
+        case facts.NotRevoked(service, instance, role, args, revoker):
             return f"`{render_membership(service, instance, role, args)}` was revoked by {in_words(revoker)}"
-        case Mirrored(peer):
+        case facts.Mirrored(peer):
             return f"`{peer}` revoked it"

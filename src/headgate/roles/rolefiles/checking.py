@@ -10,16 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 
 from headgate.decide.bind import in_relations
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import inlined
-from headgate.model.conditions import TRUE, AllOf, Condition, Constant, Related, RoleRef, Starred, Variable, variables
+from headgate.model.conditions import (
+    TRUE,
+    AllOf,
+    Condition,
+    Constant,
+    Related,
+    RoleRef,
+    Starred,
+    Variable,
+    counted,
+    terms_of,
+    variables,
+    variables_among,
+)
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import Credential, EventEntry, EventPolicy, Rolefile, Statement
 from headgate.model.state import State
-from headgate.roles.records.book import role_names
 from headgate.roles.requests.revocation import of_revokers, on_entry, only_compares, revoker_variables
 from headgate.roles.rolefiles.inference import Inference, said
 from headgate.roles.rolefiles.kinds import KnownKind, entry_clashes, role_kinds
@@ -30,7 +41,6 @@ from headgate.roles.rolefiles.names import (
     called,
     check_bound,
     check_names,
-    counted,
     error,
     leaves,
     ordered,
@@ -44,10 +54,9 @@ from headgate.roles.rolefiles.reach import (
     contradiction,
     is_own,
     may_give,
-    needed,
     never_apply,
 )
-from headgate.roles.rolefiles.types import REMEDIES, Signature, read_literals, signatures
+from headgate.roles.rolefiles.types import REMEDIES, own_types, read_literals
 
 __all__ = [
     "Finding",
@@ -75,10 +84,10 @@ def check_rolefile(
     `known` gives the rolefiles of other services; `relations` how many columns each has, if any row tells; `entry_only`
     the functions that are not monitored. What is None is not checked.
     """
-    roles = {one.head.role for one in rolefile.statements} | {one.role for one in rolefile.declarations}
+    roles = rolefile.roles
     names = Names(groups, relations, functions, roles)
     findings: list[Finding] = []
-    found = Inference(rolefile, _imported(known), service)
+    found = Inference(rolefile, own_types(known), service)
     findings += (error(clash.code, clash.line, clash.message, REMEDIES[clash.code]) for clash in found.clashes)
     for statement in rolefile.statements:
         findings += check_names(statement.constraint, statement.line, names)
@@ -100,7 +109,7 @@ def asked_for(
     rolefile: Rolefile, relations: Mapping[str, int | None], functions: Collection[str] = ()
 ) -> list[Finding]:
     """Arguments of a rolefile's roles that nothing gives a value, and that are not written as asked for."""
-    roles = {one.head.role for one in rolefile.statements} | {one.role for one in rolefile.declarations}
+    roles = rolefile.roles
     names = Names(None, relations, functions, roles)
     return [found for statement in rolefile.statements for found in _asked_for(statement, names)]
 
@@ -112,10 +121,8 @@ def _asked_for(statement: Statement, names: Names) -> Iterator[Finding]:
     """
     if statement.electors:
         return
-    bound = frozenset(
-        term.name for ref in needed(statement) for term in (*ref.args, ref.instance) if isinstance(term, Variable)
-    )
-    given = values_after(on_entry(statement), bound - {"_"}, names.gives_rows)
+    bound = variables_among(terms_of(*statement.needed))
+    given = values_after(on_entry(statement), bound, names.gives_rows)
     reported: set[str] = set()
     for place, term in enumerate(statement.head.args):
         if isinstance(term, Variable) and term.name not in given | reported and place not in statement.asked:
@@ -139,22 +146,9 @@ def _audited(rolefile: Rolefile, roles: Collection[str]) -> Iterator[Finding]:
                 yield error("unknown-role", audit.line, message, "correct the name, or define the role")
 
 
-def _imported(known: Callable[[str], Rolefile | None]) -> Callable[[str, str], Signature | None]:
-    """The types of other services' roles, as far as their own rolefiles tell."""
-
-    @cache
-    def types(service: str) -> Mapping[str, Signature]:
-        other = known(service)
-        return signatures(other, Inference(other, lambda _service, _role: None, service)) if other is not None else {}
-
-    return lambda service, role: types(service).get(role)
-
-
 def _bound(statement: Statement) -> frozenset[str]:
     """The variables that have a value before the constraint: from the request, the credentials and the electors."""
-    refs = [statement.head, *needed(statement)]
-    terms = [term for ref in refs for term in (*ref.args, ref.instance)]
-    return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+    return variables_among(terms_of(statement.head, *statement.needed))
 
 
 def _of_revokers(statement: Statement) -> Iterator[Finding]:
@@ -163,7 +157,7 @@ def _of_revokers(statement: Statement) -> Iterator[Finding]:
     if not only_compares(said_of):
         message = f"`{said(said_of)}` is asked of those who revoke together, and does more than compare"
         yield error("revokers", statement.line, message, "compare their arguments, without a star: `x != y`")
-    known = revoker_variables(statement) | {term.name for term in statement.head.args if isinstance(term, Variable)}
+    known = revoker_variables(statement) | variables_among(statement.head.args)
     for name in sorted(variables(said_of) - known):
         message = f"nothing gives `{name}` a value in `{said(said_of)}` when `{statement.head.role}` is revoked"
         yield error("unbound", statement.line, message, "name it in the head, or in what stands after `|>`")
@@ -222,15 +216,11 @@ def _undefined(
 def is_defined(ref: RoleRef, known: Callable[[str], Rolefile | None]) -> bool:
     """Does the rolefile of another service define a role, as far as it is known?"""
     other = known(ref.service) if ref.service is not None else None
-    if other is None:
-        return True
-    return any(one.head.role == ref.role for one in other.statements) or any(
-        one.role == ref.role for one in other.declarations
-    )
+    return other is None or ref.role in other.roles
 
 
 def _references(statement: Statement) -> Iterator[RoleRef]:
-    yield from needed(statement)
+    yield from statement.needed
     yield from (one.ref for one in statement.revokers)
     yield from counted(statement.constraint)
 
@@ -308,8 +298,7 @@ def _check_values(entry: EventEntry) -> Iterator[Finding]:
 
 def _bound_in_entry(entry: EventEntry) -> frozenset[str]:
     """The variables that the event and the credentials give values."""
-    terms = [*entry.event.args, *(term for ref in entry.credentials for term in (*ref.args, ref.instance))]
-    return frozenset(term.name for term in terms if isinstance(term, Variable)) - {"_"}
+    return variables_among((*entry.event.args, *terms_of(*entry.credentials)))
 
 
 def _check_kinds(
@@ -331,7 +320,7 @@ def _with_service(ref: RoleRef, services: Mapping[str, Rolefile | None]) -> Role
     """A role with its service, where only one has such a role."""
     if ref.service is not None:
         return ref
-    having = [name for name, one in services.items() if one is not None and _defines(one, ref.role)]
+    having = [name for name, one in services.items() if one is not None and ref.role in one.roles]
     return replace(ref, service=having[0]) if len(having) == 1 else ref
 
 
@@ -339,7 +328,7 @@ def _check_role(ref: RoleRef, line: int, services: Mapping[str, Rolefile | None]
     if services is None:
         return
     named = [ref.service] if ref.service is not None else sorted(services)
-    having = {name: one for name in named if (one := services.get(name)) is not None and _defines(one, ref.role)}
+    having = {name: one for name in named if (one := services.get(name)) is not None and ref.role in one.roles}
     if len(having) > 1:
         message = f"`{ref.role}` is a role of {' and of '.join(f'`{one}`' for one in list(having)[:5])}"
         yield error("ambiguous-role", line, message, f"name the service, as in `{min(having)}.{ref.role}`")
@@ -356,12 +345,6 @@ def _check_arguments(ref: RoleRef, line: int, service: str, rolefile: Rolefile) 
     if heads and not any(may_give(head, ref) for head in heads):
         message = f"no statement of `{service}` gives `{said(ref)}`, so this entry never applies"
         yield warning("never-applies", line, message, "correct the arguments")
-
-
-def _defines(rolefile: Rolefile, role: str) -> bool:
-    return any(one.head.role == role for one in rolefile.statements) or any(
-        one.role == role for one in rolefile.declarations
-    )
 
 
 def _hidden(policy: EventPolicy, types: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
@@ -466,8 +449,7 @@ def settle_rolefile(
     What stands among credentials and is a relation is a condition (Capabilities V.A); literals of object types are as
     their service reads them (OASIS 3.2.1).
     """
-    roles = role_names(rolefile)
-    relations = state.relations.keys() - roles
+    relations = state.relations.keys() - rolefile.roles
     read = read_literals(rolefile, rolefiles, functions)
     statements = (replace(one, constraint=in_relations(state, one.constraint)) for one in read.statements)
     return replace(rolefile, statements=tuple(_settled(one, relations) for one in statements))

@@ -117,7 +117,7 @@ def meet(a: Known, b: Known) -> Known | None:
 
 def _says(text: str, time: TimestampType | ClockType) -> bool:
     try:
-        read_text("timestamp" if isinstance(time, TimestampType) else time.part, text)
+        read_text(_reading(time) or "timestamp", text)
     except BadExpression:
         return False
     return True
@@ -162,7 +162,7 @@ class Inference:
         """The cells that stand for columns of what may be a relation, each with its line and atom."""
         self._scope: dict[str, int] = {}
         self._line = 0
-        self._own = {one.head.role for one in rolefile.statements} | {one.role for one in rolefile.declarations}
+        self._own = rolefile.roles
         for declaration in rolefile.declarations:
             self._declare(declaration)
         for statement in rolefile.statements:
@@ -188,7 +188,7 @@ class Inference:
         readings: dict[tuple[str, int], Reading] = {}
         for column, cells in self._columns.items():
             for cell, _, _ in cells:
-                reading = self._reading(cell)
+                reading = _reading(self.known(cell))
                 if reading is not None:
                     readings.setdefault(column, reading)
         return readings
@@ -198,19 +198,10 @@ class Inference:
         readings: dict[tuple[str, str], dict[int, Reading]] = {}
         for (service, role), (cells, _) in self.roles.items():
             for position, cell in enumerate(cells):
-                reading = self._reading(cell)
+                reading = _reading(self.known(cell))
                 if service is not None and reading is not None:
                     readings.setdefault((service, role), {})[position] = reading
         return readings
-
-    def _reading(self, cell: int) -> Reading | None:
-        match self.known(cell):
-            case TimestampType():
-                return "timestamp"
-            case ClockType(part):
-                return part
-            case _:
-                return None
 
     # -- cells --
 
@@ -316,12 +307,8 @@ class Inference:
         self._scope, self._line = {}, statement.line
         self._scopes.append(self._scope)
         self._role(statement.head, head=True)
-        for credential in statement.credentials:
-            self._role(credential.ref)
-        for elector in statement.electors:
-            self._role(elector.ref)
-        for revoker in statement.revokers:
-            self._role(revoker.ref)
+        for ref in (*statement.needed, *(revoker.ref for revoker in statement.revokers)):
+            self._role(ref)
         self._constraint(statement.constraint)
 
     def _constraint(self, c: Condition) -> None:
@@ -407,7 +394,7 @@ class Inference:
         """A column that is compared with a time somewhere is one everywhere; true if something came to be known."""
         settled = False
         for column, reading in self.readings().items():
-            type = TimestampType() if reading == "timestamp" else ClockType(reading)
+            type = time_type(reading)
             for cell, line, what in self._columns[column]:
                 known = self.known(cell)
                 self._line = line
@@ -479,6 +466,16 @@ def _time_of_other(op: str, kinds: list[Known | None]) -> tuple[int, TimestampTy
             return 1, from_it
         case _:
             return None
+
+
+def _reading(known: Known | None) -> Reading | None:
+    """How text is read that is of a type, if that is a time."""
+    return "timestamp" if isinstance(known, TimestampType) else known.part if isinstance(known, ClockType) else None
+
+
+def time_type(reading: Reading) -> TimestampType | ClockType:
+    """The type of what is read so."""
+    return TimestampType() if reading == "timestamp" else ClockType(reading)
 
 
 def known_of(value: Argument) -> Known | None:

@@ -28,8 +28,6 @@ from headgate.model.changes import (
 )
 from headgate.model.conditions import (
     Argument,
-    Atom,
-    Condition,
     Constant,
     Operand,
     RoleRef,
@@ -45,8 +43,8 @@ from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, Intege
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches
 from headgate.model.values import Kind, brief, comparable, kind_of
-from headgate.roles.rolefiles.inference import ORDERS, SET_FUNCTIONS, SETS, Inference, said
-from headgate.roles.rolefiles.types import Signature, signatures
+from headgate.roles.rolefiles.inference import SET_FUNCTIONS, Inference, said
+from headgate.roles.rolefiles.types import Signature, own_types, signatures
 
 Sort: TypeAlias = Kind | Literal["set"]
 """What a value is: of a kind, or a set of letters."""
@@ -135,7 +133,7 @@ def _policy_clashes(state: State, roles: RoleKinds) -> Iterator[tuple[EventEntry
     for name, one in state.roles.representatives.items():
         attributes = attribute_kinds(state, name)
         for parameter, expression in one.parameters:
-            for clash in _expression_clashes(expression, attributes):
+            for clash in _clashes(expression, attributes):
                 yield name, f"`{parameter}` of the representative of `{name}`", clash
     for number, entry in enumerate(state.roles.policy.entries):
         line = f"line {entry.line}" if entry.line else f"entry {number + 1}"
@@ -160,19 +158,12 @@ def parameter_kinds(state: State, type_name: str) -> tuple[KnownKind | None, ...
 
 def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
     """What the arguments of roles are, by the rolefiles of their services."""
-
-    @cache
-    def alone(service: str) -> Mapping[str, Signature]:
-        one = rolefiles.get(service)
-        return {} if one is None else signatures(one, Inference(one, lambda _service, _role: None, service))
+    imported = own_types(rolefiles.get)
 
     @cache
     def whole(service: str) -> Mapping[str, Signature]:
         one = rolefiles.get(service)
         return {} if one is None else signatures(one, Inference(one, imported, service))
-
-    def imported(service: str, role: str) -> Signature | None:
-        return alone(service).get(role)
 
     def kinds(ref: RoleRef) -> tuple[KnownKind | None, ...]:
         found = () if ref.service is None else whole(ref.service).get(ref.role, ())
@@ -241,7 +232,8 @@ def entry_clashes(entry: EventEntry, given: tuple[KnownKind | None, ...], roles:
     yield from _joined(entry.event.args, given, bound)
     for ref in entry.credentials:
         yield from _joined(ref.args, roles(ref), bound)
-    yield from _constraint_clashes(entry.constraint, bound)
+    for atom in atoms(entry.constraint):
+        yield from _clashes(atom, bound)
 
 
 def _joined(
@@ -258,45 +250,40 @@ def _joined(
             bound.setdefault(term.name, kind)
 
 
-def _constraint_clashes(c: Condition, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
-    for atom in atoms(c):
-        yield from _clashes_of_atom(atom, bound)
+def _clashes(node: tree.Node, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
+    """What does not go together in an atom or an expression, what is inside first."""
+    for part in operands(node):
+        yield from _clashes(part, bound)
+    yield from _own_clashes(node, lambda part: _known(part, bound), f"`{said(node)}`")
 
 
-def _clashes_of_atom(atom: Atom, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
-    for operand in operands(atom):
-        yield from _expression_clashes(operand, bound)
-    known = [_known(operand, bound) for operand in operands(atom)]
-    if isinstance(atom, tree.InSet):
-        known += map(_of_constant, atom.values)
-    shown = f"`{said(atom)}`"
-    match atom:
-        case tree.Compare(op) if op in SETS:
+def _own_clashes(node: tree.Node, known_of: Callable[[Operand], KnownKind | None], shown: str) -> Iterator[KindClash]:
+    """What a node asks of its operands, and they are not."""
+    known = [known_of(part) for part in operands(node)]
+    if isinstance(node, tree.InSet):
+        known += map(_of_constant, node.values)
+    match tree.admits(node):
+        case "alike" | "order" as wanted:
+            first, *others = known
+            for other in others:
+                if first is not None and other is not None and not _compare(first, other):
+                    yield _mixed(f"{shown} compares", first, other)
+            for one in known if wanted == "order" else ():
+                if one is not None and one.sort == "set":
+                    yield KindClash(f"{shown} compares sets by order ({one.by})", "write `subseteq` or `superseteq`")
+        case "sets":
             yield from _needs(shown, "set", known)
-        case tree.Compare() | tree.InRange() | tree.InSet():
-            yield from _alike(f"{shown} compares", known)
-            if isinstance(atom, tree.InRange) or (isinstance(atom, tree.Compare) and atom.op in ORDERS):
-                yield from _no_sets(shown, known)
-        case tree.TextMatch() | tree.InGroup():
+        case "text":
             yield from _needs(shown, Kind.STRING, known)
+        case "moment":
+            yield from _needs(shown, Kind.TIMESTAMP, known)
+        case "sum":
+            yield from _sum_clashes(node, known)
 
 
-def _expression_clashes(expression: Operand, bound: Mapping[str, KnownKind]) -> Iterator[KindClash]:
-    """What does not go together within an expression."""
-    for part in operands(expression):
-        yield from _expression_clashes(part, bound)
-    known = [_known(part, bound) for part in operands(expression)]
-    match expression:
-        case tree.Combine("+" | "-"):
-            yield from _sum_clashes(expression, known)
-        case tree.Combine():
-            yield from _needs(f"`{said(expression)}`", "set", known)
-        case tree.ClockPart():
-            yield from _needs(f"`{said(expression)}`", Kind.TIMESTAMP, known)
-
-
-def _sum_clashes(e: tree.Combine, sides: list[KnownKind | None]) -> Iterator[KindClash]:
+def _sum_clashes(e: tree.Node, sides: list[KnownKind | None]) -> Iterator[KindClash]:
     """A sum is of integers, or of a moment and seconds; a difference also of two moments."""
+    assert isinstance(e, tree.Combine)
     moments = [one is not None and one.sort is Kind.TIMESTAMP for one in sides]
     if all(moments) and e.op == "+":
         yield KindClash(f"`{said(e)}` adds two timestamps", "add seconds to one of them")
@@ -328,18 +315,7 @@ def rule_clashes(state: State, rule: Rule, type_name: str, roles: RoleKinds) -> 
 
     for atom in atoms(rule.where):
         if any(isinstance(one, tree.Subject) for one in operands(atom)):
-            yield from _atom_clashes(atom, [known(one) for one in operands(atom)])
-
-
-def _atom_clashes(atom: Atom, known: list[KnownKind | None]) -> Iterator[KindClash]:
-    shown = f"`{brief(render_condition(atom))}`"
-    match atom:
-        case tree.Compare() | tree.InRange():
-            yield from _alike(f"{shown} compares", known)
-        case tree.InSet(_, values):
-            yield from _alike(f"{shown} compares", [*known, *map(_of_constant, values)])
-        case tree.TextMatch() | tree.InGroup():
-            yield from _needs(shown, Kind.STRING, known)
+            yield from _own_clashes(atom, known, f"`{brief(render_condition(atom))}`")
 
 
 def _covered(state: State, rule: Rule) -> list[str]:
@@ -362,14 +338,6 @@ def _compare(a: KnownKind, b: KnownKind) -> bool:
     return comparable(a.sort, b.sort)
 
 
-def _alike(what: str, known: list[KnownKind | None]) -> Iterator[KindClash]:
-    """All must compare with the first."""
-    first, *others = known
-    for other in others:
-        if first is not None and other is not None and not _compare(first, other):
-            yield _mixed(what, first, other)
-
-
 def _mixed(what: str, a: KnownKind, b: KnownKind) -> KindClash:
     remedy = "compare it with a value of its own kind, or change the type of the argument"
     if {a.sort, b.sort} == {Kind.STRING, Kind.TIMESTAMP}:
@@ -384,9 +352,3 @@ def _needs(shown: str, wanted: Sort, known: list[KnownKind | None]) -> Iterator[
             yield KindClash(
                 f"{shown} needs {needed}, and {kind.by} is {_name(kind.sort)}", "correct it, or leave it out"
             )
-
-
-def _no_sets(shown: str, known: list[KnownKind | None]) -> Iterator[KindClash]:
-    for one in known:
-        if one is not None and one.sort == "set":
-            yield KindClash(f"{shown} compares sets by order ({one.by})", "write `subseteq` or `superseteq`")

@@ -17,7 +17,7 @@ from headgate.decide.check import check_new_name
 from headgate.lang.acl import FUNCTIONS
 from headgate.model import conditions as tree
 from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
-from headgate.model.conditions import Atom, Condition, RoleRef, Variable, atoms, looked_at, variables, variables_of
+from headgate.model.conditions import Atom, Condition, Variable, atoms, looked_at, variables, variables_of
 from headgate.model.errors import BadDefinition
 from headgate.model.lookalikes import Lookalikes
 from headgate.model.rolefiles import Rolefile
@@ -55,11 +55,6 @@ def leaves(c: Condition, starred: bool = False) -> Iterator[tuple[Atom, bool]]:
                 yield from leaves(arg, starred)
         case leaf:
             yield leaf, starred
-
-
-def counted(c: Condition) -> Iterator[RoleRef]:
-    """The roles whose members a constraint counts."""
-    return (operand.of for operand in looked_at(c) if isinstance(operand, tree.Count))
 
 
 def called(leaf: Atom) -> Iterator[str]:

@@ -44,7 +44,7 @@ def never_apply(rolefile: Rolefile, service: str, known: Callable[[str], Rolefil
     for number, statement in enumerate(rolefile.statements):
         why = contradiction(statement.constraint)
         if why is not None:
-            needs.bar(number)
+            needs.barred.add(number)
             yield warning("never-applies", statement.line, f"the constraint is never true: {why}", "correct it")
     if not needs.spread():
         return
@@ -68,11 +68,6 @@ def is_own(ref: RoleRef, service: str) -> bool:
     return ref.service in (None, service)
 
 
-def needed(statement: Statement) -> list[RoleRef]:
-    """The roles of the candidate and of its electors."""
-    return [*(one.ref for one in statement.credentials), *(one.ref for one in statement.electors)]
-
-
 class _Needs:
     """The roles that each statement needs, and those that no statement has given yet."""
 
@@ -85,12 +80,8 @@ class _Needs:
         for statement in rolefile.statements:
             self._heads.setdefault((None, statement.head.role), []).append(statement.head)
         self.barred: set[int] = set()
-        self.refs = [needed(statement) for statement in rolefile.statements]
+        self.refs = [statement.needed for statement in rolefile.statements]
         self.lacking = [{n for n, ref in enumerate(refs) if not self._at_hand(ref)} for refs in self.refs]
-
-    def bar(self, place: int) -> None:
-        """A statement never applies."""
-        self.barred.add(place)
 
     def is_given(self, ref: RoleRef) -> bool:
         """Does any statement at all give this?"""
@@ -143,7 +134,6 @@ MAX_LITERALS: Final = 200
 Literal: TypeAlias = tuple[Atom, bool]
 """An atom, and whether it must be true."""
 
-_OPPOSITE: Final[Mapping[str, str]] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TURNED: Final[Mapping[CompareOp, CompareOp]] = {
     "=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<=",
     "subset": "superset", "superset": "subset", "subseteq": "superseteq", "superseteq": "subseteq",
@@ -239,20 +229,16 @@ def _tests(leaf: Atom, positive: bool) -> Iterator[tuple[Operand, str, Argument]
     """What an atom asks of an expression beside a literal."""
     match leaf:
         case tree.Compare(op, Constant(value), of) if not isinstance(of, Constant):
-            yield from _tests(tree.Compare(_turned(op), of, Constant(value)), positive)
+            yield from _tests(tree.Compare(_TURNED[op], of, Constant(value)), positive)
         case tree.Compare(op, of, Constant(value)):
             if positive:
                 yield of, op, value
-            elif op in _OPPOSITE:
-                yield of, _OPPOSITE[op], value
-        case tree.InRange(of, low, high) if positive:
-            for op, end in ((">=", low), ("<=", high)):
-                if isinstance(end, Constant):
-                    yield of, op, end.value
-
-
-def _turned(op: CompareOp) -> CompareOp:
-    return _TURNED[op]
+            elif op in tree.NEGATED:
+                yield of, tree.NEGATED[op], value
+        case tree.InRange() if positive:
+            for one in tree.comparisons(leaf):
+                if isinstance(one.right, Constant):
+                    yield one.left, one.op, one.right.value
 
 
 def _unmet(asked: _Asked) -> str | None:
@@ -498,14 +484,8 @@ def in_constraint(c: Condition, to: Renamed) -> Condition:
 
 def in_statement(statement: Statement, to: Renamed) -> Statement:
     """A statement with other variables."""
-    return replace(
-        statement,
-        head=in_role(statement.head, to),
-        credentials=tuple(replace(one, ref=in_role(one.ref, to)) for one in statement.credentials),
-        electors=tuple(replace(one, ref=in_role(one.ref, to)) for one in statement.electors),
-        revokers=tuple(replace(one, ref=in_role(one.ref, to)) for one in statement.revokers),
-        constraint=in_constraint(statement.constraint, to),
-    )
+    renamed = statement.with_refs(lambda ref: in_role(ref, to), statement.constraint)
+    return replace(renamed, constraint=in_constraint(statement.constraint, to))
 
 
 def canonical(statement: Statement) -> Statement:
@@ -579,11 +559,8 @@ def may_give(head: RoleRef, ref: RoleRef) -> bool:
     if len(head.args) < len(ref.args):
         return False
     given = head.args[: len(ref.args)]  # what a reference leaves out may be anything
-    if not all(map(_may_be, given, ref.args)):
-        return False
+    for given_term, wanted in zip(given, ref.args, strict=True):
+        if given_term != wanted and isinstance(given_term, Constant) and isinstance(wanted, Constant):
+            return False
     to = numbered("head ")
     return unified(tuple(in_term(arg, to) for arg in given), ref.args, {}) is not None
-
-
-def _may_be(a: Term, b: Term) -> bool:
-    return a == b or not (isinstance(a, Constant) and isinstance(b, Constant))

@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Final, Literal, TypeAlias, cast
 
 from headgate.decide.constraints import RoleFunction
-from headgate.decide.reading import MAX_KEPT, Readings
+from headgate.decide.reading import Readings, kept_by_identity
 from headgate.decide.truth import NotRun
-from headgate.lang.literals import Reading, read_text
+from headgate.lang.literals import read_text
 from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model import conditions as tree
-from headgate.model.arguments import letters_of
 from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
 from headgate.model.errors import BadDefinition, BadExpression, HeadgateError, RoleDenied, TypeMismatch
@@ -38,8 +38,18 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
-from headgate.model.values import Kind, Value, brief, conform
-from headgate.roles.rolefiles.inference import CredentialReadings, Imported, Inference, Known, LetterSet, Textual, words
+from headgate.model.roles import letters_of
+from headgate.model.values import Kind, Value, brief, conform, kind_of
+from headgate.roles.rolefiles.inference import (
+    CredentialReadings,
+    Imported,
+    Inference,
+    Known,
+    LetterSet,
+    Textual,
+    time_type,
+    words,
+)
 
 Signature: TypeAlias = tuple[ArgumentType | None, ...]
 Signatures: TypeAlias = Mapping[str, Signature]
@@ -64,27 +74,31 @@ def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) ->
     return signatures(rolefile, inference)
 
 
-_kept: dict[int, tuple[Rolefile, Readings, CredentialReadings]] = {}
+def own_types(known: Callable[[str], Rolefile | None]) -> Imported:
+    """The types of other services' roles, as far as their own rolefiles tell."""
+
+    @cache
+    def types(service: str) -> Mapping[str, Signature]:
+        other = known(service)
+        return signatures(other, Inference(other, _unknown, service)) if other is not None else {}
+
+    return lambda service, role: types(service).get(role)
 
 
 def readings(rolefile: Rolefile | None) -> Readings:
     """How the columns of relations are read that a rolefile compares with times; kept for those looked at last."""
-    return {} if rolefile is None else _read(rolefile)[1]
+    return {} if rolefile is None else _read(rolefile)[0]
 
 
 def credential_readings(rolefile: Rolefile) -> CredentialReadings:
     """How a rolefile reads the arguments of other services' roles that it compares with times."""
-    return _read(rolefile)[2]
+    return _read(rolefile)[1]
 
 
-def _read(rolefile: Rolefile) -> tuple[Rolefile, Readings, CredentialReadings]:
-    cached = _kept.get(id(rolefile))
-    if cached is None or cached[0] is not rolefile:
-        if len(_kept) >= MAX_KEPT:
-            _kept.clear()
-        inferred = Inference(rolefile, _unknown)
-        cached = _kept[id(rolefile)] = rolefile, inferred.readings(), inferred.credential_readings()
-    return cached
+@kept_by_identity
+def _read(rolefile: Rolefile) -> tuple[Readings, CredentialReadings]:
+    inferred = Inference(rolefile, _unknown)
+    return inferred.readings(), inferred.credential_readings()
 
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -219,24 +233,25 @@ def _text(raw: object, what: str) -> str:
 
 
 def _set(raw: object, alphabet: str) -> frozenset[str]:
-    match raw:
-        case str():
-            braced = raw.startswith("{") and raw.endswith("}")
-            letters = letters_of(raw[1:-1].strip() if braced else raw)
-        case list() | tuple() | set() | frozenset():
-            letters = letters_of(raw)
-        case dict() if _is_flow_set(raw):
-            letters = letters_of("".join(raw))
-        case _:
-            raise TypeMismatch(f"`{brief(raw)}` is not a set of `{alphabet}`", remedy="write it like `{rw}`")
+    if isinstance(raw, str):
+        raw = list(raw[1:-1].strip() if raw.startswith("{") and raw.endswith("}") else raw)
+    letters = _letters(raw)
+    if letters is None:
+        raise TypeMismatch(f"`{brief(raw)}` is not a set of `{alphabet}`", remedy="write it like `{rw}`")
     for letter in sorted(letters - set(alphabet)):
         raise TypeMismatch(f"`{letter}` is not one of `{{{alphabet}}}`")
     return letters
 
 
-def _is_flow_set(raw: Mapping[object, object]) -> bool:
-    """What YAML makes of `{rw}` and of `{}`."""
-    return len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items())
+def _letters(raw: object) -> frozenset[str] | None:
+    """The letters of a set: one by one, or what YAML makes of `{rw}` and of `{}`."""
+    match raw:
+        case list() | tuple() | set() | frozenset():
+            return letters_of(raw)
+        case dict() if len(raw) <= 1 and all(isinstance(key, str) and value is None for key, value in raw.items()):
+            return letters_of("".join(raw))
+        case _:
+            return None
 
 
 def _object(text: str, name: str, parsers: Parsers) -> str:
@@ -257,22 +272,12 @@ def _any(raw: object) -> Argument:
     match raw:
         case bool():
             return raw
-        case int():
-            return conform(Kind.INT, raw)
-        case float():
-            return conform(Kind.FLOAT, raw)
-        case str():
-            return conform(Kind.STRING, raw)
-        case datetime():
-            return conform(Kind.TIMESTAMP, raw)
-        case bytes():
-            return conform(Kind.BYTES, raw)
-        case list() | tuple() | set() | frozenset():
-            return letters_of(raw)
-        case dict() if _is_flow_set(raw):
-            return letters_of("".join(raw))
-        case _:
-            raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")
+        case int() | float() | str() | datetime() | bytes():
+            return conform(cast(Kind, kind_of(raw)), raw)
+    letters = _letters(raw)
+    if letters is None:
+        raise TypeMismatch(f"`{brief(raw)}` is no argument of a role", remedy="write a value such as `'dm'` or `3`")
+    return letters
 
 
 def read_literals(
@@ -295,13 +300,9 @@ def _of(rolefile: Rolefile | None, role: str) -> Signature | None:
     if rolefile is None:
         return None
     try:
-        return infer(rolefile, lambda _service, _role: None).get(role)
+        return infer(rolefile, _unknown).get(role)
     except HeadgateError:
         return None
-
-
-def _time(reading: Reading) -> TimestampType | ClockType:
-    return TimestampType() if reading == "timestamp" else ClockType(reading)
 
 
 _Read: TypeAlias = ObjectType | TimestampType | ClockType
@@ -329,14 +330,8 @@ class _Reading:
 
     def read(self, statement: Statement) -> Statement:
         try:
-            return replace(
-                statement,
-                head=self._role(statement.head),
-                credentials=tuple(replace(one, ref=self._role(one.ref)) for one in statement.credentials),
-                electors=tuple(replace(one, ref=self._role(one.ref)) for one in statement.electors),
-                revokers=tuple(replace(one, ref=self._role(one.ref)) for one in statement.revokers),
-                constraint=rewrite(statement.constraint, self._atom),
-            )
+            read = statement.with_refs(self._role, statement.constraint)  # which tells the types of variables
+            return replace(read, constraint=rewrite(statement.constraint, self._atom))
         except HeadgateError as error:
             raise BadDefinition(error.message, place=f"line {statement.line}", remedy=error.remedy) from None
 
@@ -355,7 +350,9 @@ class _Reading:
             return self._own.get(ref.role, ())
         told = _of(self._rolefiles.get(ref.service), ref.role) or (None,) * len(ref.args)
         times = self._times.get((ref.service, ref.role), {})
-        return tuple(_time(times[place]) if one is None and place in times else one for place, one in enumerate(told))
+        return tuple(
+            time_type(times[place]) if one is None and place in times else one for place, one in enumerate(told)
+        )
 
     def _literal(self, type: _Read, value: Argument) -> Argument:
         if isinstance(type, ObjectType) and not self._functions:
@@ -391,7 +388,7 @@ def conform_arguments(
     """Arguments of the types that the role has; None stays open. A role that is not in the rolefile takes any."""
     if len(args) > MAX_ROLE_ARGUMENTS:
         raise RoleDenied(f"a role has at most MAX_ROLE_ARGUMENTS ({MAX_ROLE_ARGUMENTS}) arguments", failure="misuse")
-    types = None if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role)
+    types = None if rolefile is None else infer(rolefile, _unknown).get(role)
     if types is None:
         return tuple(None if arg is None else conform_argument(None, arg) for arg in args)
     if len(types) != len(args):
@@ -404,7 +401,7 @@ def with_times(ref: RoleRef, rolefile: Rolefile | None) -> RoleRef:
     """A role that someone names, whose arguments in text are times where its rolefile says so."""
     if rolefile is None or not any(isinstance(term, Constant) for term in ref.args):
         return ref
-    types = infer(rolefile, lambda _service, _role: None).get(ref.role, ())
+    types = infer(rolefile, _unknown).get(ref.role, ())
     args = list(ref.args)
     for place, (term, type) in enumerate(zip(ref.args, types, strict=False)):
         if isinstance(term, Constant) and isinstance(type, TimestampType | ClockType):

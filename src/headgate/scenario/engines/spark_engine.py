@@ -1,4 +1,4 @@
-"""The pipeline as the world a scenario is played in.
+"""The pipeline as the stage a scenario is played on.
 
 Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint. A crash
 strikes the query at a point chosen by chance, in whatever it has left to do when that is asked for, or else in what it
@@ -17,56 +17,52 @@ from typing import Any, Final
 
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.publishing.local import LocalPublisher
-from headgate.ledger import Ledger
 from headgate.model.changes import Batch
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import POINTS, Paths
-from headgate.scenario.engines.play import Got, ScenarioOutcome, play
+from headgate.pipeline.paths import POINTS
+from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 
 
-class SparkWorld:
-    """A domain in a directory, and its streaming query on a Spark session."""
+class DomainStage(LocalStage):
+    """A domain in a directory, which applies batches and takes in events."""
 
-    def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
-        paths = Paths(directory)
-        self.now = EPOCH
-        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
-        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
-        self.domain = Domain(directory, ledger, log, store)
+    def __init__(self, scenario: Scenario, directory: Path, now: datetime = EPOCH) -> None:
+        super().__init__(scenario, now)
+        self.domain = Domain.create(directory, lambda: self.now, administrator=ADMINISTRATOR)
         self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
-        self.pipeline = CrashingPipeline(self.domain, session, choice)
-        self.order: list[str] = []
-        for name, target in scenario.predicates.items():
-            self.domain.register_predicate(name, target, scenario.file.parent)
+        self.events: list[Event] = []
 
     def state(self) -> State:
         """The newest state."""
         return self.domain.ledger.state()
 
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-        self.now = at
-
     def why(self, id: str) -> str:
         """Why a membership ended."""
         return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
 
-    def commit(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> None:
         """The next version."""
         self.domain.commit(batch)
 
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+    def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
-        event = self.publisher.publish(draft, stream=stream, now=at)
-        self.order.append(event.id)
-        return event
+        self.events.append(self.publisher.publish(draft, stream=stream, now=at))
+        return self.events[-1]
+
+
+class SparkStage(DomainStage):
+    """A domain in a directory, and its streaming query on a Spark session."""
+
+    def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
+        super().__init__(scenario, directory)
+        self.pipeline = CrashingPipeline(self.domain, session, choice)
+        for name, target in scenario.predicates.items():
+            self.domain.register_predicate(name, target, scenario.file.parent)
 
     def crash(self) -> None:
         """Let the query fail, and start again."""
@@ -76,7 +72,7 @@ class SparkWorld:
         """Every delivery, subscription by subscription in the order they began."""
         self.pipeline.finish()
         every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
-        positions = {id: n for n, id in enumerate(self.order)}
+        positions = {event.id: n for n, event in enumerate(self.events)}
         received: list[list[Got]] = [[] for _ in every]
         for _, d in read_deliveries(self.domain):
             received[d.subscription].append(Got(d.event, d.stream, d.seq, d.view))
@@ -85,19 +81,15 @@ class SparkWorld:
             deliveries[subscription.id] += sorted(got, key=lambda one: positions[one.event])
         return deliveries
 
-    def close(self) -> None:
-        """Let go of the files."""
-        self.domain.close()
-
 
 def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
     """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
     with story_directory() as directory:
-        world = SparkWorld(scenario, session, directory, choice_of(scenario, seed))
+        stage = SparkStage(scenario, session, directory, choice_of(scenario, seed))
         try:
-            return play(scenario, world)
+            return play(scenario, stage)
         finally:
-            world.close()
+            stage.domain.close()
 
 
 def choice_of(scenario: Scenario, seed: int) -> random.Random:

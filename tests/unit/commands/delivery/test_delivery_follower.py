@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from headgate.commands.delivery.delivery_batch import Portion
-from headgate.commands.delivery.delivery_follower import DeliveryFollower, KeptBatch
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, KeptBatch, Portion
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import Batch, Change, DeclareType
 from headgate.model.events import Event
@@ -30,13 +29,14 @@ from headgate.node.domain import Domain, Follower
 from headgate.pipeline.deliveries import DeliveryBlob, blobs
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.index import Types
-from headgate.pipeline.log.codec import LogBatch, encode, event_batch, layouts
+from headgate.pipeline.log.codec import LogBatch, event_batch, layouts
 from headgate.pipeline.match import Matches
 from headgate.trust.positions import Positions
 from strategies.deciding import Decider
 from strategies.memory import MemoryLedger
 from strategies.running import examples
 from strategies.small import SEEN, WORLD, draft, grant, wish
+from strategies.stored import encode
 
 POSITIONS = Positions(bytes(range(16)))
 

@@ -16,8 +16,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery
-from headgate.commands.delivery.delivery_follower import DeliveryFollower
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Archive, Closed, DeliveryGap, Feed
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.deliver import decide
@@ -103,7 +102,7 @@ class Node:
             archive=self.archive,
             known=self.follower,
             run=_run,
-            after=after,
+            after=after or {},
         )
         begun = {s: max(acked.get(s, 0), (after or {}).get(s, 0)) for s in {*acked, *(after or {})}}
         return Reader(subscription.id, feed, begun)

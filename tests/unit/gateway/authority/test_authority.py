@@ -11,7 +11,7 @@ import pytest
 
 from headgate.client import connect
 from headgate.commands import statements as authority
-from headgate.commands.revocation_intake import LISTS_PER_ISSUER
+from headgate.commands.statements import LISTS_PER_ISSUER
 from headgate.gateway import runtime
 from headgate.lang import parse_condition
 from headgate.model.authority import AttributeMap, Issuing, Provider, Validity
@@ -298,7 +298,8 @@ def test_the_lists_of_an_issuer_that_nobody_chose_make_so_many_versions(shop: Se
 def test_showing_the_same_again_makes_no_version_while_its_sign_of_life_is_young(shop: Served) -> None:
     bob, gateway = Visitor(shop, shop.keys["bob"]), shop.gateway
     bob.connect()
-    shown = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=3600), gateway.shown[0]
+    own = gateway.own_statements.shown[0]
+    shown = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=3600), own
     assert bob.show(*shown).status_code == 200
     version = state(shop).version
     for _ in range(2):
@@ -307,7 +308,7 @@ def test_showing_the_same_again_makes_no_version_while_its_sign_of_life_is_young
     brief = certificate(gateway.broker, bob.key, types(SALE, "publish"), freshness=2)
     known = state(shop).lists[gateway.broker.public.did].issued
     time.sleep(max(0.0, (known + timedelta(seconds=2.1) - datetime.now(UTC)).total_seconds()))
-    assert bob.show(brief, gateway.shown[0]).status_code == 200, "here it was needed"
+    assert bob.show(brief, gateway.own_statements.shown[0]).status_code == 200, "here it was needed"
     assert state(shop).lists[gateway.broker.public.did].issued > known
 
 
@@ -554,7 +555,7 @@ def test_what_was_revoked_and_not_yet_in_force_when_it_died_is_put_in_force_at_t
     bob, gateway = Visitor(shop, shop.keys["bob"]), shop.gateway
     bob.connect()
     given = certificate(gateway.broker, bob.key, types(SALE, "publish"), id="half-revoked")
-    (own,) = [text for text in gateway.shown if "." in text][:1]
+    (own,) = [text for text in gateway.own_statements.shown if "." in text][:1]
     assert bob.show(given, own).status_code == 200
     gateway.register.revoke("half-revoked", now())  # and then it died
     version = state(shop).version

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.commands.revocation_intake import (
+from headgate.commands.statements import (
     LIST_SECONDS,
     LISTS_OF_ALL,
     LISTS_PER_ISSUER,

@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from headgate.commands import rate_limits
+from headgate.commands import commit
 from headgate.gateway.http.request_reading import INLINE_CHARS
 from headgate.lang import render_condition
 from headgate.model.changes import RemoveRule
@@ -233,7 +233,7 @@ def test_one_who_keeps_all_processes_busy_keeps_nobody_from_the_gateway(shop: Se
 def test_who_sends_much_that_is_refused_waits_before_more_of_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limits, "MAX_PAUSE", 0.01)
+    monkeypatch.setattr(commit, "MAX_PAUSE", 0.01)
     many = [event(f"{n}", "$x = 1 or " * 90 + "$x = 2") for n in range(200)]
     with serving(tmp_path / "shop", limits__refused_per_minute="100KB") as shop:
         assert codes(publish(shop, "bob", many)) == {"publish-denied"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.commands.rate_limits import STEPS_PACED, Paces, cost_of
+from headgate.commands.commit import STEPS_PACED, Paces, cost_of
 from headgate.model.changes import AddMember, AddRule, DeclarePrincipal, RemoveMember
 from headgate.model.conditions import RoleRef
 from headgate.model.errors import TooBusy

@@ -32,8 +32,8 @@ from headgate.model.changes import (
 from headgate.model.errors import HeadgateError, RoleDenied
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_STEPS
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.roles.requests import search
-from headgate.roles.requests.search import Holders, Known, SearchedEntry, SearchRequest
+from headgate.roles.requests import entry
+from headgate.roles.requests.entry import Holders, Known, SearchedEntry, SearchRequest
 from headgate.roles.requests.transition import transition
 from headgate.trust.keys import PrivateKey
 from strategies.role_serving import Office, office
@@ -134,9 +134,10 @@ def test_what_a_search_found_is_not_searched_again_at_the_same_version(monkeypat
     found = Known(state, Holders(), {}, Budget(MAX_ENTRY_STEPS)).run([enter("a", "Goal", 1), enter("b", "Goal", 2)])
     moved = transition(state, Batch(ADMINISTRATOR, (DeclarePrincipal("zoe"),))).after
     searches: list[str] = []
-    real = search.find_entry
+    real = entry.find_entry
     monkeypatch.setattr(
-        search, "find_entry", lambda view, one, scene: searches.append(one.id) or real(view, one, scene)
+        "headgate.roles.requests.entry.find_entry",
+        lambda view, one, scene: searches.append(one.id) or real(view, one, scene),
     )
     assert carried(state, *found) is not None  # type: ignore[arg-type]
     assert searches == []

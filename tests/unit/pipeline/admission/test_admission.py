@@ -27,11 +27,12 @@ from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.admission import admission as module
 from headgate.pipeline.admission.admission import Admission, Admitted, encode_many
 from headgate.pipeline.admission.columns import from_arrow, from_drafts, grouped
-from headgate.pipeline.log.codec import LogBatch, decode, encode, from_blob, layouts, restored
+from headgate.pipeline.log.codec import LogBatch, decode, from_blob, layouts, restored
 from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, exact
 from strategies.running import examples
 from strategies.small import CHASE, LANE, NOON, PLATE, SEEN, SPEED, UNIT, draft, forbid, grant, is_, world
+from strategies.stored import encode
 from strategies.worlds import Commit, Publish, Story, worlds
 
 PUBLISH = (Action.PUBLISH,)

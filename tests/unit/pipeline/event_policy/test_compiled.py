@@ -43,7 +43,6 @@ from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.values import Value, micros
 from headgate.pipeline.admission.admission import Admission
-from headgate.pipeline.deliveries import read
 from headgate.pipeline.event_policy import clients as policy_clients
 from headgate.pipeline.event_policy import events as policy_events
 from headgate.pipeline.event_policy.events import NULL, Relation
@@ -56,6 +55,7 @@ from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger, MemoryLog, exact
 from strategies.running import examples
 from strategies.small import CHASE, NOON, SEEN, chase, commit, forbid, grant, seen, wish, world
+from strategies.stored import read
 
 FIGURE = """
 Seen(u, r) <= Login.LoggedOn(u, h)

@@ -20,12 +20,13 @@ from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.index import requirements as module
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.requirements import Sets, Truths, required, required_texts, requirement_of, text_of
-from headgate.pipeline.log.codec import LogBatch, decode, encode, event_batch, from_blob, layouts
+from headgate.pipeline.log.codec import LogBatch, decode, event_batch, from_blob, layouts
 from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.conditions import conditions, values
 from strategies.running import examples
 from strategies.small import NOON, chase, grant, seen, wish, world
+from strategies.stored import encode
 
 ONE, TWO = parse_condition("$n = 1"), parse_condition("$n = 2")
 SUBJECTS = ("a", "b")

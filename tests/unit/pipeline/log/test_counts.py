@@ -17,10 +17,10 @@ from headgate.model.events import Event
 from headgate.model.limits import RATE_SECONDS
 from headgate.model.values import micros
 from headgate.pipeline.log.appends import Append
-from headgate.pipeline.log.codec import encode
 from headgate.pipeline.log.event_log import EventLog
 from strategies.running import examples
 from strategies.small import NOON
+from strategies.stored import encode
 
 CAM, TYPE = "cam", "t.T"
 PATH = "log.db"

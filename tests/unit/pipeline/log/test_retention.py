@@ -27,6 +27,7 @@ from headgate.pipeline.log.retention import (
     look,
     plan,
 )
+from strategies.stored import append
 
 NOW = 1_000
 TIMES = st.integers(0, NOW)
@@ -135,7 +136,7 @@ def test_a_plan_is_looked_up_made_and_applied(tmp_path: Path) -> None:
     token = log.take("main", 1)
     members = pack(np.array([1], np.int32))
     for n in range(5):
-        log.append("main", token, 1, n, 10, b"x" * 100)
+        append(log, "main", token, 1, n, 10, b"x" * 100)
         if n < 4:
             made = DeliveryBlob("main", 10 * n + 1, 10 * n + 10, 1, 0, 1, b"y" * 100, members)
             store.write(n, 1, [made], stats=BatchStats(n, 100 + n, 10, 1, 5, 1))

@@ -18,6 +18,7 @@ from headgate.model.values import Kind
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.spark import source
 from headgate.pipeline.spark.source import LogStream, Piece, pieces
+from strategies.stored import append
 
 ALL = ReadAllAvailable()
 START = {"version": 0, "streams": {}}
@@ -53,9 +54,9 @@ def test_no_event_is_offered_before_the_ledger_holds_its_version(
     ledger: Ledger, log: EventLog, stream: LogStream
 ) -> None:
     token = log.take("main", 1)
-    log.append("main", token, 1, 0, 2, b"ab")
+    append(log, "main", token, 1, 0, 2, b"ab")
     log.start(2)  # the log has heard of a version that this ledger does not hold yet
-    log.append("main", token, 2, 0, 2, b"cd")
+    append(log, "main", token, 2, 0, 2, b"cd")
     waiting = stream.latestOffset(START, ALL)
     assert waiting == {"version": 1, "streams": {"main": 2}}
     assert stream.latestOffset(waiting, ALL) == waiting
@@ -66,7 +67,7 @@ def test_no_event_is_offered_before_the_ledger_holds_its_version(
 def test_a_batch_is_bounded_and_takes_appends_whole(log: EventLog, stream: LogStream) -> None:
     token = log.take("main", 1)
     for _ in range(5):
-        log.append("main", token, 1, 0, 10, b"x")
+        append(log, "main", token, 1, 0, 10, b"x")
     assert stream.latestOffset(START, ReadMaxRows(25))["streams"] == {"main": 20}
     assert stream.latestOffset(START, ReadMaxRows(1))["streams"] == {"main": 10}
     assert stream.latestOffset(START, ALL)["streams"] == {"main": 50}
@@ -74,9 +75,9 @@ def test_a_batch_is_bounded_and_takes_appends_whole(log: EventLog, stream: LogSt
 
 def test_available_now_stops_where_it_began(ledger: Ledger, log: EventLog, stream: LogStream) -> None:
     token = log.take("main", 1)
-    log.append("main", token, 1, 0, 1, b"a")
+    append(log, "main", token, 1, 0, 1, b"a")
     stream.prepareForTriggerAvailableNow()
-    log.append("main", token, 1, 0, 1, b"b")
+    append(log, "main", token, 1, 0, 1, b"b")
     ledger.commit(Batch(ADMINISTRATOR))
     end = stream.latestOffset(START, ALL)
     assert end == {"version": 1, "streams": {"main": 1}}
@@ -87,7 +88,7 @@ def test_history_reads_the_earlier_events_again_in_the_same_batch(
     ledger: Ledger, log: EventLog, stream: LogStream
 ) -> None:
     token = log.take("main", 1)
-    log.append("main", token, 1, 0, 1, b"a")
+    append(log, "main", token, 1, 0, 1, b"a")
     first = stream.latestOffset(START, ALL)
     assert rows(stream, START, first) == [("", 0, False, 1), ("main", 1, False, 1)]
     ledger.commit(Batch("p", (Subscribe(Subscription("plain", "p", "a.T")),)))
@@ -95,14 +96,14 @@ def test_history_reads_the_earlier_events_again_in_the_same_batch(
     assert rows(stream, first, second) == [("", 0, False, 2)]  # nothing to read, and the version is passed on
     ledger.commit(Batch("p", (Subscribe(Subscription("past", "p", "a.T", history=True)),)))
     log.start(3)
-    log.append("main", token, 3, 0, 1, b"b")
+    append(log, "main", token, 3, 0, 1, b"b")
     third = stream.latestOffset(second, ALL)
     assert sorted(rows(stream, second, third)) == [("", 0, False, 3), ("main", 1, True, 3), ("main", 2, False, 3)]
 
 
 def test_damage_is_named_when_it_is_read(log: EventLog, stream: LogStream) -> None:
     token = log.take("main", 1)
-    log.append("main", token, 1, 0, 1, b"a")
+    append(log, "main", token, 1, 0, 1, b"a")
     end = stream.latestOffset(START, ALL)
     log._db.execute("UPDATE batches SET blob = x'00'")
     with pytest.raises(Damaged, match="events 1 to 1 of stream `main`"):
@@ -114,7 +115,7 @@ def test_the_work_is_cut_into_about_equal_pieces(log: EventLog, monkeypatch: pyt
     for name in ("north", "south"):
         token = log.take(name, 1)
         for _ in range(10):
-            log.append(name, token, 1, 0, 5, b"x")
+            append(log, name, token, 1, 0, 5, b"x")
     cut = pieces(log, {}, {"north": 50, "south": 50}, 2)
     assert [sum(last - after for _, after, last in one) for one in cut] == [50, 50]
     covered = sorted(r for one in cut for r in one)
@@ -129,7 +130,7 @@ def test_reading_begins_where_the_log_was_trimmed(
 ) -> None:
     token = log.take("main", 1)
     for _ in range(5):
-        log.append("main", token, 1, 0, 10, b"x")
+        append(log, "main", token, 1, 0, 10, b"x")
     log.trim("main", 25)
     assert stream.latestOffset(START, ReadMaxRows(15))["streams"] == {"main": 30}
     end = stream.latestOffset(START, ALL)

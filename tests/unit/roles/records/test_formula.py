@@ -14,8 +14,7 @@ from headgate.lang.rolefile import parse_constraint
 from headgate.model.conditions import AllOf, AnyOf, Condition, Not, Related, Starred
 from headgate.model.roles import Link
 from headgate.model.state import State
-from headgate.roles.records.facts import When
-from headgate.roles.records.formula import membership_rule
+from headgate.roles.records.facts import When, membership_rule
 from headgate.roles.records.records import Records
 from strategies.rolestories import conjunction, inverse
 from strategies.running import examples

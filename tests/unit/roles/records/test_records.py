@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from headgate.model.errors import AlreadyExists, BadDefinition, Damaged, NotFound, TooMany
 from headgate.model.limits import MAX_RECORD_PARENTS
 from headgate.model.roles import Link, Op, Record, Reference, magic_of, place_of, reference
-from headgate.roles.records import slots as places
-from headgate.roles.records.graph import DEAD, inputs
-from headgate.roles.records.records import Records
+from headgate.roles.records import records as places
+from headgate.roles.records.records import DEAD, UNITS, Records
 from strategies.running import examples
 
 OPS = [Op.AND, Op.OR, Op.NAND, Op.NOR]
@@ -206,14 +205,7 @@ class World:
 
     def revoke(self, at: int) -> None:
         ref = self.pick(at)
-        before = {one.ref: one.state for one in self.table.records()}
-        below = self.table.below(ref)
-        assert len(set(below)) == len(below)
-        assert before == {one.ref: one.state for one in self.table.records()}, "asking changed something"
-        expected = {*below, ref} if self.table.state(ref) is not False else set()
         self.table.revoke(ref)
-        after = {one.ref: one.state for one in self.table.records()}
-        assert expected == {one for one, state in before.items() if after[one] is not state and not after[one]}
         if ref in self.naive.nodes:
             self.naive.nodes[ref].dead = True
 
@@ -322,7 +314,7 @@ class World:
                 assert (table.of_fact(one.fact) == one.ref) is not one.permanent
             if one.parents:
                 given = [_negated(table.state(link.parent), link.negated) for link in one.parents]
-                assert inputs(table._counts[place]) == (given.count(True), given.count(False), given.count(None))
+                assert table._counts[place] == sum(UNITS[0][(False, True, None).index(state)] for state in given)
             for link in one.parents:
                 if link.parent in table and table._state[place_of(link.parent)] != DEAD:
                     assert table._rank[place] > table._rank[place_of(link.parent)]
@@ -453,7 +445,6 @@ def test_entering_a_delegated_role_and_what_takes_it_down() -> None:
         assert (table.state(member), table.state(below)) == (None, None)
         table.set(parents["group"], True)
         assert (table.state(member), table.state(below)) == (True, True)
-        assert set(table.below(parents[ends])) == {member, below}
         table.set(parents[ends], False)
         assert (table.state(member), table.state(below)) == (False, False)
         table.set(parents[ends], True)
@@ -533,7 +524,6 @@ def test_what_is_not_in_the_table_is_false_and_stays_so() -> None:
         table.set(ref, True)
         table.revoke(ref)
         assert table.state(ref) is False
-        assert table.below(ref) == []
         for call in (table.record, table.hold, table.release):
             with pytest.raises(NotFound):
                 call(ref)
@@ -721,7 +711,6 @@ def test_a_chain_of_a_hundred_thousand() -> None:
         table.set(root, state)
         assert table.state(last) is state
     table.take()
-    assert len(table.below(root)) == 100_000
     table.mark()
     table.revoke(root)
     assert table.state(last) is False

@@ -99,7 +99,7 @@ def test_a_kept_book_is_as_one_made_from_the_state(walk: Walk) -> None:
 
 def as_told(book: Book) -> tuple[object, ...]:
     """A book by what it holds: the records, who uses them, who holds what, which facts are looked at."""
-    users = {ref: list(ids) for ref, ids in book.users.items()}
+    users = {ref: list(ids) for ref, ids in book.index.users.items()}
     members = {office: list(ids) for office, ids in book.index.members.items()}
     return {one.ref: one for one in book.records.records()}, users, members, book.interest.texts()
 

@@ -1,21 +1,24 @@
-"""Event types that come with their owner's signature, and with all that allowed the owner to make them.
+"""Event types: declare, retire and advertise; also those that come with their owner's signature.
 
-Guarantees: a definition is taken up only if it verifies by itself, from the domain that coordinates the network, and
-nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that nobody
-has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken. Parents that
-are not here come with it. A type that was retired comes back only by its owner in person, by the administrator, or by a
-definition that was signed since. The text is kept, and given back to whoever asks while the type is as it says.
+Guarantees: everything is done in the name of a principal and decided by the ledger; asking for what is so already makes
+no version. A signed definition is taken up only if it verifies by itself, from the domain that coordinates the network,
+and nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that
+nobody has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken.
+Parents that are not here come with it. A type that was retired comes back only by its owner in person, by the
+administrator, or by a definition that was signed since. The text is kept, and given back while the type is as it says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from headgate.authority.statement_state import StatementState
+from headgate.commands.commit import LedgerAccess
 from headgate.commands.statements import Authority
 from headgate.model.authority import ANY, Certificate
-from headgate.model.changes import Change, DeclarePrincipal, DeclareType, SetKey
+from headgate.model.changes import Advertise, Change, DeclarePrincipal, DeclareType, RetireType, SetKey, Unadvertise
 from headgate.model.errors import (
     AlreadyExists,
     BadDefinition,
@@ -33,32 +36,32 @@ from headgate.trust.statements import Read, read_through
 from headgate.trust.typedefs import TYPE_DEFINITION, Definition, SignedType, verify_type
 
 
+@dataclass(eq=False, repr=False)
 class SignedTypes:
     """The signed types of one domain. May be used from any thread."""
 
-    def __init__(self, authority: Authority, register: StatementRegister) -> None:
-        self._authority = authority
-        self._register = register
+    authority: Authority
+    register: StatementRegister
 
     def declare(self, name: str, text: str, by: str | None = None) -> State:
         """Take up a definition under its name, as a principal shows it; the state from then on."""
 
         def make(state: State, now: datetime) -> Sequence[Change]:
             found = self._verified(state, name, text, now)
-            signed = dict(_signed(read_through(self._authority.verifier, text, TYPE_DEFINITION.read)))
+            signed = dict(_signed(read_through(self.authority.verifier, text, TYPE_DEFINITION.read)))
             return tuple(self._changes(state, found, signed, by))
 
-        state = self._authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
-        self._register.keep_type(name, text)
-        return state
+        made = self.authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
+        self.register.keep_type(name, text)
+        return made.state
 
     def statement(self, state: State, name: str) -> str | None:
         """The definition of a type as it was signed, if that is still how it is."""
-        text = self._register.type(name)
+        text = self.register.type(name)
         if text is None:
             return None
         try:
-            signed = read_through(self._authority.verifier, text, TYPE_DEFINITION.read).value
+            signed = read_through(self.authority.verifier, text, TYPE_DEFINITION.read).value
         except HeadgateError:
             return None
         declared = state.types[name]
@@ -76,11 +79,11 @@ class SignedTypes:
             text,
             coordinator=root,
             now=now,
-            audience=self._authority.audience,
+            audience=self.authority.audience,
             network=state.network or ANY,
             same=stands.same,
             counts=lambda key: stands.counts(key, now),
-            verifier=self._authority.verifier,
+            verifier=self.authority.verifier,
         )
         if definition.name != name:
             raise BadStatement(f"the definition is of `{brief(definition.name)}`", reason="wrong-name")
@@ -96,7 +99,7 @@ class SignedTypes:
             owner = StatementState(state).principal_of(definition.owner)
             if owner not in state.principals and owner != state.administrator and owner not in declared:
                 declared.add(owner)
-                self._authority.check_room(state, len(declared))
+                self.authority.check_room(state, len(declared))
                 yield DeclarePrincipal(owner)
                 yield SetKey(owner, owner)
             new = _event_type(definition, owner)
@@ -108,7 +111,7 @@ class SignedTypes:
 
     def _check_since(self, definition: SignedType, signed: datetime) -> None:
         """Refuse a definition from before its type was retired: whoever has kept it may show it."""
-        retired = self._authority.type_since(definition.name)
+        retired = self.authority.domain.ledger.type_since(definition.name)
         if retired is None or signed <= retired:
             raise BadStatement(
                 f"the type `{brief(definition.name)}` was retired after this definition was signed",
@@ -162,3 +165,42 @@ def _is_news(old: EventType, new: EventType, *, ancestor: bool) -> bool:
         return False
     alike = (dict(old.attributes), old.parent, old.key) == (dict(new.attributes), new.parent, new.key)
     return old.retired or not alike
+
+
+def declare(ledger: LedgerAccess, principal: str, new: EventType) -> bool:
+    """Declare a type, or a new version of one; is its name new?"""
+    types = ledger.state.types
+    is_new = new.name not in types
+    if is_new or _said_by(types[new.name]) != _said_by(new):
+        ledger.change(principal, [DeclareType(new)])
+    return is_new
+
+
+def _said_by(one: EventType) -> tuple[object, ...]:
+    return one.owner, dict(one.attributes), one.parent, one.key
+
+
+def retire(ledger: LedgerAccess, principal: str, name: str) -> None:
+    """Remove a type."""
+    ledger.change(principal, [RetireType(ledger.state.types[name].name)])
+
+
+def advertised(ledger: LedgerAccess, principal: str) -> list[str]:
+    """The types that a principal advertises."""
+    return sorted(name for who, name in ledger.state.advertisements if who == principal)
+
+
+def advertise(ledger: LedgerAccess, principal: str, name: str) -> bool:
+    """Say that one will publish a type; is that new?"""
+    wanted = principal, ledger.state.types[name].name
+    is_new = wanted not in ledger.state.advertisements
+    if is_new:
+        ledger.change(principal, [Advertise(*wanted)])
+    return is_new
+
+
+def unadvertise(ledger: LedgerAccess, principal: str, name: str) -> None:
+    """Say that one will publish a type no more."""
+    if (principal, name) not in ledger.state.advertisements:
+        raise NotFound(f"you do not advertise `{brief(name)}`")
+    ledger.change(principal, [Unadvertise(principal, name)])
