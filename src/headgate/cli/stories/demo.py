@@ -33,7 +33,7 @@ from headgate.cli.stories import STORIES
 from headgate.cli.stories.board import Refusal, show
 from headgate.cli.stories.stage import Stage
 from headgate.commands.role_graph import graph
-from headgate.decide.ask import Books
+from headgate.decide.deliver import Books
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity
 from headgate.model.changes import SetProvider
