@@ -63,7 +63,6 @@ from headgate.model.roles import Election, Membership, Peer
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.records.book import Book
 from headgate.roles.requests import entry
-from headgate.roles.requests import transition as asking
 from headgate.roles.requests.entry import Derived, EntryRequest, derive
 from headgate.roles.requests.transition import transition
 
@@ -721,8 +720,8 @@ def listening() -> Iterator[list[tuple[EntryRequest, Scene, Derived | None]]]:
             heard.append((request, scene, found))
         return found
 
-    asking.derive = entry.derive = told  # type: ignore[attr-defined]
+    entry.derive = told  # type: ignore[attr-defined]
     try:
         yield heard
     finally:
-        asking.derive = entry.derive = derive  # type: ignore[attr-defined]
+        entry.derive = derive  # type: ignore[attr-defined]

@@ -68,3 +68,10 @@ def node_name(node: ast.stmt) -> str:
 def test_no_package_is_a_heap_of_modules() -> None:
     counts = {folder: len(list(folder.glob("*.py"))) for folder in SOURCE.rglob("*") if folder.is_dir()}
     assert {str(folder): count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def test_a_module_that_is_run_is_whole_by_then() -> None:
+    for file in SOURCE.rglob("*.py"):
+        body = ast.parse(file.read_text("utf-8")).body
+        runs = [at for at, node in enumerate(body) if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+        assert runs in ([], [len(body) - 1]), f"{file} runs before its last definition"

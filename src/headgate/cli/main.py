@@ -44,7 +44,7 @@ COMMANDS = {
         "Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.",
     ),
     "up": Later(
-        "headgate.cli.node.up:up",
+        "headgate.cli.node.init:up",
         "Start a node: the pipeline on Spark and one or more gateways, each a process of its own.",
     ),
     "doctor": Later(
@@ -68,7 +68,7 @@ COMMANDS = {
         "Show what a subscription comes to under its principal's rights, beside what was asked.",
     ),
     "versions": Later(
-        "headgate.cli.policy.versions:versions",
+        "headgate.cli.policy.explain:versions",
         "Show every control version: its author, its time, what it changed, and where it starts in each stream.",
     ),
     "verify": Later(
@@ -80,15 +80,15 @@ COMMANDS = {
         "headgate.cli.events.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."
     ),
     "echo": Later(
-        "headgate.cli.events.echo:echo",
+        "headgate.cli.events.subscribe:echo",
         "Echo another domain's events at home, so that our own clients see them by our own policy.",
     ),
     "token": Later(
-        "headgate.cli.events.session:token",
+        "headgate.cli.events.asyncapi:token",
         "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
     ),
     "asyncapi": Later(
-        "headgate.cli.events.session:asyncapi",
+        "headgate.cli.events.asyncapi:asyncapi",
         "Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.",
     ),
     "wider": Later(

@@ -24,7 +24,7 @@ import msgspec
 
 from headgate.client.channel import Channel, DeliveredEvent
 from headgate.client.errors import Unreachable
-from headgate.client.gateways import ExpectedGateway, GatewayLink, Patience, Ring, Timing, Trouble
+from headgate.client.gateways import ExpectedGateway, Patience, Ring, Timing, Trouble
 from headgate.client.publishing import (
     BATCH,
     Bulk,
@@ -59,10 +59,8 @@ Start: TypeAlias = "str | int | datetime"
 Presented: TypeAlias = "str | Path | Issued | Issuer"
 """A statement, a file of them, or a client of another domain: what that domain issues to it."""
 
-REQUESTS: Final = Patience(seconds=30.0)
-"""How long a request is tried."""
-SOCKETS: Final = Patience(seconds=300.0, most=5.0)
-"""How long a broken WebSocket is tried before its readers are told."""
+REQUESTS: Final = Patience(seconds=30.0)  # how long a request is tried
+SOCKETS: Final = Patience(seconds=300.0, most=5.0)  # how long a broken WebSocket is tried before its readers are told
 
 
 class Client:
@@ -419,10 +417,10 @@ class Connect:
                 source = one if isinstance(one, Issued) else Issued(one)
                 wallet.add_source(source.fetch, early=True)
         if guest_of is not None:
-            wallet.add_source(partial(_guest, session, guest_of), early=True)
+            wallet.add_source(partial(as_guest, session, guest_of), early=True)
         if obtain:
-            check_kinds(obtain)
-            wallet.add_source(partial(_own, session, tuple(obtain)), early=False)
+            check_kinds(obtain := tuple(obtain))
+            wallet.add_source(lambda _: obtained(session, obtain), early=False)
         return Client(session, sockets)
 
     def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
@@ -433,14 +431,6 @@ class Connect:
 
 def _texts(given: Sequence[str | Path]) -> list[str]:
     return [text for one in given for text in (texts_in(one) if isinstance(one, Path) else [one])]
-
-
-async def _guest(session: ClientSession, home: Issuer, gateway: GatewayLink) -> list[str]:
-    return await as_guest(session, gateway, home)
-
-
-async def _own(session: ClientSession, what: Sequence[str], gateway: GatewayLink) -> list[str]:  # noqa: ARG001
-    return await obtained(session, what)
 
 
 def _pem(path: Path) -> bytes:

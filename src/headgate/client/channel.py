@@ -27,12 +27,9 @@ from headgate.client.session import ClientSession
 from headgate.model.errors import ConnectDenied, HeadgateError
 
 SUBPROTOCOL: Final = "headgate.v1"
-MAX_FRAME_BYTES: Final = 64 * 2**20
-"""Bytes of one frame from a gateway."""
-MAX_WAITING_FRAMES: Final = 16
-"""Frames that the socket reads ahead."""
-LINGER: Final = 0.01
-"""Seconds for which acknowledgements are gathered before they are sent."""
+MAX_FRAME_BYTES: Final = 64 * 2**20  # bytes of one frame from a gateway
+MAX_WAITING_FRAMES: Final = 16  # frames that the socket reads ahead
+LINGER: Final = 0.01  # seconds for which acknowledgements are gathered before they are sent
 
 
 class _Codes(IntEnum):

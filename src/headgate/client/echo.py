@@ -27,30 +27,23 @@ from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, Damaged, HeadgateError, NotFound, StorageFull, TypeMismatch
 from headgate.model.values import Kind, brief, micros, moment, render_timestamp
 
-BATCH: Final = 500
-"""Events that are on their way at a time."""
-
+BATCH: Final = 500  # events that are on their way at a time
 MAX_PENDING: Final = 50_000
 """Events of a journal: those on their way when an echo was killed, a batch each time; the oldest are left out."""
 
 MAX_JOURNAL_BYTES: Final = 8_000_000
-TICK: Final = 0.5
-"""Seconds between two looks at whether to stop."""
-
+TICK: Final = 0.5  # seconds between two looks at whether to stop
 MARGIN: Final = timedelta(seconds=60)
 """How long before home's window ends an event counts as in doubt: sending may take that long."""
 
-WINDOW: Final = timedelta(minutes=10)
-"""Home's window, where nothing else is said."""
-
+WINDOW: Final = timedelta(minutes=10)  # home's window, where nothing else is said
 _FORMAT: Final = 1
-_NEXT: Final = 0.0
-"""Only what is here already."""
+_NEXT: Final = 0.0  # only what is here already
 
 Doubt: TypeAlias = Literal["stop", "send", "skip"]
 """What to do with an event of which it is not known whether it was published: send it again, or not."""
 
-ABOUT: Final = ("@publisher", "@time", "@id", "@type")
+ABOUT: Final = {"@publisher": Kind.STRING, "@time": Kind.TIMESTAMP, "@id": Kind.STRING, "@type": Kind.STRING}
 """What else of a delivery can be an attribute here."""
 
 
@@ -78,10 +71,8 @@ class Translation:
 
     def __call__(self, delivery: Delivery) -> dict[str, Any]:
         """A delivery as its event at home has it; what is hidden or was not said is null."""
-        about = {"@publisher": delivery.publisher, "@time": delivery.time, "@id": delivery.id, "@type": delivery.type}
-        values = {
-            ours: about[theirs] if theirs in about else delivery.data.get(theirs) for ours, theirs in self.taken.items()
-        }
+        known = {**delivery.data, **{name: getattr(delivery, name[1:]) for name in ABOUT}}
+        values = {ours: known.get(theirs) for ours, theirs in self.taken.items()}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -93,7 +84,7 @@ def translation(
     dropped: Iterable[str] = (),
 ) -> Translation:
     """How one type becomes another: by name, but for those that are renamed (theirs to ours) or dropped."""
-    known = {**theirs, "@publisher": Kind.STRING, "@time": Kind.TIMESTAMP, "@id": Kind.STRING, "@type": Kind.STRING}
+    known = {**theirs, **ABOUT}
     named, gone = dict(renamed or {}), set(dropped)
     for name in (*named, *gone):
         if name not in known:
@@ -187,13 +178,11 @@ class Tally:
     """What became of the events so far."""
 
     echoed: int = 0
-    before: int = 0
-    """Had been published already, before the echo was killed."""
+    before: int = 0  # had been published already, before the echo was killed
     refused: int = 0
     skipped: int = 0
     gaps: int = 0
-    refusals: list[HeadgateError] = field(default_factory=list)
-    """The last batch's, at most."""
+    refusals: list[HeadgateError] = field(default_factory=list)  # the last batch's, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,16 +302,11 @@ def hold(client: Client, wanted: RoleRef) -> str:
     args = [one.value if isinstance(one, Constant) else None for one in wanted.args]
     if any(not isinstance(one, Constant | Variable) for one in wanted.args):
         raise BadDefinition(f"`@names` have no meaning in `{brief(wanted.role)}` here")
-    for membership in client.roles.held():
-        if (membership.service, membership.instance, membership.role, membership.state) != (
-            wanted.service,
-            instance,
-            wanted.role,
-            "true",
-        ):
-            continue
-        if all(other is None or other == mine for mine, other in zip(membership.args, args, strict=False)):
-            return membership.id
+    role = (wanted.service, instance, wanted.role, "true")
+    for held in client.roles.held():
+        fits = all(other is None or other == mine for mine, other in zip(held.args, args, strict=False))
+        if fits and (held.service, held.instance, held.role, held.state) == role:
+            return held.id
     told = client.roles.enter(wanted.service, wanted.role, args or None, instance=str(instance))
     return told.memberships[0].id
 

@@ -14,11 +14,9 @@ from typing import Any, Final, get_args
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, RoleFailure
 from headgate.model.values import brief
 
-_MOST_CHARS: Final = 2_000
-"""Characters of a gateway's message that are kept."""
-_MOST_TRIED: Final = 5
+_MOST_CHARS: Final = 2_000  # characters of a gateway's message that are kept
+_MOST_TRIED: Final = 5  # attempts that a message tells of: the last ones
 _UNVERIFIED: Final = "CERTIFICATE_VERIFY_FAILED"
-"""Attempts that a message tells of: the last ones."""
 
 
 class Refused(HeadgateError):

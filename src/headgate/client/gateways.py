@@ -49,12 +49,9 @@ from headgate.trust.tls import client_context, fingerprint
 A = TypeVar("A")
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 30.0
-"""How long a gateway may take to answer, besides what it was asked to wait."""
-MAX_ANSWER_BYTES: Final = 64 * 2**20
-"""Bytes of one answer."""
-MAX_GATEWAYS: Final = 100
-"""Addresses that one client is given."""
+ANSWER_SECONDS: Final = 30.0  # how long a gateway may take to answer, besides what it was asked to wait
+MAX_ANSWER_BYTES: Final = 64 * 2**20  # bytes of one answer
+MAX_GATEWAYS: Final = 100  # addresses that one client is given
 _MAX_DOUBLINGS: Final = 30
 
 
@@ -159,8 +156,7 @@ class ExpectedGateway:
         return self.rule is None or match(self.rule, found.attributes) is True
 
 
-ANYONE = ExpectedGateway()
-"""Any broker that holds its key, as far as statements go."""
+ANYONE = ExpectedGateway()  # any broker that holds its key, as far as statements go
 
 
 def _for_us(statements: Sequence[str], now: datetime, verifier: Verifier) -> Iterator[str]:

@@ -29,17 +29,12 @@ from headgate.protocol import messages as wire
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH: Final = 1_000
-"""Events of one request, where nothing else is asked for."""
+BATCH: Final = 1_000  # events of one request, where nothing else is asked for
 MAX_BATCH: Final = 10_000
-MAX_BATCH_BYTES: Final = 4 * 2**20
-"""Bytes of one request, unless a single event is larger."""
-MAX_KEPT_REFUSALS: Final = 1_000
-"""Refusals that a batch keeps; it counts them all."""
-WAITING_BATCHES: Final = 4
-"""How many batches of events may wait to be sent before `add` waits too."""
-_STEP: Final = 0.005
-"""Seconds between two looks at whether a batch is full."""
+MAX_BATCH_BYTES: Final = 4 * 2**20  # bytes of one request, unless a single event is larger
+MAX_KEPT_REFUSALS: Final = 1_000  # refusals that a batch keeps; it counts them all
+WAITING_BATCHES: Final = 4  # how many batches of events may wait to be sent before `add` waits too
+_STEP: Final = 0.005  # seconds between two looks at whether a batch is full
 
 Item: TypeAlias = "tuple[str, Mapping[str, Any]] | Mapping[str, Any]"
 """A type with its data, or a mapping with `type`, `data` and perhaps `id`, `source` and `requires`."""
@@ -71,6 +66,11 @@ class Bulk:
     def refused(self) -> Mapping[int, HeadgateError]:
         """The refused rows."""
         return self.refusals or {}
+
+    def followed_by(self, rest: Bulk, at: int) -> Bulk:
+        """With the rows that come after these, the first of them at a row."""
+        moved = {row + at: error for row, error in rest.refused.items()}
+        return Bulk(self.accepted + rest.accepted, self.duplicates + rest.duplicates, {**self.refused, **moved})
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,7 @@ async def send_table(
         table = table.append_column("requires", pa.repeat(requires, table.num_rows))
     total, at = Bulk(), 0
     for piece in _pieces(table):
-        told = await _send_piece(session, type, piece)
-        moved = {row + at: error for row, error in told.refused.items()}
-        total = Bulk(total.accepted + told.accepted, total.duplicates + told.duplicates, {**total.refused, **moved})
+        total = total.followed_by(await _send_piece(session, type, piece), at)
         at += piece.num_rows
     return total
 
@@ -223,9 +221,7 @@ async def _send_piece(session: ClientSession, type: str, table: pa.Table) -> Bul
             raise
         half = table.num_rows // 2
         first = await _send_piece(session, type, table.slice(0, half))
-        rest = await _send_piece(session, type, table.slice(half))
-        moved = {row + half: error for row, error in rest.refused.items()}
-        return Bulk(first.accepted + rest.accepted, first.duplicates + rest.duplicates, {**first.refused, **moved})
+        return first.followed_by(await _send_piece(session, type, table.slice(half)), half)
     found = {one.row: _result(one).refusal for one in reply.results if one.status == "refused"}
     return Bulk(reply.accepted, reply.duplicates, {row: error for row, error in found.items() if error is not None})
 

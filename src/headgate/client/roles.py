@@ -25,8 +25,7 @@ A = TypeVar("A")
 Args: TypeAlias = "Sequence[Argument | set[str] | None]"
 """The arguments of a role, in order; None leaves one open where that may be."""
 
-ALL: Final = rw.ALL
-"""Among what is shown: all memberships that one holds."""
+ALL: Final = rw.ALL  # among what is shown: all memberships that one holds
 
 
 class Roles:

@@ -41,10 +41,8 @@ from headgate.trust.keys import PrivateKey
 
 A = TypeVar("A")
 
-RENEW_AT: Final = 0.8
-"""The part of a session's life after which it is renewed."""
-MAX_RETRY_AFTER: Final = 10.0
-"""The longest pause, in seconds, that a gateway may ask for."""
+RENEW_AT: Final = 0.8  # the part of a session's life after which it is renewed
+MAX_RETRY_AFTER: Final = 10.0  # the longest pause, in seconds, that a gateway may ask for
 _NOT_NOW: Final = frozenset({502, 503, 504})
 _UNKNOWN_OUTCOME: Final = frozenset({502, 504})
 
@@ -268,7 +266,7 @@ async def obtained(session: ClientSession, what: Sequence[str]) -> list[str]:
     return texts
 
 
-async def as_guest(session: ClientSession, gateway: GatewayLink, home: Issuer) -> list[str]:
+async def as_guest(session: ClientSession, home: Issuer, gateway: GatewayLink) -> list[str]:
     """A host's statement about a member of the home domain, who proves its key to the host."""
     (statement,) = await home.obtain("identity")
     answered = await session.challenge(gateway)

@@ -28,12 +28,10 @@ from headgate.protocol.messages import MAX_POSITIONS
 
 Ack: TypeAlias = Literal["auto", "manual"]
 
-SETTLE_SECONDS: Final = 5.0
-"""How long closing waits for acknowledgements to be confirmed."""
+SETTLE_SECONDS: Final = 5.0  # how long closing waits for acknowledgements to be confirmed
 
 
-WINDOW: Final = 1_000
-"""Deliveries that may come ahead of the reader."""
+WINDOW: Final = 1_000  # deliveries that may come ahead of the reader
 MAX_WINDOW: Final = 10_000
 MAX_UNACKNOWLEDGED: Final = 100_000
 """Deliveries that may be taken without acknowledging any; each is remembered, so that it is not taken twice."""

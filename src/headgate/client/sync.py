@@ -36,8 +36,7 @@ T = TypeVar("T")
 Inner = TypeVar("Inner")
 Outer = TypeVar("Outer")
 
-FETCH: Final = 100
-"""Deliveries that are carried between the threads at once."""
+FETCH: Final = 100  # deliveries that are carried between the threads at once
 _STOP_SECONDS: Final = 10.0
 
 
@@ -415,13 +414,10 @@ class Connect:
         `did:key:...`, only that one is; without one the first that proves itself. `present`, `guest_of` and the other
         settings are those of `aio.connect`; where that takes a client, so does this.
         """
+        settings |= {"broker": broker, "certificate": certificate}
         shown = [one.issuer if isinstance(one, Client) else one for one in present]
         home = guest_of.issuer if isinstance(guest_of, Client) else guest_of
-        return Client(
-            lambda: aio.connect(
-                url, key, broker=broker, certificate=certificate, present=shown, guest_of=home, **settings
-            )
-        )
+        return Client(lambda: aio.connect(url, key, present=shown, guest_of=home, **settings))
 
     def from_directory(self, directory: Path | str, principal: str, **settings: Any) -> Client:
         """Connect to the domain in a directory of this machine, as one of the principals whose keys are there."""

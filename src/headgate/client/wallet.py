@@ -26,18 +26,12 @@ from headgate.trust.identities import CROSSING, IDENTITY
 from headgate.trust.presented import MAX_SHOWN, said_kind
 from headgate.trust.statements import Read
 
-Fetch = Callable[[GatewayLink], Awaitable[Sequence[str]]]
-"""Gets statements anew; the gateway is the one in use."""
-
-RENEW_AT: Final = 0.6
-"""The part of a statement's life after which it is fetched again."""
-JITTER: Final = 0.2
-"""How much of that may be cut by chance, so that many clients do not come together."""
+Fetch = Callable[[GatewayLink], Awaitable[Sequence[str]]]  # gets statements anew; the gateway is the one in use
+RENEW_AT: Final = 0.6  # the part of a statement's life after which it is fetched again
+JITTER: Final = 0.2  # how much of that may be cut by chance, so that many clients do not come together
 FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 60.0
-"""Seconds between two tries to fetch."""
-SHORTEST: Final = 0.2
-"""Seconds between two fetches of a source, whatever it gives."""
+LONGEST_PAUSE: Final = 60.0  # seconds between two tries to fetch
+SHORTEST: Final = 0.2  # seconds between two fetches of a source, whatever it gives
 _LONGEST_WAIT: Final = timedelta(hours=1).total_seconds()
 _MAX_DOUBLINGS: Final = 20
 
@@ -125,8 +119,7 @@ class Wallet:
         self.roles: dict[tuple[str, ...], RoleHeld] = {}
         """Certificates about roles, by the memberships that they embody."""
         self._roles_due: dict[tuple[str, ...], float] = {}
-        self._embodied: dict[str, RoleHeld] = {}
-        """The certificate that embodies a membership."""
+        self._embodied: dict[str, RoleHeld] = {}  # the certificate that embodies a membership
         self.add(given)
 
     def __bool__(self) -> bool:

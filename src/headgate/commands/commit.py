@@ -14,7 +14,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -166,13 +166,16 @@ class _Account:
     at: datetime
 
 
+@dataclass(eq=False, repr=False)
 class Paces:
     """What each principal has spent of late. May be used from any thread."""
 
-    def __init__(self, most: int, *, what: str = "asked for as many roles", setting: str = "roles.requests") -> None:
-        self._most = most
-        self._what = what
-        self._setting = setting
+    most: int
+    _: KW_ONLY
+    what: str = "asked for as many roles"
+    setting: str = "roles.requests"
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
 
@@ -180,7 +183,7 @@ class Paces:
         """Count a request, or refuse it for now; one that costs more than all is served to who has spent nothing."""
         with self._lock:
             account = self._of(principal, now)
-            over = account.spent + min(cost, self._most) - self._most
+            over = account.spent + min(cost, self.most) - self.most
             if over > 0:
                 raise self._too_busy(principal, over)
             account.spent += cost
@@ -191,7 +194,7 @@ class Paces:
             return
         with self._lock:
             account = self._of(principal, now)
-            over = account.spent - self._most
+            over = account.spent - self.most
             account.spent += cost
             if over > 0:
                 raise self._too_busy(principal, over)
@@ -199,7 +202,7 @@ class Paces:
     def check(self, principal: str, now: datetime) -> None:
         """Refuse whoever has spent all."""
         with self._lock:
-            over = self._of(principal, now).spent - self._most
+            over = self._of(principal, now).spent - self.most
             if over >= 0:
                 raise self._too_busy(principal, over)
 
@@ -218,7 +221,7 @@ class Paces:
     def _left(self, account: _Account, now: datetime) -> float:
         """What is not paid back by now; a clock that was set back pays nothing."""
         seconds = max(0.0, (now - account.at).total_seconds())
-        return max(0.0, account.spent - seconds * self._most / PACE_SECONDS)
+        return max(0.0, account.spent - seconds * self.most / PACE_SECONDS)
 
     def _forget(self, now: datetime) -> None:
         while self._accounts:
@@ -228,40 +231,47 @@ class Paces:
             del self._accounts[principal]
 
     def _too_busy(self, principal: str, over: float) -> TooBusy:
-        seconds = over * PACE_SECONDS / self._most
+        seconds = over * PACE_SECONDS / self.most
         return TooBusy(
-            f"`{brief(principal)}` has {self._what} as it may in {PACE_SECONDS:g} seconds",
-            remedy=f"ask again in {seconds:.1f} s; `{self._setting}` is how much one may ask in a minute",
+            f"`{brief(principal)}` has {self.what} as it may in {PACE_SECONDS:g} seconds",
+            remedy=f"ask again in {seconds:.1f} s; `{self.setting}` is how much one may ask in a minute",
             retry=seconds,
         )
 
 
+@dataclass(eq=False, repr=False)
 class RequestPaces:
     """What principals may ask of one gateway, each at its own pace.
 
     The administrator could change everything anyway, and its policy must get through.
     """
 
-    def __init__(self, known: KnownState, *, versions: int, refused: int, clock: Callable[[], datetime]) -> None:
-        self._known = known
-        self._clock = clock
-        self._versions = Paces(versions, what="made as many versions", setting="limits.versions_per_minute")
-        self._refused = Paces(refused, what="sent as much that was refused", setting="limits.refused_per_minute")
+    known: KnownState
+    _: KW_ONLY
+    versions: int
+    refused: int
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self._versions = Paces(self.versions, what="made as many self.versions", setting="limits.versions_per_minute")
+        self._refused = Paces(
+            self.refused, what="sent as much that was self.refused", setting="limits.refused_per_minute"
+        )
 
     def version(self, principal: str) -> None:
         """Count a version that a principal is about to make, or refuse it for now (`limits.versions_per_minute`)."""
-        if principal != self._known.state.administrator:
-            self._versions.count(principal, self._clock())
+        if principal != self.known.state.administrator:
+            self._versions.count(principal, self.clock())
 
     def check_version(self, principal: str) -> None:
         """Refuse whoever has made as many versions as it may, or let us search for as long."""
-        if principal != self._known.state.administrator:
-            self._versions.check(principal, self._clock())
+        if principal != self.known.state.administrator:
+            self._versions.check(principal, self.clock())
 
     def spent(self, principal: str, seconds: float) -> None:
         """Count time that was spent on finding out what follows from what a principal shows."""
-        if principal != self._known.state.administrator:
-            self._versions.add(principal, self._clock(), int(seconds / SECONDS_PACED))
+        if principal != self.known.state.administrator:
+            self._versions.add(principal, self.clock(), int(seconds / SECONDS_PACED))
 
     async def wait_for_room(self, principal: str) -> None:
         """Let who has sent too much that was refused wait before a large request of it is read, or refuse that.
@@ -269,11 +279,11 @@ class RequestPaces:
         Waiting costs a connection and nothing else, where a refusal would be followed by another try.
         """
         try:
-            self._refused.check(principal, self._clock())
+            self._refused.check(principal, self.clock())
         except TooBusy as busy:
             await asyncio.sleep(min(busy.retry or 0.0, MAX_PAUSE))
-            self._refused.check(principal, self._clock())
+            self._refused.check(principal, self.clock())
 
     def count_refused(self, principal: str, size: int) -> None:
         """A request of so many bytes was read for nothing."""
-        self._refused.add(principal, self._clock(), size)
+        self._refused.add(principal, self.clock(), size)

@@ -11,6 +11,7 @@ administrator, or by a definition that was signed since. The text is kept, and g
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from headgate.authority.statement_state import StatementState
@@ -35,32 +36,32 @@ from headgate.trust.statements import Read, read_through
 from headgate.trust.typedefs import TYPE_DEFINITION, Definition, SignedType, verify_type
 
 
+@dataclass(eq=False, repr=False)
 class SignedTypes:
     """The signed types of one domain. May be used from any thread."""
 
-    def __init__(self, authority: Authority, register: StatementRegister) -> None:
-        self._authority = authority
-        self._register = register
+    authority: Authority
+    register: StatementRegister
 
     def declare(self, name: str, text: str, by: str | None = None) -> State:
         """Take up a definition under its name, as a principal shows it; the state from then on."""
 
         def make(state: State, now: datetime) -> Sequence[Change]:
             found = self._verified(state, name, text, now)
-            signed = dict(_signed(read_through(self._authority.verifier, text, TYPE_DEFINITION.read)))
+            signed = dict(_signed(read_through(self.authority.verifier, text, TYPE_DEFINITION.read)))
             return tuple(self._changes(state, found, signed, by))
 
-        state = self._authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
-        self._register.keep_type(name, text)
+        state = self.authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
+        self.register.keep_type(name, text)
         return state
 
     def statement(self, state: State, name: str) -> str | None:
         """The definition of a type as it was signed, if that is still how it is."""
-        text = self._register.type(name)
+        text = self.register.type(name)
         if text is None:
             return None
         try:
-            signed = read_through(self._authority.verifier, text, TYPE_DEFINITION.read).value
+            signed = read_through(self.authority.verifier, text, TYPE_DEFINITION.read).value
         except HeadgateError:
             return None
         declared = state.types[name]
@@ -78,11 +79,11 @@ class SignedTypes:
             text,
             coordinator=root,
             now=now,
-            audience=self._authority.audience,
+            audience=self.authority.audience,
             network=state.network or ANY,
             same=stands.same,
             counts=lambda key: stands.counts(key, now),
-            verifier=self._authority.verifier,
+            verifier=self.authority.verifier,
         )
         if definition.name != name:
             raise BadStatement(f"the definition is of `{brief(definition.name)}`", reason="wrong-name")
@@ -98,7 +99,7 @@ class SignedTypes:
             owner = StatementState(state).principal_of(definition.owner)
             if owner not in state.principals and owner != state.administrator and owner not in declared:
                 declared.add(owner)
-                self._authority.check_room(state, len(declared))
+                self.authority.check_room(state, len(declared))
                 yield DeclarePrincipal(owner)
                 yield SetKey(owner, owner)
             new = _event_type(definition, owner)
@@ -110,7 +111,7 @@ class SignedTypes:
 
     def _check_since(self, definition: SignedType, signed: datetime) -> None:
         """Refuse a definition from before its type was retired: whoever has kept it may show it."""
-        retired = self._authority.type_since(definition.name)
+        retired = self.authority.type_since(definition.name)
         if retired is None or signed <= retired:
             raise BadStatement(
                 f"the type `{brief(definition.name)}` was retired after this definition was signed",

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from headgate.authority.statement_state import next_moment
 from headgate.commands.commit import KnownState, commit
+from headgate.commands.statements import STATEMENT_PARTS
 from headgate.model.changes import Batch, Change, HearPeer, Tick
 from headgate.model.rights import Rule, Source
 from headgate.model.roles import RoleBook
@@ -32,21 +34,17 @@ from headgate.roles.requests.transition import next_state
 _AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
 
 
+@dataclass(eq=False, repr=False)
 class StandingClock:
     """The next moment of the newest state. May be used from any thread."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        follower: KnownState,
-        clock: Callable[[], datetime],
-        heard: Callable[[], Mapping[Identity, datetime]] = dict,
-    ) -> None:
-        self._domain = domain
-        self._follower = follower
-        self._clock = clock
-        self._heard = heard
-        """When services of other domains were last heard, which the ledger is told only when it matters."""
+    domain: Domain
+    follower: KnownState
+    clock: Callable[[], datetime]
+    heard: Callable[[], Mapping[Identity, datetime]] = dict
+    """When services of other domains were last heard, which the ledger is told only when it matters."""
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._looked: tuple[State, datetime] | None = None
         """A state, and when it was found that nothing of it is left to fall."""
@@ -62,7 +60,7 @@ class StandingClock:
 
     def overdue(self, state: State) -> bool:
         """Has something of this state ended by the clock?"""
-        return self.due(state, self._clock())
+        return self.due(state, self.clock())
 
     def next(self, state: State) -> datetime | None:
         """The next moment at which something may fall, or one that has passed with nobody to look at this state."""
@@ -97,15 +95,15 @@ class StandingClock:
         looked = self._looked
         if looked is not None and (looked[0] is state or _rests_on(looked[0]) == _rests_on(state)):
             return looked[1]
-        return datetime.min.replace(tzinfo=self._clock().tzinfo)
+        return datetime.min.replace(tzinfo=self.clock().tzinfo)
 
     def settle(self) -> bool:
         """Let everything fall that has ended by now; true if that made a version."""
-        moment = self._clock()
+        moment = self.clock()
 
         def make(state: State) -> Sequence[Change]:
             nonlocal moment
-            moment = now = self._clock()
+            moment = now = self.clock()
             if not self.due(state, now):
                 return ()
             signs = self._signs(state, now)
@@ -116,7 +114,7 @@ class StandingClock:
             return ()
 
         with self._lock:
-            made = commit(self._domain, self._follower, make, "by the clock")
+            made = commit(self.domain, self.follower, make, "by the clock")
             if made.version is None:
                 return False
             self._roles_looked, self._ahead = moment, (None, None)
@@ -127,7 +125,7 @@ class StandingClock:
     def _signs(self, state: State, now: datetime) -> list[HearPeer]:
         """Signs of life of services whose silence would no longer be borne by what the ledger knows."""
         due = [peer for peer, at in lapses(state) if at <= now]
-        heard = self._heard() if due else {}
+        heard = self.heard() if due else {}
         last = {peer.name: min(heard[identity(peer)], now) for peer in due if identity(peer) in heard}
         return [
             HearPeer(peer.name, peer.number, {}, last[peer.name])
@@ -136,7 +134,7 @@ class StandingClock:
         ]
 
     def _after(self, state: State, batch: Batch) -> State:
-        return next_state(state, batch, self._domain.functions(state) if _has_roles(state) else None)
+        return next_state(state, batch, self.domain.functions(state) if _has_roles(state) else None)
 
 
 def _has_statements(state: State) -> bool:
@@ -154,9 +152,7 @@ def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
 
 def _role_ends(state: State) -> Iterator[datetime]:
     """When the memberships and elections of a state end: then they leave it."""
-    said = [one.until for one in state.roles.memberships.values()]
-    said += [one.until for one in state.roles.elections.values()]
-    return (until for until in said if until is not None)
+    return (one.until for one in state.roles.credentials() if one.until is not None)
 
 
 def _is_over(state: State, now: datetime) -> bool:
@@ -173,18 +169,7 @@ def _ends(state: State) -> Iterator[datetime]:
 
 def _rests_on(state: State) -> tuple[object, ...]:
     """All that decides what the clock takes away."""
-    return (
-        state.certificates,
-        state.bags,
-        state.lists,
-        state.successions,
-        state.identities,
-        state.providers,
-        state.keys,
-        state.coordinator,
-        state.network,
-        _chained(state),
-    )
+    return (*(getattr(state, name) for name in STATEMENT_PARTS), state.coordinator, state.network, _chained(state))
 
 
 def _chained(state: State) -> list[Rule]:

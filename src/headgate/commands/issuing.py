@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -45,34 +45,28 @@ class RecordedStatement:
     record: IssuedStatement
 
 
+@dataclass(eq=False, repr=False)
 class Service:
     """Issues and revokes in the name of one domain. May be used from any thread."""
 
-    def __init__(
-        self,
-        authority: Authority,
-        register: StatementRegister,
-        key: PrivateKey,
-        settings: AuthoritySettings,
-        *,
-        name: str,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._authority = authority
-        self._register = register
-        self._key = key
-        self._settings = settings
-        self._name = name
-        self._clock = clock
+    authority: Authority
+    register: StatementRegister
+    key: PrivateKey
+    settings: AuthoritySettings
+    _: KW_ONLY
+    name: str
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._lasts = min(LIST_SECONDS, settings.heartbeat / 2)
+        self._lasts = min(LIST_SECONDS, self.settings.heartbeat / 2)
         self._signed: tuple[int, datetime, str] | None = None
 
     def start(self, state: State) -> None:
         """Bring ledger and register together: neither may have missed what the other knows."""
-        known = state.lists.get(self._key.public.did)
+        known = state.lists.get(self.key.public.did)
         if known is not None:
-            self._register.catch_up(known)
+            self.register.catch_up(known)
         self._put_in_force()
 
     # -- certificates -----------------------------------------------------------------------------------------
@@ -84,7 +78,7 @@ class Service:
         rules = [one for one in self._rules(state, principal) if rule is None or one.id == rule]
         if not rules:
             raise NotFound("no issuing rule is for you" if rule is None else f"no issuing rule `{brief(rule)}`")
-        now = self._clock()
+        now = self.clock()
         made = [self._certificate(one, principal, did, now, seconds, audience) for one in rules]
         self._record([one.record for one in made], now)
         return made
@@ -100,12 +94,12 @@ class Service:
         until = begins + timedelta(seconds=rule.seconds if seconds is None else min(seconds, rule.seconds))
         id = new_id()
         text = issue_certificate(
-            self._key,
+            self.key,
             subject=did,
             authority=rule.authority,
             delegate=rule.delegate,
             validity=Validity(begins, until),
-            freshness=self._settings.freshness,
+            freshness=self.settings.freshness,
             audience=audience,
             now=now,
             id=id,
@@ -118,10 +112,10 @@ class Service:
         """What the domain says of a member, for a short time."""
         now = self._provide()
         begins = now.replace(microsecond=0)
-        until = begins + timedelta(seconds=self._settings.identity)
+        until = begins + timedelta(seconds=self.settings.identity)
         id = new_id()
         text = issue_identity(
-            self._key,
+            self.key,
             subject=did,
             attributes=own_attributes(state, principal),
             validity=Validity(begins, until),
@@ -136,9 +130,9 @@ class Service:
 
     def home(self, state: State, did: str, statement: str) -> Provider:
         """The provider that vouches for a key at home, if its members are guests here."""
-        now, stands = self._clock(), StatementState(state)
+        now, stands = self.clock(), StatementState(state)
         identity = IDENTITY.verify(
-            statement, audience=self._authority.audience, now=now, verifier=self._authority.verifier
+            statement, audience=self.authority.audience, now=now, verifier=self.authority.verifier
         )
         if identity.subject != did:
             raise ChainInvalid(f"the statement `{brief(identity.id)}` is about another than `{did}`")
@@ -163,11 +157,11 @@ class Service:
         text = guest(
             statement,
             home=home,
-            host=self._key,
+            host=self.key,
             now=now,
             policy_rule=state.policy_rules.get(holder(state, did) or did),
-            heard_by=self._authority.audience,
-            verifier=self._authority.verifier,
+            heard_by=self.authority.audience,
+            verifier=self.authority.verifier,
         )
         issued = IDENTITY.verify(text, audience=None)
         assert issued.validity.until is not None
@@ -179,21 +173,21 @@ class Service:
 
     def _provide(self) -> datetime:
         """Be a provider of this domain, whose statements count here; the time."""
-        own = self._key.public.did
+        own = self.key.public.did
 
         def make(state: State, now: datetime) -> Sequence[Change]:  # noqa: ARG001
             provider = state.providers.get(own)
             return (
                 ()
                 if provider is not None and provider.mapping is None
-                else (SetProvider(Provider(own, self._name, own=True)),)
+                else (SetProvider(Provider(own, self.name, own=True)),)
             )
 
-        self._authority.commit(make, "the domain's own identity provider")
-        return self._clock()
+        self.authority.commit(make, "the domain's own identity provider")
+        return self.clock()
 
     def _record(self, made: Sequence[IssuedStatement], now: datetime) -> None:
-        self._register.issue(made, self._settings.issued_per_principal, now)
+        self.register.issue(made, self.settings.issued_per_principal, now)
         for one in made:
             log.info("issued", kind=one.kind, statement=one.id, seconds=(one.until - now).total_seconds())
 
@@ -202,49 +196,49 @@ class Service:
     def revoke(self, state: State, principal: str, id: str) -> int:
         """Take a statement back: the administrator any, a subject its own; returns the number of the list."""
         governs = principal == state.administrator
-        record = self._register.one(id)
+        record = self.register.one(id)
         if not governs and (record is None or record.principal != principal):
             raise NotFound(f"no statement `{brief(id)}`")
         if not _ID.match(id):
             raise BadRequest(f"`{brief(id)}` is no identifier of a statement")
-        if self._register.revoke(id, self._clock()):
+        if self.register.revoke(id, self.clock()):
             log.info("revoked", statement=id, kind="" if record is None else record.kind)
         self._put_in_force()
-        return self._register.number()
+        return self.register.number()
 
     def _put_in_force(self) -> None:
         """Let the ledger know the list, in one batch with all that falls."""
-        own = self._key.public.did
+        own = self.key.public.did
 
         def make(state: State, now: datetime) -> Sequence[Change]:
-            known, mine = state.lists.get(own), self._authority.own_list(now)
+            known, mine = state.lists.get(own), self.authority.own_list(now)
             news = mine.number > 0 if known is None else mine.number > known.number
             return (Revoke(mine, now),) if news else ()
 
-        self._authority.commit(make, "the domain's own revocation list")
+        self.authority.commit(make, "the domain's own revocation list")
 
     def number(self) -> int:
         """The number of the list."""
-        return self._register.number()
+        return self.register.number()
 
     def signed_list(self) -> tuple[int, str]:
         """The list with its number, signed not long ago."""
-        now = self._clock()
+        now = self.clock()
         with self._lock:
-            number = self._register.number()
+            number = self.register.number()
             last = self._signed
             if last is None or last[0] != number or not 0 <= (now - last[1]).total_seconds() < self._lasts:
-                number, revoked = self._register.revocations()
-                text = issue_revocations(self._key, number=number, revoked=revoked, now=now)
+                number, revoked = self.register.revocations()
+                text = issue_revocations(self.key, number=number, revoked=revoked, now=now)
                 last = self._signed = number, now, text
             return last[0], last[2]
 
     def status(self, id: str) -> Literal["good", "revoked", "unknown"]:
         """What has become of a statement: `good`, `revoked`, or `unknown` if it is not of here or has ended."""
-        if self._register.is_revoked(id):
+        if self.register.is_revoked(id):
             return "revoked"
-        found = self._register.one(id)
-        return "good" if found is not None and found.until > self._clock() else "unknown"
+        found = self.register.one(id)
+        return "good" if found is not None and found.until > self.clock() else "unknown"
 
 
 def own_attributes(state: State, principal: str) -> dict[str, Value]:

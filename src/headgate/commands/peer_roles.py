@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from typing import Any, Final, get_args
 
@@ -27,11 +27,11 @@ from headgate.decide.deliver import is_told_everything
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang import parse_condition
-from headgate.model.changes import AddRule, Advertise, Batch, Change, DeclareType, WatchRecords
+from headgate.model.changes import AddRule, Advertise, Batch, Change, WatchRecords
 from headgate.model.conditions import Argument
-from headgate.model.errors import BadDefinition, GovernDenied, RoleDenied, RoleFailure, SubscribeDenied, TooBusy
+from headgate.model.errors import GovernDenied, RoleDenied, RoleFailure, SubscribeDenied, TooBusy
 from headgate.model.events import Draft, Event
-from headgate.model.rights import ANNOUNCES, Action, Rule
+from headgate.model.rights import Action, Rule
 from headgate.model.role_statements import ServiceInstance, fits
 from headgate.model.roles import Membership, Peer, Reference, RoleBook, reference_text
 from headgate.model.state import State
@@ -40,6 +40,7 @@ from headgate.model.values import Kind, Value, brief, micros
 from headgate.node.domain import Domain, Follower
 from headgate.node.peers import QUESTION_SECONDS, Pair, PeerQuestion, Peers, PeerStatus, Watchers
 from headgate.roles.certificates.remote_records import Modified, Snapshot, word_of
+from headgate.roles.requests.audit import ALL, another_type, missing_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +54,25 @@ class ClaimedRecord:
     subject: str
 
 
+@dataclass(eq=False, repr=False)
 class RecordWatching:
     """The records of one domain, as others follow them. May be used from any thread."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        follower: Follower,
-        roles: RoleService,
-        watchers: Watchers,
-        *,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._domain = domain
-        self._follower = follower
-        self._roles = roles
-        self._watchers = watchers
-        self._clock = clock
+    domain: Domain
+    follower: Follower
+    roles: RoleService
+    watchers: Watchers
+    _: KW_ONLY
+    clock: Callable[[], datetime]
 
     def validate(self, asker: Asker, certificate: str, subject: str) -> tuple[list[Membership], Snapshot]:
         """The memberships of a certificate of ours that is good; their records are followed from now on."""
-        self._roles.pace_following(asker)
-        state, certificates = self._follower.state, self._roles.certificates
+        self.roles.pace_following(asker)
+        state, certificates = self.follower.state, self.roles.certificates
         if claimed := certificates.service_of(certificate):  # what claims none is refused by its form
             self._check_may_follow(asker, claimed)
         shown = Asker(holder(state, subject) or "", subject)
-        held = certificates.memberships(certificate, shown, None, state, self._clock())
+        held = certificates.memberships(certificate, shown, None, state, self.clock())
         if len({one.place for one in held}) != 1:
             details = {"reason": "wrong-place"}
             raise RoleDenied("the certificate is of several places", failure="misuse", details=details)
@@ -86,17 +80,17 @@ class RecordWatching:
 
     def read(self, asker: Asker, service: str) -> Snapshot:
         """The states of all records of a service that one follows."""
-        self._roles.pace_following(asker)
+        self.roles.pace_following(asker)
         self._check_may_follow(asker, service)
-        declare(self._domain, self._follower)  # so that it can subscribe
-        return self._watchers.read((asker.principal, service), self._clock())
+        declare(self.domain, self.follower)  # so that it can subscribe
+        return self.watchers.read((asker.principal, service), self.clock())
 
     def rejoin(self, asker: Asker, service: str, claims: Sequence[ClaimedRecord]) -> Snapshot:
         """Go on to follow records that one knows from before."""
-        self._roles.pace_following(asker)
+        self.roles.pace_following(asker)
         self._check_may_follow(asker, service)
-        state = self._follower.state
-        shown = self._watchers.has_followed((asker.principal, service), {one.record for one in claims})
+        state = self.follower.state
+        shown = self.watchers.has_followed((asker.principal, service), {one.record for one in claims})
         shown |= {one.record for one in state.roles.watches if one.watcher == asker.principal}
         by_record: dict[Reference, list[Membership]] = {}
         for membership in state.roles.memberships.values():
@@ -112,8 +106,8 @@ class RecordWatching:
 
     def unwatch(self, asker: Asker, service: str, records: Sequence[Reference]) -> None:
         """Follow some records no longer."""
-        self._roles.pace_following(asker)
-        self._watchers.unwatch((asker.principal, service), records)
+        self.roles.pace_following(asker)
+        self.watchers.unwatch((asker.principal, service), records)
         followed = self._followed_by(asker)
         gone = tuple(ref for ref in dict.fromkeys(records) if ref in followed)
         if gone:
@@ -125,26 +119,26 @@ class RecordWatching:
         self._check_may_follow(asker, service)
         known = self._followed_by(asker)
         fresh = tuple(ref for ref, truth in states.items() if truth is not False and ref not in known)
-        declare(self._domain, self._follower)
+        declare(self.domain, self.follower)
         if fresh:
             self._submit(WatchRecords(asker.principal, fresh), f"{asker.principal} follows records of {service}")
-        now_known = records_of(self._follower.state)
+        now_known = records_of(self.follower.state)
         current = {ref: False if truth is False else now_known(ref) for ref, truth in states.items()}
-        snapshot = self._watchers.watch((asker.principal, service), current, self._clock())
+        snapshot = self.watchers.watch((asker.principal, service), current, self.clock())
         # What was announced of a record is of no use to whoever takes it for another.
         announced = {ref: False if states[ref] is False else truth for ref, truth in snapshot.states.items()}
         return replace(snapshot, states=announced)
 
     def _followed_by(self, asker: Asker) -> set[Reference]:
-        return {one.record for one in self._follower.state.roles.watches if one.watcher == asker.principal}
+        return {one.record for one in self.follower.state.roles.watches if one.watcher == asker.principal}
 
     def _submit(self, change: WatchRecords, note: str) -> None:
-        submit(self._domain, self._follower, Batch(self._follower.state.administrator, (change,), note))
+        submit(self.domain, self.follower, Batch(self.follower.state.administrator, (change,), note))
 
     def _check_may_follow(self, asker: Asker, service: str) -> None:
-        state = self._follower.state
-        pair, predicates = (asker.principal, service), self._domain.predicates(state)
-        check_may_follow(state, pair, predicates, self._clock(), asker.origin)
+        state = self.follower.state
+        pair, predicates = (asker.principal, service), self.domain.predicates(state)
+        check_may_follow(state, pair, predicates, self.clock(), asker.origin)
 
 
 def _is_that(membership: Membership, claim: ClaimedRecord, state: State) -> bool:
@@ -159,7 +153,6 @@ def _is_that(membership: Membership, claim: ClaimedRecord, state: State) -> bool
 NOTICE: Final = "headgate.roles.Notice"
 MODIFIED: Final = "headgate.roles.Modified"
 HEARTBEAT: Final = "headgate.roles.Heartbeat"
-ALL: Final = "headgate.roles.*"
 SOURCE: Final = "headgate.roles"
 LOOK_SECONDS: Final = 0.02
 """How often it is looked whether the follower has answered."""
@@ -178,21 +171,11 @@ def types(owner: str) -> tuple[EventType, ...]:
 def declaring(state: State) -> tuple[Change, ...]:
     """What is not there yet: the types, and the administrator's right to publish them."""
     who = state.administrator
-    made: list[Change] = []
-    for event_type in types(who):
-        if event_type.name not in state.types:
-            made.append(DeclareType(event_type))
-        elif state.types[event_type.name].owner != who or not set(event_type.attributes) <= set(
-            state.types.attributes(event_type.name)
-        ):
-            raise BadDefinition(
-                f"`{event_type.name}` is another type here", remedy="retire it: the name is Headgate's own"
-            )
-    if not any(rule.id == ANNOUNCES for rule in state.rules):
-        made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), ALL)))
-    if (who, NOTICE) not in state.advertisements:
-        made.append(Advertise(who, NOTICE))
-    return tuple(made)
+    for one in types(who):
+        if one.name in state.types and not set(one.attributes) <= set(state.types.attributes(one.name)):
+            raise another_type(one.name)
+    made = missing_types(state, types(who))
+    return (*made, *(() if (who, NOTICE) in state.advertisements else (Advertise(who, NOTICE),)))
 
 
 def declare(domain: Domain, follower: KnownState) -> None:

@@ -13,9 +13,9 @@ import json
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headgate.lang.render import render_role
 from headgate.model.conditions import Constant, RoleRef
@@ -28,6 +28,7 @@ from headgate.model.role_statements import (
     RevocationCertificate,
     RoleCertificate,
     RoleName,
+    RoleStatement,
     ServiceInstance,
 )
 from headgate.model.roles import Election, Membership, Reference, magic_of
@@ -37,9 +38,11 @@ from headgate.roles.certificates.validation import CertificateFailure, States, V
 from headgate.trust import role_statements as statements
 from headgate.trust.certificates import new_id
 from headgate.trust.presented import said_kind
-from headgate.trust.role_keys import FileStore, RollingTable, Signer, Use
+from headgate.trust.role_keys import FileStore, RollingTable
+from headgate.trust.role_statements import RoleKind
 from headgate.trust.statements import Form, said_payload
 
+T = TypeVar("T", bound=RoleStatement)
 log = Log("roles")
 _LONGEST: Final = timedelta(seconds=MAX_APPOINTMENT_SECONDS)
 _KEYS_AGE: Final = timedelta(hours=1)
@@ -64,24 +67,20 @@ class SignedCertificate:
     until: datetime
 
 
+@dataclass(eq=False, repr=False)
 class RoleCertificates:
     """Issues and judges certificates about the roles of one domain. May be used from any thread."""
 
-    def __init__(
-        self,
-        table: RollingTable,
-        store: FileStore,
-        *,
-        own: str,
-        audience: str,
-        lasting: timedelta,
-        on_failure: Callable[[CertificateFailure], None] | None = None,
-    ) -> None:
-        self.own = own
-        self._table = table
-        self._store = store
-        self._lasting = lasting
-        self._validator = Validator(audience=audience, on_failure=on_failure or _tell)
+    table: RollingTable
+    store: FileStore
+    _: KW_ONLY
+    own: str
+    audience: str
+    lasting: timedelta
+    on_failure: Callable[[CertificateFailure], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._validator = Validator(audience=self.audience, on_failure=self.on_failure or _tell)
         self._lock = threading.Lock()
         self._known: tuple[object, datetime] | None = None
         """Which table the validator goes by, and since when."""
@@ -89,64 +88,45 @@ class RoleCertificates:
     def document(self, now: datetime) -> str:
         """What vouches for the keys, for whoever judges our certificates."""
         with self._lock:
-            return self._table.document(now)
+            return self.table.document(now)
 
     # -- issuing ----------------------------------------------------------------------------------------------
 
     def of_memberships(self, held: Sequence[Membership], did: str, now: datetime) -> SignedCertificate:
         """One certificate for memberships of one holder at one place, all of them appointments or none."""
         first = held[0]
-        instance = ServiceInstance(self.own, first.service, first.instance)
+        instance = ServiceInstance(self.own, *first.place)
         roles = tuple(dict.fromkeys(HeldRole(one.role, one.args, one.record) for one in held))[:MAX_CERTIFICATE_ROLES]
         ends = [one.until for one in held if one.until is not None]
-        lasting = _LONGEST if first.appointment else self._lasting
-        issued, until = _times(now, lasting, ends, first.id)
+        lasting = _LONGEST if first.appointment else self.lasting
+        said = (new_id(), instance, did, roles, *_times(now, lasting, ends, first.id))
         if first.appointment:
-            appointment = AppointmentCertificate(new_id(), instance, did, roles, issued, until)
-            return SignedCertificate(
-                statements.APPOINTMENT.issue(self._signer("long", now), appointment), issued, until
-            )
-        certificate = RoleCertificate(new_id(), instance, did, roles, issued, until)
-        return SignedCertificate(statements.ROLE.issue(self._signer("short", now), certificate), issued, until)
+            return self._issue(statements.APPOINTMENT, AppointmentCertificate(*said), now)
+        return self._issue(statements.ROLE, RoleCertificate(*said), now)
 
     def of_election(self, election: Election, elector: str, now: datetime) -> SignedCertificate:
         """The delegation certificate of an election, for whoever it is about."""
         ends = None if election.until is None else election.until.replace(microsecond=0)
         issued, until = _times(now, _LONGEST, [] if ends is None else [ends], election.id)
         certificate = DelegationCertificate(
-            new_id(),
-            ServiceInstance(self.own, election.service, election.instance),
-            election.id,
-            election.role,
-            election.args,
-            elector,
-            election.record,
-            issued,
-            until,
-            ends,
-            tuple(render_role(one) for one in election.required),
-            election.revoke_on_exit,
+            *(new_id(), ServiceInstance(self.own, *election.place), election.id, election.role, election.args),
+            *(elector, election.record, issued, until, ends),
+            required=tuple(render_role(one) for one in election.required),
+            revoke_on_exit=election.revoke_on_exit,
         )
-        return SignedCertificate(statements.DELEGATION.issue(self._signer("long", now), certificate), issued, until)
+        return self._issue(statements.DELEGATION, certificate, now)
 
     def of_revocation(
         self, election: Election, membership: Reference, did: str, state: State, now: datetime
     ) -> SignedCertificate:
         """The certificate by which someone in the elector's role takes an election back."""
         ends = [] if election.until is None else [election.until]
-        issued, until = _times(now, _LONGEST, ends, election.id)
         certificate = RevocationCertificate(
-            new_id(),
-            ServiceInstance(self.own, election.service, election.instance),
-            did,
-            election.id,
-            self._office(election.office, state),
-            membership,
-            election.record,
-            issued,
-            until,
+            *(new_id(), ServiceInstance(self.own, *election.place), did, election.id),
+            *(self._office(election.office, state), membership, election.record),
+            *_times(now, _LONGEST, ends, election.id),
         )
-        return SignedCertificate(statements.REVOCATION.issue(self._signer("long", now), certificate), issued, until)
+        return self._issue(statements.REVOCATION, certificate, now)
 
     def _office(self, office: RoleRef, state: State) -> RoleName:
         """The elector's role by its full name."""
@@ -157,9 +137,10 @@ class RoleCertificates:
         issuer, named = (self.own, service) if peer is None else (peer.key, peer.service)
         return RoleName(ServiceInstance(issuer, named, str(instance)), office.role, args)
 
-    def _signer(self, use: Use, now: datetime) -> Signer:
+    def _issue(self, kind: RoleKind[T], certificate: T, now: datetime) -> SignedCertificate:
         with self._lock:
-            return self._table.signer(use, now)
+            signer = self.table.signer(kind.use, now)
+        return SignedCertificate(kind.issue(signer, certificate), certificate.issued, certificate.until)
 
     # -- judging ----------------------------------------------------------------------------------------------
 
@@ -222,10 +203,10 @@ class RoleCertificates:
     def _judge(self, now: datetime) -> Validator:
         """The validator, by keys that are known now: another gateway may have rolled them."""
         with self._lock:
-            stamp = self._store.stamp()
+            stamp = self.store.stamp()
             if self._known is None or self._known[0] != stamp or now - self._known[1] >= _KEYS_AGE:
                 with suppress(StaleList):  # the clock was put back: the keys are those that are known
-                    self._validator.trust(self._table.keys(now))
+                    self._validator.trust(self.table.keys(now))
                 self._known = stamp, now
             return self._validator
 

@@ -9,7 +9,7 @@ is told; what would fall of others' is not told. What would fall is what the led
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.constraints import RoleFunction
@@ -18,7 +18,7 @@ from headgate.lang.render import render_constraint, render_membership, render_ro
 from headgate.model.changes import Batch, EndCredential, Settle
 from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, NotFound
-from headgate.model.roles import Election, Ending, Membership, Record, Reference, reference_text
+from headgate.model.roles import Credential, Ending, Membership, Record, Reference, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.facts import Mirrored, NotRevoked, When, fact_of
@@ -35,7 +35,6 @@ _UNTOLD: Final = {
     CONDITIONS: "conditions; whether they hold is not told",
     ELSE: "something else; its state is not told",
 }
-Credential: TypeAlias = Membership | Election
 Kind: TypeAlias = Literal["membership", "election", "record"]
 
 
@@ -73,18 +72,17 @@ class Graph:
 def graph(state: State, asker: str, root: str | None, functions: Mapping[str, RoleFunction]) -> Graph:
     """The graph around the asker's credentials, or around one that it may know of."""
     full = is_told_everything(state, asker)
+    own = {one.id: one for one in state.roles.credentials() if full or _is_known(one, asker)}
     falls: tuple[Ending, ...] = ()
-    if root is None:
-        chosen = [one for one in _every(state) if full or _is_known(one, asker)]
-    else:
-        credential = state.roles.memberships.get(root) or state.roles.elections.get(root)
-        if credential is None or not (full or _is_known(credential, asker)):
+    chosen: Iterable[Credential] = own.values()
+    if root is not None:
+        if root not in own:
             raise NotFound(f"you have no credential `{brief(root)}`")
-        falls = tuple(falling(state, root, functions))
+        falls = tuple(one for one in falling(state, root, functions) if one.id in own)
         if not full:  # why something falls may be policy, or another's
-            falls = tuple(Ending(one.id, _RESTS) for one in falls if _is_known_by_id(state, one.id, asker))
-        chosen = [credential, *_by_id(state, (one.id for one in falls))]
-    return (_Drawing(state) if full else _OwnDrawing(state, asker)).draw(chosen, falls)
+            falls = tuple(Ending(one.id, _RESTS) for one in falls)
+        chosen = [own[root], *(own[one.id] for one in falls)]
+    return _Drawing(state, None if full else {one.record for one in own.values()}).draw(chosen, falls)
 
 
 def falling(state: State, root: str, functions: Mapping[str, RoleFunction]) -> Iterator[Ending]:
@@ -95,26 +93,10 @@ def falling(state: State, root: str, functions: Mapping[str, RoleFunction]) -> I
             yield from (one for one in change.facts.ended if one.id != root)
 
 
-def _every(state: State) -> Iterator[Credential]:
-    yield from state.roles.memberships.values()
-    yield from state.roles.elections.values()
-
-
-def _by_id(state: State, ids: Iterable[str]) -> Iterator[Credential]:
-    for id in ids:
-        found = state.roles.memberships.get(id) or state.roles.elections.get(id)
-        if found is not None:
-            yield found
-
-
 def _is_known(one: Credential, asker: str) -> bool:
     if isinstance(one, Membership):
         return one.holder == asker
     return asker == one.elector or asker in one.revokers
-
-
-def _is_known_by_id(state: State, id: str, asker: str) -> bool:
-    return any(_is_known(one, asker) for one in _by_id(state, (id,)))
 
 
 def said(credential: Credential) -> str:
@@ -128,10 +110,12 @@ def said(credential: Credential) -> str:
 
 
 class _Drawing:
-    """Nodes and edges, from credentials to all that they rest on."""
+    """Nodes and edges, from credentials to all that they rest on; or to what is one's own of that, if that is given."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, own: set[Reference] | None) -> None:
+        self._book = state.roles
+        self._own = own
+        self._others = set() if own is None else {one.record for one in state.roles.credentials()} - own
         self._nodes: dict[str, GraphNode] = {}
         self._edges: dict[Edge, None] = {}
 
@@ -148,7 +132,7 @@ class _Drawing:
         seen: set[Reference] = set()
         while ahead:
             ref = ahead.pop()
-            record = self._state.roles.records.get(ref)
+            record = self._book.records.get(ref)
             if ref in seen or record is None:
                 continue
             if len(self._nodes) >= MAX_NODES:
@@ -160,53 +144,23 @@ class _Drawing:
         edges = tuple(one for one in self._edges if one.start in self._nodes and one.to in self._nodes)
         return Graph(tuple(self._nodes.values()), edges, falls, whole)
 
-    def _below(self, record: Record) -> Iterable[Reference]:
-        """The records that one rests on, drawn as edges to it."""
-        for link in record.parents:
-            self._edges[Edge(_name(link.parent), _name(record.ref), link.negated)] = None
-        return [link.parent for link in record.parents]
-
     def _add(self, one: Credential) -> None:
-        kind: Kind = "membership" if isinstance(one, Membership) else "election"
-        state = one.state if isinstance(one, Membership) else self._believed(one.record)
-        self._nodes[one.id] = GraphNode(one.id, kind, state, said(one), one.record, self._holder(one))
+        record = self._book.records.get(one.record)
+        if isinstance(one, Membership):
+            node = GraphNode(one.id, "membership", one.state, said(one), one.record, one.holder)
+        else:
+            believed = None if record is None else record.state
+            node = GraphNode(one.id, "election", believed, said(one), one.record, one.elector)
+        # Whoever sees only its own is the holder, or is not told who is.
+        self._nodes[one.id] = node if self._own is None else replace(node, holder=None)
         self._edges[Edge(_name(one.record), one.id)] = None
 
-    def _holder(self, one: Credential) -> str | None:
-        return one.holder if isinstance(one, Membership) else one.elector
-
-    def _believed(self, ref: Reference) -> bool | None:
-        found = self._state.roles.records.get(ref)
-        return None if found is None else found.state
-
-    def _says(self, record: Record) -> str:
-        """What a record is about."""
-        if not record.fact:
-            return record.op.value if record.parents else "until it is revoked"
-        fact = fact_of(record.fact)
-        match fact:
-            case When(_, _, leaf):
-                return render_constraint(leaf)
-            case NotRevoked(service, instance, role, args, revoker):
-                revokers = in_words(revoker).replace("`", "")
-                return f"{render_membership(service, instance, role, args)} is not revoked by {revokers}"
-            case Mirrored(peer):
-                return f"what {peer} says"
-
-
-class _OwnDrawing(_Drawing):
-    """The same for someone who knows of its own credentials only."""
-
-    def __init__(self, state: State, asker: str) -> None:
-        super().__init__(state)
-        self._own: set[Reference] = set()
-        self._others: set[Reference] = set()
-        for one in _every(state):
-            (self._own if _is_known(one, asker) else self._others).add(one.record)
-        self._others -= self._own
-
     def _below(self, record: Record) -> Iterable[Reference]:
-        """One's own credentials that a record rests on, seen through all that is no credential."""
+        """The records that one rests on, drawn as edges to it; of one's own, seen through all that is no credential."""
+        if self._own is None:
+            for link in record.parents:
+                self._edges[Edge(_name(link.parent), _name(record.ref), link.negated)] = None
+            return [link.parent for link in record.parents]
         credentials: dict[Reference, None] = {}
         seen: set[Reference] = set()
         ahead = [link.parent for link in record.parents]
@@ -215,27 +169,31 @@ class _OwnDrawing(_Drawing):
             if ref in seen:
                 continue
             seen.add(ref)
-            known = self._state.roles.records.get(ref)
+            known = self._book.records.get(ref)
             if ref in self._own:
                 credentials[ref] = None
                 self._edges[Edge(_name(ref), _name(record.ref))] = None
-            elif ref in self._others:
-                self._rests_on(ELSE, record)
-            elif known is None or not known.parents:
-                self._rests_on(CONDITIONS, record)
-            else:
+            elif ref not in self._others and known is not None and known.parents:
                 ahead += [link.parent for link in known.parents]
+            else:
+                name = ELSE if ref in self._others else CONDITIONS
+                self._nodes[name] = GraphNode(name, "record", None, _UNTOLD[name])
+                self._edges[Edge(name, _name(record.ref))] = None
         return credentials
 
-    def _rests_on(self, name: str, record: Record) -> None:
-        self._nodes[name] = GraphNode(name, "record", None, _UNTOLD[name])
-        self._edges[Edge(name, _name(record.ref))] = None
-
-    def _holder(self, one: Credential) -> None:  # noqa: ARG002 - it is the asker, or not told
-        return None
-
     def _says(self, record: Record) -> str:
-        return "all that it rests on" if record.parents else "until it is revoked"
+        if self._own is not None:
+            return "all that it rests on" if record.parents else "until it is revoked"
+        if not record.fact:
+            return record.op.value if record.parents else "until it is revoked"
+        match fact_of(record.fact):
+            case When(_, _, leaf):
+                return render_constraint(leaf)
+            case NotRevoked(service, instance, role, args, revoker):
+                revokers = in_words(revoker).replace("`", "")
+                return f"{render_membership(service, instance, role, args)} is not revoked by {revokers}"
+            case Mirrored(peer):
+                return f"what {peer} says"
 
 
 def _name(ref: Reference) -> str:

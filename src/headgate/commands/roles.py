@@ -15,24 +15,14 @@ import secrets
 import unicodedata
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from headgate.commands.commit import Paces, cost_of, submit
 from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
-from headgate.model.changes import (
-    Batch,
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    PassRevocation,
-    ReinstateRole,
-    RevokeRole,
-    RoleRequest,
-)
+from headgate.model import changes
 from headgate.model.conditions import Argument, RoleRef
 from headgate.model.errors import (
     AlreadyExists,
@@ -62,6 +52,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECOND: Final = timedelta(seconds=1)
 _LONGEST: Final = timedelta(seconds=MAX_APPOINTMENT_SECONDS)
 _IDS: Final = b"headgate ids of role requests"
+_DOES: Final = {changes.RevokeRole: "revokes", changes.ReinstateRole: "reinstates"}
 FOLLOWING: Final = 5
 """How many times as often another domain may ask about our records as a client for roles: it asks for many clients."""
 log = Log("roles")
@@ -97,29 +88,23 @@ class Passed:
     revocation: SignedCertificate | None = None
 
 
+@dataclass(eq=False, repr=False)
 class RoleService:
     """The role services of one domain. May be used from any thread."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        follower: Follower,
-        certificates: RoleCertificates,
-        *,
-        requests: int,
-        secret: bytes,
-        clock: Callable[[], datetime],
-        random: Callable[[int], bytes] = secrets.token_bytes,
-    ) -> None:
-        self.certificates = certificates
-        self._domain = domain
-        self._follower = follower
-        self._paces = Paces(requests)
-        self._following = Paces(requests * FOLLOWING)
-        self._secret = secret
+    domain: Domain
+    follower: Follower
+    certificates: RoleCertificates
+    _: KW_ONLY
+    requests: int
+    secret: bytes
+    clock: Callable[[], datetime]
+    random: Callable[[int], bytes] = secrets.token_bytes
+
+    def __post_init__(self) -> None:
+        self._paces = Paces(self.requests)
+        self._following = Paces(self.requests * FOLLOWING)
         self._holders = Holders()
-        self._clock = clock
-        self._random = random
 
     # -- entering ---------------------------------------------------------------------------------------------
 
@@ -133,7 +118,7 @@ class RoleService:
             self._check_news(ids, request)
             using = self._using(asker, service, {role for role, _ in wishes}, shown, state, now)
             asked = [
-                EnterRole(id, service[0], role, args, asker.principal, using, now, service[1], asker.origin)
+                changes.EnterRole(id, service[0], role, args, asker.principal, using, now, service[1], asker.origin)
                 for id, (role, args) in zip(ids, wishes, strict=True)
             ]
             found = self._search(asker, asked, state)
@@ -150,7 +135,7 @@ class RoleService:
         membership = state.roles.memberships.get(id)
         if membership is None or membership.holder != asker.principal:
             raise NotFound(f"you hold no membership `{brief(id)}`")
-        asked = EndCredential(id, asker.principal, exits=True)
+        asked = changes.EndCredential(id, asker.principal, exits=True)
         return self._commit(
             [asked], f"{asker.principal} leaves {membership.role} at {_named(membership.place)}"
         ).version
@@ -176,7 +161,7 @@ class RoleService:
         id = self._id(asker, role, request, 0)
         if id not in state.roles.memberships:
             self._check_news([id], request)
-            asked = GrantRole(id, service[0], role, args, to, service[1], appointment, until)
+            asked = changes.GrantRole(id, service[0], role, args, to, service[1], appointment, until)
             state = self._commit([asked], f"{asker.principal} grants {role} at {_named(service)} to {to}", [id])
         membership = _membership(state, id, to)
         if (membership.place, membership.role, membership.holder) != (service, role, to):
@@ -211,7 +196,7 @@ class RoleService:
         return self._held(held, asker.did, state)
 
     def _held(self, held: Sequence[Membership], did: str, state: State) -> HeldMemberships:
-        made = _signed(lambda: self.certificates.of_memberships(held, did, self._clock()))
+        made = _signed(lambda: self.certificates.of_memberships(held, did, self.clock()))
         return HeldMemberships(tuple(held), state.version, made)
 
     # -- electing ---------------------------------------------------------------------------------------------
@@ -236,27 +221,18 @@ class RoleService:
         if id not in state.roles.elections:
             self._check_news([id], request)
             using = self._using(asker, service, (), shown, state, now)
-            asked = ElectRole(
-                id,
-                service[0],
-                role,
-                args,
-                asker.principal,
-                using,
-                now,
-                tuple(required),
-                until,
-                revoke_on_exit,
-                service[1],
+            asked = changes.ElectRole(
+                *(id, service[0], role, args, asker.principal, using, now),
+                *(tuple(required), until, revoke_on_exit, service[1]),
             )
             self._search(asker, [asked], state)
             state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(service)}", [id])
         election = state.roles.elections.get(id)
         if election is None:
             raise RoleDenied(f"`{id}` was revoked at once", failure="revocation")
-        if (election.service, election.instance, election.role, election.elector) != (*service, role, asker.principal):
+        if (election.place, election.role, election.elector) != (service, role, asker.principal):
             raise _other_request()
-        now, issue = self._clock(), self.certificates
+        now, issue = self.clock(), self.certificates
         return ElectedRole(
             election,
             state.version,
@@ -276,13 +252,12 @@ class RoleService:
             election = self._own_election(state, asker, id)
             if governs and election is None and id in state.roles.memberships:
                 note = f"{asker.principal} revokes {brief(id)}"
-                return self._commit([EndCredential(id)], note).version
+                return self._commit([changes.EndCredential(id)], note).version
         if election is None:
             raise NotFound(f"no election `{brief(id)}` is in force", remedy="it may have been taken back already")
         by = None if governs and certificate is None else asker.principal
-        where = _named((election.service, election.instance))
-        note = f"{asker.principal} takes back the election to {election.role} at {where}"
-        return self._commit([EndCredential(id, by)], note).version
+        note = f"{asker.principal} takes back the election to {election.role} at {_named(election.place)}"
+        return self._commit([changes.EndCredential(id, by)], note).version
 
     def pass_on(self, asker: Asker, id: str, to: str) -> Passed:
         """Let another holder of the elector's role take an election back, too."""
@@ -291,8 +266,8 @@ class RoleService:
         if election is None:
             raise NotFound(f"no election `{brief(id)}` is in force")
         note = f"{asker.principal} lets {brief(to)} take back the election to {election.role}"
-        state = self._commit([PassRevocation(id, asker.principal, to)], note)
-        key, office, now = key_of(state, to), _office(state, to, election), self._clock()
+        state = self._commit([changes.PassRevocation(id, asker.principal, to)], note)
+        key, office, now = key_of(state, to), _office(state, to, election), self.clock()
         if key is None or office is None:
             return Passed(state.version)
         made = _signed(lambda: self.certificates.of_revocation(election, office, key, state, now))
@@ -308,47 +283,35 @@ class RoleService:
 
     # -- revocation by role -----------------------------------------------------------------------------------
 
-    def revoke_role(
-        self, asker: Asker, place: Service, wish: tuple[str, tuple[Argument | None, ...]], shown: Sequence[str] | None
-    ) -> int:
-        """Revoke what fits by the role after `|>`; it cannot be entered again until it is reinstated."""
-        return self._by_role(RevokeRole, "revokes", asker, place, wish, shown)
-
-    def reinstate(
-        self, asker: Asker, place: Service, wish: tuple[str, tuple[Argument | None, ...]], shown: Sequence[str] | None
-    ) -> int:
-        """Let a role instance be entered again."""
-        return self._by_role(ReinstateRole, "reinstates", asker, place, wish, shown)
-
-    def _by_role(
+    def by_role(
         self,
-        kind: type[RevokeRole] | type[ReinstateRole],
-        does: str,
+        kind: type[changes.RevokeRole | changes.ReinstateRole],
         asker: Asker,
         service: Service,
         wish: tuple[str, tuple[Argument | None, ...]],
         shown: Sequence[str] | None,
     ) -> int:
+        """Revoke what fits by the role after `|>`, so that it cannot be entered again; or let it be entered again."""
         state, now = self._begin(asker)
         using = self._using(asker, service, (), shown, state, now)
         asked = kind(service[0], *wish, asker.principal, using, now, service[1])
         self._search(asker, [asked], state)
-        return self._commit([asked], f"{asker.principal} {does} {wish[0]} at {_named(service)}").version
+        return self._commit([asked], f"{asker.principal} {_DOES[kind]} {wish[0]} at {_named(service)}").version
 
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _begin(self, asker: Asker, cost: int = 1) -> tuple[State, datetime]:
         self.pace(asker, cost)
-        return self._follower.state, self._clock()
+        return self.follower.state, self.clock()
 
     def pace(self, asker: Asker, cost: int = 1) -> None:
         """Count a request, or refuse it for now; the administrator could change everything anyway."""
-        if asker.principal != self._follower.state.administrator:
-            self._paces.count(asker.principal, self._clock(), cost)
+        if asker.principal != self.follower.state.administrator:
+            self._paces.count(asker.principal, self.clock(), cost)
 
     def pace_following(self, asker: Asker) -> None:
         """Count a question about records, or refuse it for now."""
-        self._following.count(asker.principal, self._clock())
+        self._following.count(asker.principal, self.clock())
 
     def _search(self, asker: Asker, asked: Sequence[SearchRequest], state: State) -> list[SearchRequest]:
         """The requests with what a search has found; refuse without holding the ledger what it would refuse.
@@ -357,37 +320,37 @@ class RoleService:
         """
         budget = Budget(MAX_ENTRY_STEPS)
         try:
-            return Known(state, self._holders, self._domain.functions(state), budget).run(asked)
+            return Known(state, self._holders, self.domain.functions(state), budget).run(asked)
         finally:
             if asker.principal != state.administrator:
                 steps = MAX_ENTRY_STEPS - (budget.left or 0)
-                self._paces.charge(asker.principal, self._clock(), cost_of(steps))
+                self._paces.charge(asker.principal, self.clock(), cost_of(steps))
 
     def _check_news(self, ids: Iterable[str], request: str | None) -> None:
         """Refuse to do once more what was done and has ended since."""
         for id in () if request is None else ids:
-            for version, _ in self._domain.ledger.endings(id):  # why it ended may be policy
+            for version, _ in self.domain.ledger.endings(id):  # why it ended may be policy
                 raise RoleDenied(
                     f"`{id}` ended with version {version}",
                     failure="revocation",
                     remedy="ask again with another `request`",
                 )
 
-    def _commit(self, asked: Sequence[RoleRequest], note: str, made: Iterable[str] = ()) -> State:
+    def _commit(self, asked: Sequence[changes.RoleRequest], note: str, made: Iterable[str] = ()) -> State:
         """Commit requests in the domain's own name; the state from then on.
 
         Whoever sent the same request to another gateway may have been quicker: then it is done.
         """
         try:
-            submit(self._domain, self._follower, Batch(self._follower.state.administrator, tuple(asked), note))
+            submit(self.domain, self.follower, changes.Batch(self.follower.state.administrator, tuple(asked), note))
         except BadDefinition:
-            self._follower.refresh()
-            book = self._follower.state.roles
-            if not (ids := list(made)) or not all(id in book.memberships or id in book.elections for id in ids):
+            self.follower.refresh()
+            book = self.follower.state.roles
+            if not (ids := list(made)) or not all(map(book.credential, ids)):
                 raise
-        kind = EnterRole if isinstance(asked[0], EnterRole) else type(asked[0])
-        log.info("role-changed", kind=kind.__name__, count=len(asked), version=self._follower.state.version)
-        return self._follower.state
+        kind = changes.EnterRole if isinstance(asked[0], changes.EnterRole) else type(asked[0])
+        log.info("role-changed", kind=kind.__name__, count=len(asked), version=self.follower.state.version)
+        return self.follower.state
 
     def _using(
         self,
@@ -420,10 +383,10 @@ class RoleService:
     def _id(self, asker: Asker, role: str, request: str | None, at: int) -> str:
         """A name that nobody guesses, with the role's for people to read; the same for the same request."""
         if request is None:
-            raw = self._random(_ID_BYTES)
+            raw = self.random(_ID_BYTES)
         else:
             said = f"{asker.principal}\0{request}\0{at}".encode()
-            raw = hmac.digest(self._secret, said, "sha256")[:_ID_BYTES]
+            raw = hmac.digest(self.secret, said, "sha256")[:_ID_BYTES]
         readable = re.sub(r"\W", "", role, flags=re.ASCII)[:_ID_NAME] or "role"
         return f"{readable}-{b32encode(raw).decode().lower()}"
 
@@ -492,7 +455,7 @@ def _membership(state: State, id: str, holder: str) -> Membership:
 
 def _office(state: State, principal: str, election: Election) -> Reference | None:
     """The record of a principal's own membership of the role in which an election was made."""
-    rolefile, scene = state.roles.rolefiles.get(election.service), Scene(state, election.service, election.instance)
+    rolefile, scene = state.roles.rolefiles.get(election.service), Scene(state, *election.place)
     for one in state.roles.held_by(principal):
         if shares_office(one, election, rolefile, scene):
             return one.record

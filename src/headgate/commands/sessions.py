@@ -11,13 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
-from headgate.commands.statements import lets_in
+from headgate.commands.statements import Presented, lets_in
 from headgate.model.errors import ConnectDenied, HeadgateError, NotAuthenticated
 from headgate.model.state import State
+from headgate.node.cursors import Cursors
 from headgate.node.domain import Follower
 from headgate.trust.handshake import Challenger
 from headgate.trust.keys import PrivateKey, PublicKey
@@ -25,26 +26,6 @@ from headgate.trust.tokens import issue, verify
 
 MAX_REMEMBERED: Final = 20_000
 """Verified tokens remembered by one gateway, and sessions that lapsed there."""
-
-
-class EndedSessions(Protocol):
-    """Where ended sessions are kept for all gateways."""
-
-    def end_session(self, id: str, expires: datetime) -> None:
-        """A session is over."""
-
-    def ended(self, id: str) -> bool:
-        """Is it over?"""
-
-
-class ShownStatements(Protocol):
-    """Statements that are shown with the answer to a challenge."""
-
-    def judge(self, did: str) -> None:
-        """Refuse if they would not let this key connect."""
-
-    def take_up(self, did: str) -> None:
-        """Make them count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +38,21 @@ class Caller:
     expires: datetime
 
 
+@dataclass(eq=False, repr=False)
 class Sessions:
     """The sessions of a domain, as one gateway checks them."""
 
-    def __init__(
-        self,
-        follower: Follower,
-        broker: PrivateKey,
-        challenger: Challenger,
-        ended: EndedSessions,
-        *,
-        audience: str,
-        seconds: float,
-        clock: Callable[[], datetime],
-        later: Callable[[Callable[[], None]], object],
-    ) -> None:
-        self.broker = broker
-        self.challenger = challenger
-        self._follower = follower
-        self._ended = ended
-        self._audience = audience
-        self._seconds = seconds
-        self._clock = clock
-        self._later = later
+    follower: Follower
+    broker: PrivateKey
+    challenger: Challenger
+    ended: Cursors
+    _: KW_ONLY
+    audience: str
+    seconds: float
+    clock: Callable[[], datetime]
+    later: Callable[[Callable[[], None]], object]
+
+    def __post_init__(self) -> None:
         self._verified: OrderedDict[str, Caller] = OrderedDict()
         self._lapsed: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
@@ -87,7 +60,7 @@ class Sessions:
         self._may: tuple[State | None, dict[str, bool]] = (None, {})
 
     def open(
-        self, nonce: str, client_nonce: str, did: str, signature: str, shown: ShownStatements | None = None
+        self, nonce: str, client_nonce: str, did: str, signature: str, shown: Presented | None = None
     ) -> tuple[str, Caller]:
         """A session for whoever answers a challenge with the key of a principal that may connect.
 
@@ -109,15 +82,15 @@ class Sessions:
             raise ConnectDenied("nobody has this key any more")
         if not self._may_connect(principal):
             raise ConnectDenied(f"`{principal}` may not connect", remedy="ask the administrator of the domain")
-        now = self._clock()
-        token = issue(self.broker, principal=key, audience=self._audience, now=now, seconds=self._seconds)
+        now = self.clock()
+        token = issue(self.broker, principal=key, audience=self.audience, now=now, seconds=self.seconds)
         return token, self.caller(token)
 
     def caller(self, token: str) -> Caller:
         """Whose session a token is, checked anew."""
         caller = self._verified.get(token)
         if caller is None:
-            session = verify(token, broker=self.broker.public, audience=self._audience, now=self._clock())
+            session = verify(token, broker=self.broker.public, audience=self.audience, now=self.clock())
             principal = self._principal(session.principal_did)
             if principal is None:
                 raise _over()
@@ -135,7 +108,7 @@ class Sessions:
 
     def check(self, caller: Caller) -> None:
         """Refuse a caller whose session is over."""
-        if self._clock() >= caller.expires:
+        if self.clock() >= caller.expires:
             raise _over()
         if self._principal(caller.did) != caller.principal:
             self._lapse(caller)
@@ -144,18 +117,18 @@ class Sessions:
         if not self._may_connect(caller.principal):
             self._lapse(caller)
             raise ConnectDenied(f"`{caller.principal}` may no longer connect")
-        if caller.session in self._lapsed or self._ended.ended(caller.session):
+        if caller.session in self._lapsed or self.ended.ended(caller.session):
             raise _over()
 
     def known(self) -> int:
         """How many sessions that are not over this gateway has seen."""
-        now = self._clock()
+        now = self.clock()
         with self._lock:
             return sum(1 for caller in self._verified.values() if caller.expires > now)
 
     def end(self, caller: Caller) -> None:
         """The session is over, at every gateway."""
-        self._ended.end_session(caller.session, caller.expires)
+        self.ended.end_session(caller.session, caller.expires)
 
     def _lapse(self, caller: Caller) -> None:
         """The session does not come back: here from now on, elsewhere as soon as it is written."""
@@ -170,17 +143,17 @@ class Sessions:
             with suppress(HeadgateError):  # whatever becomes of it, the ledger refuses the principal at every gateway
                 self.end(caller)
 
-        self._later(write)  # whoever is refused waits for no file
+        self.later(write)  # whoever is refused waits for no file
 
     def _principal(self, did: str) -> str | None:
         """The principal with this key; one that is named by its key needs no other entry, but may have another key."""
-        state = self._follower.state
+        state = self.follower.state
         if self._by_key[0] is not state:
             self._by_key = state, {key: name for name, key in state.keys.items()}
         return self._by_key[1].get(did) or (did if did in state.principals and did not in state.keys else None)
 
     def _may_connect(self, principal: str) -> bool:
-        state = self._follower.state
+        state = self.follower.state
         if self._may[0] is not state:
             self._may = state, {}
         known = self._may[1]

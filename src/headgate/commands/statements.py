@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar, TypeVarTuple
 
@@ -57,6 +57,8 @@ from headgate.trust.statements import Verifier
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+STATEMENT_PARTS: Final = ("certificates", "bags", "lists", "identities", "successions", "providers", "keys")
+"""What a state holds of signed statements."""
 CAME: Final = "did:key:"
 """How the names of those begin who came by themselves: they are their keys."""
 _VERIFIER: Final = Verifier()
@@ -81,49 +83,38 @@ class IntakePlan:
     after: State
 
 
+@dataclass(eq=False, repr=False)
 class Authority:
     """Takes up statements in the name of one domain. May be used from any thread."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        follower: Follower,
-        register: StatementRegister,
-        *,
-        own: str,
-        audience: str,
-        guests: int,
-        clock: Callable[[], datetime],
-        issuers: Collection[str] = (),
-        refused: Callable[[str], None] = lambda _: None,
-        paced: Callable[[str], None] = lambda _: None,
-        spent: Callable[[str, float], None] = lambda _, __: None,
-        workers: JobPool | None = None,
-    ) -> None:
-        self.own = own
+    domain: Domain
+    follower: Follower
+    register: StatementRegister
+    _: KW_ONLY
+    own: str
+    audience: str
+    guests: int
+    clock: Callable[[], datetime]
+    issuers: Collection[str] = ()
+    refused: Callable[[str], None] = lambda _: None
+    paced: Callable[[str], None] = lambda _: None
+    spent: Callable[[str, float], None] = lambda _, __: None
+    workers: JobPool | None = None
+
+    def __post_init__(self) -> None:
         self.verifier = Verifier()
-        self.audience = audience
-        self._domain = domain
-        self._follower = follower
-        self._register = register
-        self._guests = guests
-        self._clock = clock
-        self._followed = frozenset({own, *issuers})
+        self._followed = frozenset({self.own, *self.issuers})
         self._pace = IntakePace()
-        self._refused = refused
-        self._paced = paced
-        self._spent = spent
-        self._workers = workers
 
     # -- bags -------------------------------------------------------------------------------------------------
 
     def opening(self, texts: Sequence[str], whose: str) -> Future[PresentedStatements]:
         """A bag whose signatures are all good; a large one is opened in the turn of whoever shows it."""
-        if self._workers is not None and sum(map(len, texts)) > SMALL_CHARS:
-            return self._workers.submit(whose, open_statements, list(texts), self.audience, self._clock())
+        if self.workers is not None and sum(map(len, texts)) > SMALL_CHARS:
+            return self.workers.submit(whose, open_statements, list(texts), self.audience, self.clock())
         future: Future[PresentedStatements] = Future()
         try:
-            future.set_result(open_presented(texts, audience=self.audience, now=self._clock(), verifier=self.verifier))
+            future.set_result(open_presented(texts, audience=self.audience, now=self.clock(), verifier=self.verifier))
         except HeadgateError as error:
             future.set_exception(error)
         return future
@@ -136,7 +127,7 @@ class Authority:
     def judge(self, did: str, bag: PresentedStatements) -> None:
         """Refuse a bag that would not let this key connect; nothing is changed."""
         with self._counting(), self._spending(did):
-            self._welcome(self._plan(self._follower.state, did, bag, self._clock()))
+            self._welcome(self._plan(self.follower.state, did, bag, self.clock()))
 
     def take_up(self, did: str, bag: PresentedStatements) -> State:
         """Make what a key shows part of the ledger, in one batch; the state from then on."""
@@ -150,7 +141,7 @@ class Authority:
                 if not plan.changes or _is_alike(state, plan.after):
                     return ()
                 if not paced:
-                    self._paced(plan.principal)
+                    self.paced(plan.principal)
                     paced = True
                 return plan.changes
 
@@ -189,7 +180,7 @@ class Authority:
     def check_room(self, state: State, more: int = 1) -> None:
         """Refuse if there are too many who came by themselves, with so many more."""
         guests = sum(1 for name in state.principals if name.startswith(CAME))
-        if guests + more > self._guests:
+        if guests + more > self.guests:
             raise TooMany(f"{guests} principals came by themselves already", remedy="`authority.guests` is full")
 
     def _successions(self, state: State, bag: PresentedStatements, now: datetime) -> Iterator[Change]:
@@ -218,17 +209,17 @@ class Authority:
         """The last that was heard of an issuer, which may be this domain itself."""
         if issuer == self.own:
             return self.own_list(now)
-        heard = self._register.heard(issuer)
+        heard = self.register.heard(issuer)
         return None if heard is None else heard.list
 
     def own_list(self, now: datetime) -> RevocationList:
         """What this domain has revoked."""
-        number, revoked = self._register.revocations()
+        number, revoked = self.register.revocations()
         return RevocationList(self.own, number, now.replace(microsecond=0), revoked)
 
     def check_heard(self, issuer: str, *, followed: bool = False) -> None:
         """Refuse to listen to an issuer that nothing here rests on."""
-        if not followed and not rests_on(self._follower.state, issuer, self._followed):
+        if not followed and not rests_on(self.follower.state, issuer, self._followed):
             raise NotFound(f"nothing here rests on `{brief(issuer)}`")
 
     def hear(self, found: RevocationList, *, followed: bool) -> bool:
@@ -249,7 +240,7 @@ class Authority:
 
     def type_since(self, name: str) -> datetime | None:
         """When the type of a name became what it is."""
-        return self._domain.ledger.type_since(name)
+        return self.domain.ledger.type_since(name)
 
     def _commit(
         self, make: Callable[[State, datetime], Sequence[Change]], note: str, *, followed: bool = False
@@ -258,7 +249,7 @@ class Authority:
         paced: list[tuple[str, datetime, bool]] = []
 
         def checked(state: State) -> Sequence[Change]:
-            changes = make(state, self._clock())
+            changes = make(state, self.clock())
             paced[:] = [
                 (one.list.issuer, one.at, takes_away(state, one.list))
                 for one in changes
@@ -268,7 +259,7 @@ class Authority:
                 self._pace.check(issuer, at, bites=bites)
             return changes
 
-        made = commit(self._domain, self._follower, checked, note)
+        made = commit(self.domain, self.follower, checked, note)
         for issuer, at, bites in paced:
             self._pace.count(issuer, at, bites=bites)
         return made
@@ -280,7 +271,7 @@ class Authority:
         try:
             yield
         finally:
-            self._spent(holder(self._follower.state, did) or did, time.thread_time() - begun)
+            self.spent(holder(self.follower.state, did) or did, time.thread_time() - begun)
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -288,7 +279,7 @@ class Authority:
         try:
             yield
         except HeadgateError as error:
-            self._refused(str(getattr(error, "reason", error.code)))
+            self.refused(str(getattr(error, "reason", error.code)))
             raise
 
 
@@ -381,19 +372,8 @@ def _stranger(did: str) -> ConnectDenied:
 
 def _is_alike(a: State, b: State) -> bool:
     """Do two states hold the same, as far as signed statements go?"""
-    return (
-        a.rules == b.rules
-        and a.certificates == b.certificates
-        and a.bags == b.bags
-        and a.lists == b.lists
-        and a.identities == b.identities
-        and a.successions == b.successions
-        and a.providers == b.providers
-        and a.principals == b.principals
-        and a.keys == b.keys
-        and a.policy_rules == b.policy_rules
-        and a.attested_rules == b.attested_rules
-    )
+    names = (*STATEMENT_PARTS, "rules", "principals", "policy_rules", "attested_rules")
+    return all(getattr(a, name) == getattr(b, name) for name in names)
 
 
 # -- which lists, and how often -------------------------------------------------------------------------------

@@ -201,9 +201,6 @@ MAX_ROLE_KEYS_SECONDS = 86_400
 MAX_LOCK_TRIES = 500
 """How often a lock on a file of rolling keys is tried, a hundredth of a second apart."""
 
-MAX_FAILURES_KEPT = 1_000
-"""Failed validations of certificates that are kept to be looked at."""
-
 MAX_INLINED = 10_000
 """Atoms and values of a condition of the event policy, with what it defines put in place."""
 

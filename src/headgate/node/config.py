@@ -33,8 +33,7 @@ from headgate.trust.keys import PrivateKey, PublicKey
 PREFIX: Final = "HEADGATE_"
 FILE: Final = "headgate.toml"
 ISSUERS: Final = "issuers"
-MAX_ISSUERS: Final = 100
-"""Other domains' services that are followed."""
+MAX_ISSUERS: Final = 100  # other domains' services that are followed
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -47,8 +46,7 @@ _EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - looked for
 # -- kinds of values ------------------------------------------------------------------------------------------
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-Reader = Callable[[object], Any]
-"""From what a file says to the value; a `ValueError` says what was wanted."""
+Reader = Callable[[object], Any]  # from what a file says to the value; a `ValueError` says what was wanted
 
 
 def duration(text: object) -> float:

@@ -25,14 +25,11 @@ from headgate.model.values import micros, moment
 from headgate.pipeline.log.retention import Floor, Where
 from headgate.pipeline.log.sqlite_files import SharedFile, changes, connect, failures
 
-MAX_RESERVATIONS: Final = 100
-"""Reservations of one principal."""
-
+MAX_RESERVATIONS: Final = 100  # reservations of one principal
 PRESENT_SECONDS: Final = 180
 """For how long a reader counts as there after it was last seen; those that are there are seen every minute."""
 
-Starts = Callable[[int], Mapping[str, int]]
-"""The first event of each stream that a version, or a later one, applies to."""
+Starts = Callable[[int], Mapping[str, int]]  # the first event of each stream that a version, or a later one, applies to
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +166,9 @@ class Cursors(SharedFile):
                     f"`{new.principal}` has MAX_RESERVATIONS ({MAX_RESERVATIONS}) reservations",
                     remedy="end one, or wait until one expires",
                 )
-            db.execute(
-                "INSERT OR REPLACE INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    new.principal,
-                    new.id,
-                    new.type,
-                    new.where,
-                    json.dumps(dict(new.streams)),
-                    micros(new.since),
-                    micros(new.expires),
-                ),
-            )
+            said = (new.principal, new.id, new.type, new.where, json.dumps(dict(new.streams)))
+            values = (*said, micros(new.since), micros(new.expires))
+            db.execute("INSERT OR REPLACE INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         return new
 
     def reservation(self, principal: str, id: str, now: datetime) -> Reservation:

@@ -38,18 +38,10 @@ from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
 STALL_SECONDS: Final = 30.0
 """How long an event may wait for its decision, with no micro-batch finished meanwhile, before that is said."""
 
-SILENT_SECONDS: Final = 60.0
-"""How long an issuer that is followed may be silent before that is said."""
-
-LOW_BYTES: Final = 1 << 30
-"""Room on the disk below which it is nearly full."""
-
-NO_BYTES: Final = 64 << 20
-"""Room on the disk below which nothing more should be accepted."""
-
-CHORES: Final = "housekeeping.json"
-"""What the last round of housekeeping did, for every process to read."""
-
+SILENT_SECONDS: Final = 60.0  # how long an issuer that is followed may be silent before that is said
+LOW_BYTES: Final = 1 << 30  # room on the disk below which it is nearly full
+NO_BYTES: Final = 64 << 20  # room on the disk below which nothing more should be accepted
+CHORES: Final = "housekeeping.json"  # what the last round of housekeeping did, for every process to read
 MAX_CHORES_BYTES: Final = 65_536
 
 
@@ -82,10 +74,8 @@ class NodeFacts:
     ledger_version: int = 0
     decided_version: int = 0
     lag: Mapping[str, int] = field(default_factory=dict)
-    waiting: float = 0.0
-    """How long the oldest undecided event has waited."""
-    since_batch: float | None = None
-    """How long ago the last micro-batch was finished; None if none ever was."""
+    waiting: float = 0.0  # how long the oldest undecided event has waited
+    since_batch: float | None = None  # how long ago the last micro-batch was finished; None if none ever was
     batch_milliseconds: int = 0
     batch_events: int = 0
     log_bytes: int = 0
@@ -224,9 +214,7 @@ def write_chores(data: Path, chores: Chores) -> None:
 
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-MAX_LABELS: Final = 200
-"""Different values of one label."""
-
+MAX_LABELS: Final = 200  # different values of one label
 OTHER: Final = "other"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when each counter began is when the process did
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

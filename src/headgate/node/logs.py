@@ -27,15 +27,9 @@ from typing import Any, Final, TypedDict, Unpack
 from headgate.model.errors import HeadgateError
 
 ROOT: Final = "headgate"
-MAX_TEXT: Final = 300
-"""Characters of one field."""
-
-MAX_LINE: Final = 4_000
-"""Characters of one line, all of them ASCII: a pipe takes so much whole or not at all."""
-
-MAX_PLACES: Final = 12
-"""Places of the program told of an exception, the innermost."""
-
+MAX_TEXT: Final = 300  # characters of one field
+MAX_LINE: Final = 4_000  # characters of one line, all of them ASCII: a pipe takes so much whole or not at all
+MAX_PLACES: Final = 12  # places of the program told of an exception, the innermost
 TELLING: Final = frozenset(
     {
         "already-running",
@@ -283,11 +277,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Observer = Callable[[str, str, int, float], None]
-"""Is told method, route template, status and seconds of every request."""
-
-CALLER: Final = "headgate.caller"
-"""Where the application notes whose session a request has (`gateway.http.sessions`)."""
+Observer = Callable[[str, str, int, float], None]  # is told method, route template, status and seconds of every request
+CALLER: Final = "headgate.caller"  # where the application notes whose session a request has (`gateway.http.sessions`)
 
 
 class AccessLog:
@@ -300,8 +291,7 @@ class AccessLog:
         self._app = app
         self._observe = observe
         self._log = log or Log("access")
-        self.failed: BaseException | None = None
-        """Why the application did not start, or not stop."""
+        self.failed: BaseException | None = None  # why the application did not start, or not stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or one WebSocket from its first byte to its last."""

@@ -26,8 +26,7 @@ from headgate.model.values import micros, moment
 from headgate.pipeline.log.sqlite_files import LockedConnection, SharedFile, changes
 from headgate.roles.certificates.remote_records import FollowCounts, Identity, Modified, Snapshot, identity, mirrored
 
-QUESTION_SECONDS: Final = 20.0
-"""How long a question to an issuer is worth answering."""
+QUESTION_SECONDS: Final = 20.0  # how long a question to an issuer is worth answering
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +160,7 @@ def _worth(now: datetime) -> int:
     return micros(now - timedelta(seconds=QUESTION_SECONDS))
 
 
-Pair: TypeAlias = tuple[str, str]
-"""Who follows, and the service that is followed."""
+Pair: TypeAlias = tuple[str, str]  # who follows, and the service that is followed
 
 States: TypeAlias = Mapping[Reference, bool | None]
 

@@ -61,12 +61,8 @@ STEADY_SECONDS: Final = 60.0
 MOST_IN_A_ROW: Final = 4
 """Failures that are none of ours, each soon after the other, after which the JVM is taken to be damaged."""
 
-FINISH_SECONDS: Final = 4.0
-"""How long a micro-batch under way may take to finish when the process stops."""
-
-STOP_SECONDS: Final = 9.0
-"""How long stopping may take before the process is ended by force."""
-
+FINISH_SECONDS: Final = 4.0  # how long a micro-batch under way may take to finish when the process stops
+STOP_SECONDS: Final = 9.0  # how long stopping may take before the process is ended by force
 LOOK_SECONDS: Final = 0.25
 
 _FINAL: Final = frozenset({Damaged.code, TooNew.code, TooOld.code})
@@ -200,14 +196,9 @@ def work(directory: Path, override: dict[str, str], stop: threading.Event) -> in
             domain.close()
 
 
-EVERY_SECONDS: Final = 15.0
-"""Time between two rounds."""
-
-MAX_PASSES: Final = 20
-"""Plans made and applied in one round, while there is more to remove."""
-
-MAX_CLOSED: Final = 1_000
-"""Temporary subscriptions closed in one round."""
+EVERY_SECONDS: Final = 15.0  # time between two rounds
+MAX_PASSES: Final = 20  # plans made and applied in one round, while there is more to remove
+MAX_CLOSED: Final = 1_000  # temporary subscriptions closed in one round
 
 chores_log = Log("housekeeping")
 

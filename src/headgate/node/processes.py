@@ -37,18 +37,10 @@ from typing import IO, Any, Final, Self
 from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
 from headgate.node.logs import Log, fault, kept
 
-EXIT_FAILED: Final = 1
-"""Something broke that may work the next time."""
-
-EXIT_REFUSED: Final = 2
-"""The settings, the files or the machine do not allow it."""
-
-EXIT_FINAL: Final = 3
-"""Data is damaged, or of another format: trying again cannot help."""
-
-KILL_SECONDS: Final = 5.0
-"""How long the end of killed processes is waited for."""
-
+EXIT_FAILED: Final = 1  # something broke that may work the next time
+EXIT_REFUSED: Final = 2  # the settings, the files or the machine do not allow it
+EXIT_FINAL: Final = 3  # data is damaged, or of another format: trying again cannot help
+KILL_SECONDS: Final = 5.0  # how long the end of killed processes is waited for
 _PR_SET_PDEATHSIG: Final = 1
 _KILL_POLL: Final = 0.005
 _PROC: Final = Path("/proc")
@@ -263,9 +255,7 @@ def run_part(
     return status
 
 
-MAX_FAILURES: Final = 5
-"""Failures of one part within FAILURE_SECONDS after which the node is given up."""
-
+MAX_FAILURES: Final = 5  # failures of one part within FAILURE_SECONDS after which the node is given up
 FAILURE_SECONDS: Final = 60.0
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0
@@ -274,21 +264,11 @@ LONGEST_PAUSE: Final = 10.0
 READY_SECONDS: Final = 300.0
 """How long a part may take until it is ready. Spark is the slow one."""
 
-STOP_SECONDS: Final = 10.0
-"""How long parts may take to stop before they are ended by force."""
-
-LOG_BYTES: Final = 10 << 20
-"""Size at which a log file is put away and a new one begun."""
-
-KEPT: Final = 5
-"""Files kept of the log of one part, the one being written included."""
-
-LAST_LINES: Final = 12
-"""Lines of a part's log that are shown when it is given up."""
-
-MAX_LINE_BYTES: Final = 16_384
-"""Bytes after which a line is broken."""
-
+STOP_SECONDS: Final = 10.0  # how long parts may take to stop before they are ended by force
+LOG_BYTES: Final = 10 << 20  # size at which a log file is put away and a new one begun
+KEPT: Final = 5  # files kept of the log of one part, the one being written included
+LAST_LINES: Final = 12  # lines of a part's log that are shown when it is given up
+MAX_LINE_BYTES: Final = 16_384  # bytes after which a line is broken
 TICK: Final = 0.2
 _DYING_SECONDS: Final = 5.0
 _CHUNK: Final = 65_536
@@ -382,8 +362,7 @@ class ProcessRunner:
         self.process: subprocess.Popen[bytes] | None = None
         self.ready = False
         self.began = 0.0
-        self.again: float | None = 0.0
-        """When to start it; None while it runs."""
+        self.again: float | None = 0.0  # when to start it; None while it runs
         self.failures = Failures()
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.said = ""

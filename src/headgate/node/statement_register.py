@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -35,8 +35,7 @@ from headgate.trust.presented import check_broker, open_presented
 MAX_KEPT_LIST: Final = 16_384
 """Characters of another issuer's list that is kept as it was signed, to be shown to clients."""
 
-_LATE: Final = 120_000_000
-"""Microseconds for which what has ended is still remembered: other clocks may be behind."""
+_LATE: Final = 120_000_000  # microseconds for which what has ended is still remembered: other clocks may be behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +93,9 @@ class StatementRegister(SharedFile):
                         f"`{statement.principal}` has {held} statements that have not ended",
                         remedy="use those, give some up, or raise `authority.issued_per_principal`",
                     )
-                values = (
-                    statement.id,
-                    statement.kind,
-                    statement.principal,
-                    statement.subject,
-                    statement.rule,
-                    micros(statement.at),
-                    micros(statement.until),
-                )
-                db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                times = {"at": micros(statement.at), "until": micros(statement.until)}
+                insert = "INSERT INTO issued VALUES (:id, :kind, :principal, :subject, :rule, :at, :until)"
+                db.execute(insert, asdict(statement) | times)
 
     def issued(self, principal: str | None, after: str, most: int) -> list[IssuedStatement]:
         """Statements by id, after one: of a principal, or of all."""
@@ -200,11 +192,8 @@ def _issued(row: tuple[Any, ...]) -> IssuedStatement:
 
 
 OWN: Final = "broker.jwt"
-MAX_OWN: Final = 32
-"""Statements that a gateway shows."""
-
-MAX_OWN_BYTES: Final = 65_536
-"""Bytes of all of them: they are sent with every challenge."""
+MAX_OWN: Final = 32  # statements that a gateway shows
+MAX_OWN_BYTES: Final = 65_536  # bytes of all of them: they are sent with every challenge
 
 log = Log("vouch")
 

@@ -11,7 +11,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from headgate.cli.policy import explain, verify, versions
+from headgate.cli.policy import explain, verify
 from headgate.cli.shared.common import shows_errors
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.lang import parse_condition
@@ -127,7 +127,7 @@ def headgate(directory: Path) -> Callable[..., Result]:
     commands = {
         "explain": explain.explain,
         "restrictions": explain.restrictions,
-        "versions": versions.versions,
+        "versions": explain.versions,
         "verify": verify.verify,
     }
     for name, command in commands.items():

@@ -140,4 +140,4 @@ def test_a_command_that_needs_the_ledger_loads_it() -> None:
     status, modules, _ = loaded("versions", "--help")
     assert status == 0
     assert modules & HEAVY == {"sqlalchemy"}, "or the tests above would see nothing"
-    assert modules & own_modules() == {"headgate.cli.policy.versions"}
+    assert modules & own_modules() == {"headgate.cli.policy.explain"}

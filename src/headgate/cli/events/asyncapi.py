@@ -1,4 +1,6 @@
-"""The event types of a domain as an AsyncAPI 3.0 document, for one principal.
+"""`headgate asyncapi` and `headgate token`: what other programs need to talk to a node.
+
+The first is the event types of a domain as an AsyncAPI 3.0 document, for one principal.
 
 Guarantees: a pure function of what a gateway tells the principal: the definitions, which all who may connect can read,
 and the answers to its own restriction queries. An attribute is marked visible if it may be seen at most; a condition is
@@ -7,10 +9,13 @@ there only where it is disclosed. What the principal can neither send nor receiv
 
 from __future__ import annotations
 
+import json as json_
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
+from headgate.cli.shared.connection import PresentingConnection, connects
+from headgate.cli.shared.options import option
 from headgate.protocol import messages as wire
 
 VERSION: Final = "3.0.0"
@@ -182,3 +187,52 @@ def _text() -> dict[str, Any]:
 def _key(name: str) -> str:
     """A type's name with nothing in it that a key of the document cannot have."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else f"_u{ord(c):04x}" for c in name)
+
+
+@connects
+def asyncapi(
+    json: Annotated[bool, option("--json", "Write JSON instead of YAML.")] = False, *, connection: PresentingConnection
+) -> None:
+    """Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.
+
+    For example:
+
+    `headgate asyncapi --as ann > shop.yaml`
+
+    `headgate asyncapi --as till --json --domain shop`
+    """
+    import yaml
+
+    with connection.client() as client:
+        types = client.types()
+        made = document(
+            client.about().domain,
+            client.urls,
+            client.principal,
+            types,
+            {one.name: client.restriction_subscribe(one.name) for one in types},
+            {one.name: client.restriction_publish(one.name) for one in types},
+        )
+    if json:
+        print(json_.dumps(made, indent=2, ensure_ascii=False))
+    else:
+        print(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120), end="")
+
+
+@connects
+def token(*, connection: PresentingConnection) -> None:
+    """Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.
+
+    Whoever has it acts in your name. It goes to standard output and nowhere else.
+
+    For example:
+
+    `curl --cacert tls/tls.crt -H "Authorization: Bearer $(headgate token --as till)" https://localhost:8443/v1/types`
+
+    `headgate token --node https://gate.example.org:8443 --key ann.pem --certificate gate.crt`
+    """
+    client = connection.client()
+    try:
+        print(client.token())
+    finally:
+        client.close(end_session=False)  # it has to outlive this command

@@ -31,7 +31,7 @@ SHOWN: Final = 20
 
 TypeArgument = Annotated[str, argument("TYPE", "The event type.")]
 ValuesArgument = Annotated[list[str] | None, argument("NAME=VALUE", "The attributes of one event.", unset=False)]
-FromOption = Annotated[
+From = Annotated[
     str | None, option("--from FILE", "A file .ndjson, .csv or .parquet, or - for NDJSON on standard input.")
 ]
 SourceOption = Annotated[str | None, option("--source URI", "The events' source.", unset="the key's name")]
@@ -64,7 +64,7 @@ class FileTally:
 def publish(
     type: TypeArgument,
     values: ValuesArgument = None,
-    from_: FromOption = None,
+    from_: From = None,
     id: IdOption = None,
     id_column: IdColumnOption = None,
     source: SourceOption = None,

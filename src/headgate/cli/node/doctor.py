@@ -7,7 +7,6 @@ Leaves out: repairing; each line says what to do.
 
 from __future__ import annotations
 
-import http.client
 import json as jsons
 import os
 import resource
@@ -20,8 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from typing import Annotated, Final
 
 import httpx
 import typer
@@ -169,7 +167,11 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
         yield _ok("settings", str(files.config))
     except HeadgateError as error:
         yield _failed("settings", error)
-    yield from _machine(settings, files)
+    yield _ok("python", ".".join(map(str, sys.version_info[:3])))
+    yield _attempt("java", check_java, f"{JAVA_NEEDED} or newer")
+    yield _memory(settings)
+    yield _open_files(settings)
+    yield from _disk(files)
     yield from _secrets(files, settings, now)
     yield from _data(files, now)
     yield from _issuers(files, settings, now)
@@ -177,15 +179,6 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
 
 
 # -- the machine ----------------------------------------------------------------------------------------------
-
-
-def _machine(settings: Config | None, files: Files) -> Iterator[Check]:
-    """Python, Java, memory, open files and disk."""
-    yield _ok("python", ".".join(map(str, sys.version_info[:3])))
-    yield _attempt("java", check_java, f"{JAVA_NEEDED} or newer")
-    yield _memory(settings)
-    yield _open_files(settings)
-    yield from _disk(files)
 
 
 def _memory(settings: Config | None) -> Check:
@@ -433,31 +426,12 @@ def _ports(settings: Config) -> Check:
 def _health(url: str, files: Files) -> Check:
     """What a gateway says of itself, over the connection that a client would have."""
     try:
-        status, answer = _get(url, "/health", files)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        context = client_context(files.tls_certificate.read_bytes()) if url.startswith("https:") else False
+        reply = httpx.get(f"{url}/health", verify=context, timeout=_HTTP_SECONDS, trust_env=False)
+        told = reply.json()
+    except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         return _fail(url, f"it does not answer ({type(error).__name__})", "look into `logs/`")
+    answer = told if isinstance(told, dict) else {}
     reasons = "; ".join(str(one) for one in answer.get("reasons") or ())
     finding = {"ok": CheckOutcome.OK, "degraded": CheckOutcome.WARN}.get(str(answer.get("status")), CheckOutcome.FAIL)
-    return Check(url, finding, f"{answer.get('status', status)}{f': {reasons}' if reasons else ''}")
-
-
-def _get(url: str, path: str, files: Files) -> tuple[int, dict[str, Any]]:
-    address = urlsplit(url)
-    assert address.hostname is not None
-    connection = (
-        http.client.HTTPSConnection(
-            address.hostname,
-            address.port,
-            timeout=_HTTP_SECONDS,
-            context=client_context(files.tls_certificate.read_bytes()),
-        )
-        if address.scheme == "https"
-        else http.client.HTTPConnection(address.hostname, address.port, timeout=_HTTP_SECONDS)
-    )
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = jsons.loads(answer.read(_MAX_ANSWER))
-    finally:
-        connection.close()
-    return answer.status, body if isinstance(body, dict) else {}
+    return Check(url, finding, f"{answer.get('status', reply.status_code)}{f': {reasons}' if reasons else ''}")

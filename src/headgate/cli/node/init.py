@@ -1,7 +1,10 @@
-"""`headgate init`: a new domain, with its keys, certificate, settings and an example policy.
+"""`headgate init` and `headgate up`: a new domain, with its keys, certificate, settings and an example policy; and a
+whole node of it on this machine, until Ctrl-C.
 
 Guarantees: the directory is made whole or not at all, and nothing that is there already is touched. Every private key
-is readable by its owner alone and kept out of version control.
+is readable by its owner alone and kept out of version control. What cannot work is said before anything is started.
+What is shown reads well in a file too. Ctrl-C and SIGTERM stop everything in order, the second time at once, and
+nothing of the node is left running.
 Leaves out: applying the policy, which is `headgate policy apply`'s part.
 """
 
@@ -11,6 +14,7 @@ import errno
 import os
 import shlex
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,16 +22,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
-from headgate.cli.shared.common import check_text
+import typer
+
+from headgate.cli.shared.common import HERE, check_text, err, on_signals, printable
 from headgate.cli.shared.options import argument, option
-from headgate.cli.shared.rendering import say
+from headgate.cli.shared.rendering import count_of, say
 from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadConfig, BadDefinition
 from headgate.model.limits import MAX_CERTIFICATE_DAYS
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files, example
 from headgate.node.domain import Domain, utc_now
+from headgate.node.processes import Notice, Supervisor, What, settings_from
 from headgate.node.statement_register import vouch
+from headgate.node.topology import Node, check_ports, prepare
 from headgate.trust import positions, tokens
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate
@@ -146,7 +154,10 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
     for private in (files.keys, files.tls, files.data):
         private.mkdir(mode=0o700)
     files.policy.mkdir()
-    files.config.write_text(_settings(name))
+    try:
+        files.config.write_text(example({"domain.name": name}))
+    except BadConfig as error:
+        raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
     make_certificate(files.tls, hosts, now, MAX_CERTIFICATE_DAYS)
     broker, administrator, till, ann = (PrivateKey.generate() for _ in range(4))
     broker.save(files.broker_key)
@@ -163,13 +174,6 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
         domain.commit(Batch(ADMINISTRATOR, (SetKey(ADMINISTRATOR, administrator.public.did),), "headgate init"))
     certificate = fingerprint(certificate_of(files.tls_certificate))
     return Made(files, name, broker.public.did, administrator.public.did, certificate, expires(files.tls_certificate))
-
-
-def _settings(name: str) -> str:
-    try:
-        return example({"domain.name": name})
-    except BadConfig as error:
-        raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
 
 
 def _move(building: Path, target: Path, given: Path) -> None:
@@ -237,3 +241,88 @@ def _show(directory: Path, made: Made) -> None:
 
 def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
+
+
+def up(
+    directory: Annotated[Path | None, argument("DIR", "The domain.", unset="the current directory")] = None,
+    port: Annotated[int | None, option("--port", "The port of the first gateway.", unset="the settings'")] = None,
+    gateways: Annotated[int | None, option("--gateways", "How many gateways.", unset="the settings'")] = None,
+    settings: Annotated[
+        list[str] | None, option("--set SECTION.KEY=VALUE", "Any other setting; may be repeated.")
+    ] = None,
+) -> None:
+    """Start a node: the pipeline on Spark and one or more gateways, each a process of its own.
+
+    It runs until Ctrl-C, and starts again what dies. Their logs are in `DIR/logs`. Leaves with status 1 if a process
+    could not be kept running, and 3 if data is damaged.
+
+    For example:
+
+    `headgate up shop`
+
+    `headgate up shop --port 9443 --gateways 2 --set pipeline.memory=4g`
+    """
+    override = settings_from(settings or [])
+    if port is not None:
+        override["gateway.port"] = str(port)
+    if gateways is not None:
+        override["gateway.count"] = str(gateways)
+    node = prepare(directory or HERE, os.environ, override)
+    with node.lock():
+        check_ports(node)
+        status = _run(node)
+    if status:
+        raise typer.Exit(status)
+
+
+def _run(node: Node) -> int:
+    """Run the node, and say what happens to it."""
+    parts = f"the pipeline and {count_of(node.settings.gateway.count, 'gateway')}"
+    say("Starting the node of ", (node.settings.domain.name, "bold"), f": {parts}; logs are in {node.logs}")
+    watching = Supervisor(node.parts(), node.logs, _tell, all_ready=lambda: _ready(node))
+    with on_signals(watching.stop, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        try:
+            return watching.run()
+        finally:
+            node.erase()
+            say("Stopped.")
+
+
+def _ready(node: Node) -> None:
+    """Where to connect, and what to try."""
+    node.write()
+    say()
+    for url in node.urls:
+        say("  connect to   ", (url, "bold"))
+    say(f"  broker       {node.broker}")
+    if node.settings.gateway.tls:
+        certificate = node.files.tls_certificate
+        say(f"  certificate  {certificate}, good until {expires(certificate):%Y-%m-%d}")
+    say()
+    say("Try, in another terminal:")
+    directory = _quoted(node.files.directory)
+    trust = f" --cacert {_quoted(node.files.tls_certificate)}" if node.settings.gateway.tls else ""
+    for command in (
+        f"headgate policy apply {_quoted(node.files.policy)} --domain {directory} --yes",
+        f"headgate subscribe shop.Sale --as ann --domain {directory}",
+        f"headgate publish shop.Sale item=tea amount=3.5 --as till --domain {directory}",
+        f"curl{trust} {node.urls[0]}/health",
+        f"headgate doctor {directory}",
+    ):
+        say((f"  {command}", "bold"))
+    say()
+    say("Ctrl-C stops the node.")
+
+
+def _tell(notice: Notice) -> None:
+    """One line for a change; more only when the node is given up."""
+    words = f": {notice.words}" if notice.words else ""
+    match notice.what:
+        case What.GIVEN_UP:
+            err.print(f"{notice.part} cannot be kept running{words}", style="bold red", highlight=False, markup=False)
+            for line in notice.lines:
+                err.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
+        case What.DIED | What.KILLED:
+            say((f"{notice.part} {notice.what.value}", "bold yellow"), words)
+        case _:
+            say((notice.part, "bold"), f" {notice.what.value}", (words, "dim"))

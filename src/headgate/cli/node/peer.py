@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -221,14 +220,6 @@ def _print(said: dict[str, Any]) -> None:
 # -- how they stand -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The peers, and which other domains follow how many of our records."""
-
-    peers: tuple[PeerStatus, ...]
-    watchers: dict[str, int]
-
-
 def list_(domain: DomainOption, json: Json = False) -> None:
     """List services of other domains, when each was heard, and what is unknown for its silence.
 
@@ -240,8 +231,16 @@ def list_(domain: DomainOption, json: Json = False) -> None:
     with Domain.open(data) as opened:
         book = opened.ledger.state().roles
     watchers = Counter(watch.watcher for watch in book.watches)
-    listing = Listed(tuple(_statuses(data / Peers.FILE, book, utc_now())), dict(sorted(watchers.items())))
-    print_json(listing) if json else _show(listing, book)
+    statuses = _statuses(data / Peers.FILE, book, utc_now())
+    if json:
+        print_json({"peers": statuses, "watchers": dict(sorted(watchers.items()))})
+        return
+    if not statuses:
+        say("no peers; `headgate peer add` names one")
+    else:
+        _show(statuses, book)
+    for name, count in sorted(watchers.items()):
+        say(f"{name} follows {count_of(count, 'record')} of ours")
 
 
 def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
@@ -260,19 +259,14 @@ def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
     return statuses
 
 
-def _show(listing: Listed, book: RoleBook) -> None:
-    if not listing.peers:
-        say("no peers; `headgate peer add` names one")
-    else:
-        rows = []
-        for peer in listing.peers:
-            heard = "never" if peer.seconds is None else f"{peer.seconds:.0f} s ago"
-            silent = ", silent" if peer.seconds is None or peer.seconds > peer.bound else ""
-            at = (peer.name, peer.service, book.peers[peer.name].url, f"{heard}{silent}", f"{peer.bound} s")
-            rows.append((*at, str(peer.records), str(peer.unknown), peer.trouble or ""))
-        show_table(("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble"), rows)
-    for name, count in listing.watchers.items():
-        say(f"{name} follows {count_of(count, 'record')} of ours")
+def _show(statuses: Sequence[PeerStatus], book: RoleBook) -> None:
+    rows = []
+    for peer in statuses:
+        heard = "never" if peer.seconds is None else f"{peer.seconds:.0f} s ago"
+        silent = ", silent" if peer.seconds is None or peer.seconds > peer.bound else ""
+        at = (peer.name, peer.service, book.peers[peer.name].url, f"{heard}{silent}", f"{peer.bound} s")
+        rows.append((*at, str(peer.records), str(peer.unknown), peer.trouble or ""))
+    show_table(("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble"), rows)
 
 
 app = group(

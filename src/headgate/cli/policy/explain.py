@@ -1,39 +1,22 @@
-"""`headgate explain` and `headgate restrictions`: why a principal sees what it sees of an event, and what a
-subscription or a publisher loses to its rights (Hermes 8).
+"""`headgate explain`, `restrictions` and `versions`: why a principal sees what it sees of an event, what a
+subscription or a publisher loses to its rights (Hermes 8), and the history of the policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from headgate.analysis.explain import (
-    AttributeExplanation,
-    Demand,
-    Explanation,
-    Judged,
-    Needed,
-    Question,
-    Standing,
-    SubscriptionExplanation,
-    Tried,
-    Unmet,
-    ViewAt,
-    Why,
-)
-from headgate.analysis.restrictions import (
-    PublishEntry,
-    PublishRestriction,
-    Reason,
-    Restriction,
-    RestrictionEntry,
-    TypeReach,
-)
+from headgate.analysis import explain as ex
+from headgate.analysis import restrictions as rs
+from headgate.analysis.explain import Judged
 from headgate.cli.shared.common import open_domain, out
-from headgate.cli.shared.options import AskerOption, DomainOption, Json, argument, option
+from headgate.cli.shared.options import Asker, DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import (
     names,
     print_json,
@@ -45,9 +28,10 @@ from headgate.cli.shared.rendering import (
     show_truth,
     show_value,
 )
-from headgate.commands import explaining
 from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
+from headgate.ledger import HistoryEntry, Ledger, StartingPoint, VersionInfo
 from headgate.model.conditions import TRUE, Atom, Condition, InGroup, Predicate, Related, atoms
+from headgate.model.errors import NotFound
 from headgate.model.rights import Effect
 from headgate.model.values import render_timestamp
 
@@ -63,7 +47,7 @@ def explain(
     subscription: Annotated[
         str | None, option("--subscription ID", "Also say what became of this subscription.")
     ] = None,
-    asker: AskerOption = None,
+    asker: Asker = None,
     json: Json = False,
 ) -> None:
     """Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.
@@ -79,8 +63,10 @@ def explain(
 
     `headgate explain billing e1 --as billing --domain DIR`
     """
+    from headgate.commands import explaining
+
     with open_domain(domain) as opened:
-        question = Question(asker or opened.ledger.administrator, principal, event, version, subscription)
+        question = ex.Question(asker or opened.ledger.administrator, principal, event, version, subscription)
         answer, others = explaining.explain(opened, question, stream)
     print_json(answer) if json else _show(answer)
     if others and answer.full and not json:
@@ -90,7 +76,7 @@ def explain(
 # -- words ------------------------------------------------------------------------------------------------------
 
 
-def _show(answer: Explanation) -> None:
+def _show(answer: ex.Explanation) -> None:
     place = f" at {answer.place[0]}:{answer.place[1]}" if answer.place else ""
     published = f"published by {answer.publisher} at {render_timestamp(answer.time)}"
     say("event ", (answer.event, "bold"), f" ({answer.type}){place}, {published}")
@@ -125,7 +111,7 @@ def _show(answer: Explanation) -> None:
             say(f"  {_need(need, answer)}")
 
 
-def _no_view(answer: Explanation) -> str:
+def _no_view(answer: ex.Explanation) -> str:
     view = next(v for v in answer.views if not v.exists)
     when = f" at version {view.version}" if len(answer.views) > 1 else ""
     if view.stopped_by is not None:
@@ -135,46 +121,44 @@ def _no_view(answer: Explanation) -> str:
     return f"no grant of {answer.principal} holds for this event{when}"
 
 
-def _why(attribute: AttributeExplanation, answer: Explanation) -> str:
+def _why(attribute: ex.AttributeExplanation, answer: ex.Explanation) -> str:
     when = f" at version {attribute.version}" if len(answer.views) > 1 else ""
     match attribute.why:
-        case Why.GRANTED:
+        case ex.Why.GRANTED:
             null = "; it is null in the event" if attribute.visible and attribute.value is None else ""
             return f"granted by `{attribute.rule}`{when}{null}"
-        case Why.FORBIDDEN:
+        case ex.Why.FORBIDDEN:
             return f"forbidden by `{attribute.rule}`{when}"
-        case Why.UNCOVERED if attribute.failed:
+        case ex.Why.UNCOVERED if attribute.failed:
             many = len(attribute.failed) > 1
             covers = "cover it, but their conditions are" if many else "covers it, but its condition is"
             return f"{names(attribute.failed)} {covers} not true{when}"
-        case Why.UNCOVERED:
+        case ex.Why.UNCOVERED:
             return f"no {'entry' if answer.full else 'right of yours'} shows it{when}"
 
 
-def _show_tried(view: ViewAt, answer: Explanation) -> None:
+def _show_tried(view: ex.ViewAt, answer: ex.Explanation) -> None:
     out.print()
     title = "entries tried, in order" if answer.full else "entries that may be told, in order"
     title += f", at version {view.version}" if len(answer.views) > 1 else ""
     say((title, "bold underline"), "" if view.tried else ": none")
     if not view.tried:
         return
-    rows = ((one.rule, _to(one), _asks(one), _outcome(one)) for one in view.tried)
+    rows = []
+    for one in view.tried:
+        asks = show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
+        rows.append((one.rule, _to(one), asks, _outcome(one)))
     show_table(("entry", "effect", "condition", "outcome"), rows)
 
 
-def _to(one: Tried) -> str:
+def _to(one: ex.Tried) -> str:
     """What an entry does, and to whom."""
     if one.role is not None:
         return f"{one.effect.value} to {render_role(one.role)}"
     return one.effect.value if one.who in (None, "") else f"{one.effect.value} to {one.who}"
 
 
-def _asks(one: Tried) -> str:
-    """What an entry asks of the event, and of whoever it speaks to."""
-    return show_condition(one.condition) if one.judged is None else render_entry(one.judged.entry)
-
-
-def _outcome(attempt: Tried) -> str:
+def _outcome(attempt: ex.Tried) -> str:
     if attempt.matched is None:
         return "not told"
     if attempt.matched:
@@ -204,18 +188,18 @@ def _credentials(judged: Judged) -> list[str]:
     return lines
 
 
-def _show_unmet(unmet: Unmet, who: str) -> None:
+def _show_unmet(unmet: ex.Unmet, who: str) -> None:
     whose = {
-        Demand.EVENT: "the requirement of the event",
-        Demand.POLICY_RULE: "the policy rule of its publisher",
-        Demand.SUBSCRIPTION: "the requirement of the subscription",
+        ex.Demand.EVENT: "the requirement of the event",
+        ex.Demand.POLICY_RULE: "the policy rule of its publisher",
+        ex.Demand.SUBSCRIPTION: "the requirement of the subscription",
     }[unmet.demand]
     say(("stopped: ", "bold red"), f"{who} does not meet {whose}: {show_condition(unmet.condition)}")
     for part in unmet.parts:
         say(f"  {show_part(part)}")
 
 
-def _show_subscription(asked: SubscriptionExplanation, answer: Explanation) -> None:
+def _show_subscription(asked: ex.SubscriptionExplanation, answer: ex.Explanation) -> None:
     verdict = Text("delivered", "bold green") if asked.delivered else Text("not delivered", "bold red")
     say("subscription ", (asked.id, "bold"), ": ", verdict, f", {_standing(asked, answer)}")
     if asked.where is not None:
@@ -227,13 +211,13 @@ def _show_subscription(asked: SubscriptionExplanation, answer: Explanation) -> N
             say(f"  {show_part(part, asked.hidden)}")
 
 
-def _standing(asked: SubscriptionExplanation, answer: Explanation) -> str:
+def _standing(asked: ex.SubscriptionExplanation, answer: ex.Explanation) -> str:
     match asked.standing:
-        case Standing.NOT_YET:
+        case ex.Standing.NOT_YET:
             return f"because it began at version {asked.first}, after the event, and asks for no history so far back"
-        case Standing.ENDED:
+        case ex.Standing.ENDED:
             return f"because it was not in force at version {answer.version}"
-        case Standing.OTHER_TYPE:
+        case ex.Standing.OTHER_TYPE:
             return f"because it wants `{asked.type}`, and the event is no such type"
         case _ if asked.delivered:
             return "the filter is true over the view"
@@ -245,7 +229,7 @@ def _standing(asked: SubscriptionExplanation, answer: Explanation) -> str:
             return f"because the filter is {show_truth(asked.truth) if asked.parts else 'not true'} over the view"
 
 
-def _need(need: Needed, answer: Explanation) -> str:
+def _need(need: ex.Needed, answer: ex.Explanation) -> str:
     covering = f" covering {names(need.attributes)}" if need.attributes else ""
     text = f"a subscribe grant to {answer.principal} on `{need.type}`{covering}"
     if need.before is not None:
@@ -257,15 +241,18 @@ def _need(need: Needed, answer: Explanation) -> str:
     return text
 
 
+MOST_CHANGES = 20
+"""Differences shown for one version; `--json` has them all."""
+
 _REASONS = {
-    Reason.NO_GRANT: "no grant reaches it",
-    Reason.CREDENTIALS: "event policy asks for credentials that do not count",
-    Reason.FORBIDDEN: "a forbid always comes first",
-    Reason.NEVER_TRUE: "no grant's condition can ever be true",
-    Reason.FILTER: "the filter contradicts itself",
-    Reason.HIDDEN: "the filter needs an attribute that is never visible",
-    Reason.CONTRADICTS: "the filter contradicts every grant",
-    Reason.NO_IDENTITY: "no identity statement is in force",
+    rs.Reason.NO_GRANT: "no grant reaches it",
+    rs.Reason.CREDENTIALS: "event policy asks for credentials that do not count",
+    rs.Reason.FORBIDDEN: "a forbid always comes first",
+    rs.Reason.NEVER_TRUE: "no grant's condition can ever be true",
+    rs.Reason.FILTER: "the filter contradicts itself",
+    rs.Reason.HIDDEN: "the filter needs an attribute that is never visible",
+    rs.Reason.CONTRADICTS: "the filter contradicts every grant",
+    rs.Reason.NO_IDENTITY: "no identity statement is in force",
 }
 
 
@@ -280,7 +267,7 @@ def restrictions(
     version: Annotated[
         int | None, option("--version", "Under the rights of this version; default the newest.", min=0)
     ] = None,
-    asker: AskerOption = None,
+    asker: Asker = None,
     json: Json = False,
 ) -> None:
     """Show what a subscription comes to under its principal's rights, beside what was asked.
@@ -298,6 +285,8 @@ def restrictions(
     """
     if (subscription is None) == (publish is None):
         raise typer.BadParameter("give either a subscription, or --publish with a principal and a type")
+    from headgate.commands import explaining
+
     with open_domain(domain) as opened:
         if publish is not None:
             lost = explaining.publish_restriction(opened, asker, *publish, version)
@@ -311,7 +300,7 @@ def restrictions(
 # -- subscriptions ----------------------------------------------------------------------------------------------
 
 
-def _show_restriction(answer: Restriction) -> None:
+def _show_restriction(answer: rs.Restriction) -> None:
     past = ", with history" if answer.history else ""
     whose = f" of {answer.principal} at control version {answer.version}{past}"
     say("subscription ", (answer.subscription, "bold"), whose)
@@ -331,7 +320,7 @@ def _show_restriction(answer: Restriction) -> None:
             show_table(("entry", "effect", "attributes", "condition"), rows)
 
 
-def _asks_of(entry: RestrictionEntry) -> str:
+def _asks_of(entry: rs.RestrictionEntry) -> str:
     """What an entry asks of the event, and through which membership it counts."""
     if entry.policy is not None:
         return render_entry(entry.policy)
@@ -339,7 +328,7 @@ def _asks_of(entry: RestrictionEntry) -> str:
     return f"{show_condition(entry.condition)}{held}"
 
 
-def _verdict(answer: Restriction) -> Text:
+def _verdict(answer: rs.Restriction) -> Text:
     if answer.satisfiable is None:
         return Text("not by the types that may be told here", "yellow")
     if not answer.satisfiable:
@@ -349,7 +338,7 @@ def _verdict(answer: Restriction) -> Text:
     return Text(f"yes, unless {unless} decide otherwise" if unless else "yes", "green")
 
 
-def _unless(answer: Restriction) -> Iterator[str]:
+def _unless(answer: rs.Restriction) -> Iterator[str]:
     """What a proof does not look into."""
     able = [one for one in answer.types if one.told and one.reason is None]
     entries = [entry for one in able for entry in one.entries]
@@ -373,13 +362,13 @@ def _assumed(atom: Atom) -> str | None:
             return None
 
 
-def _attributes(one: TypeReach) -> Text:
+def _attributes(one: rs.TypeReach) -> Text:
     if not one.told:
         return Text("(not told)", "dim")
     return Text(", ".join(one.attributes) or ("nothing" if one.reason else "no attribute"))
 
 
-def _when(reach: TypeReach) -> str:
+def _when(reach: rs.TypeReach) -> str:
     if not reach.told:
         return "you do not govern or audit this type"
     if reach.reason is not None:
@@ -391,7 +380,7 @@ def _when(reach: TypeReach) -> str:
     return "always" if reach.condition == TRUE else show_condition(reach.condition)
 
 
-def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
+def _covers(entry: rs.RestrictionEntry, one: rs.TypeReach) -> str:
     every = len(entry.attributes) == len(one.attributes) + len(one.hidden)
     return "all" if every else ", ".join(entry.attributes) or "none"
 
@@ -399,7 +388,7 @@ def _covers(entry: RestrictionEntry, one: TypeReach) -> str:
 # -- publishing -------------------------------------------------------------------------------------------------
 
 
-def _show_publish(answer: PublishRestriction) -> None:
+def _show_publish(answer: rs.PublishRestriction) -> None:
     say(f"what becomes of {answer.type} published by {answer.principal} at control version {answer.version}")
     if answer.reason is None:
         verdict = Text("yes, as the first of these grants that is true allows", "green")
@@ -411,11 +400,101 @@ def _show_publish(answer: PublishRestriction) -> None:
     out.print()
     rows = []
     for entry in answer.entries:
-        kept = (", ".join(entry.keeps), _forced(entry), ", ".join(entry.nulls))
+        forced = (f"{name} = {show_value(value)}" if entry.told else name for name, value in entry.forces.items())
+        kept = (", ".join(entry.keeps), ", ".join(forced), ", ".join(entry.nulls))
         when = "passed over: no identity statement in force" if entry.passed_over else show_condition(entry.condition)
         rows.append((entry.rule, entry.effect.value, *(kept if entry.effect is Effect.GRANT else ("",) * 3), when))
     show_table(("entry", "effect", "keeps", "forces", "nulls", "condition"), rows)
 
 
-def _forced(one: PublishEntry) -> str:
-    return ", ".join(f"{name} = {show_value(value)}" if one.told else name for name, value in one.forces.items())
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """One version: who made it, when, why, what it changed and where it starts."""
+
+    version: int
+    author: str
+    time: datetime
+    note: str
+    changes: tuple[str, ...]
+    starts: tuple[StartingPoint, ...]
+
+
+def versions(
+    domain: DomainOption,
+    since: Annotated[int, option("--since", "Only versions after this one.", min=0)] = 0,
+    diff: Annotated[
+        tuple[int, int] | None, option("--diff A B", "What is in force at B and was not at A, and so on.")
+    ] = None,
+    principal: Annotated[
+        str | None, option("--principal NAME", "Only what touched this principal, also through its groups.")
+    ] = None,
+    starting_points: Annotated[
+        bool, option("--starting-points", "Only where each version starts in each stream.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show every control version: its author, its time, what it changed, and where it starts in each stream.
+
+    For example:
+
+    `headgate versions --domain DIR`
+
+    `headgate versions --diff 2 5 --domain DIR`
+
+    `headgate versions --principal smith --since 1 --domain DIR`
+    """
+    if sum((diff is not None, principal is not None, starting_points)) > 1:
+        raise typer.BadParameter("--diff, --principal and --starting-points exclude each other")
+    with open_domain(domain) as opened:
+        ledger = opened.ledger
+        if since > ledger.version:
+            raise NotFound(f"no version {since} in `{ledger.place}`", remedy=f"there are 0 to {ledger.version}")
+        if diff is not None:
+            found = ledger.difference(*diff)
+            if json:
+                print_json(found)
+                return
+            say(("from version {} to version {}".format(*diff), "bold"))
+            for line in [one.words for one in found] or ["nothing differs"]:
+                say(f"  {line}")
+        elif starting_points:
+            points = [p for p in ledger.starting_points() if p.version > since]
+            rows = ((point.stream, str(point.version), str(point.seq)) for point in points)
+            print_json(points) if json else show_table(("stream", "version", "first event"), rows)
+        else:
+            entries = _history(ledger, since, principal)
+            print_json(entries) if json else _show_versions(entries, ledger, principal)
+
+
+def _history(ledger: Ledger, since: int, principal: str | None) -> list[VersionEntry]:
+    starts: dict[int, list[StartingPoint]] = {}
+    for point in ledger.starting_points():
+        starts.setdefault(point.version, []).append(point)
+    made: list[tuple[VersionInfo | HistoryEntry, tuple[str, ...]]] = []
+    if principal is not None:
+        made = [(one, one.words) for one in ledger.history(principal) if one.version > since]
+    else:
+        for info in ledger.versions(since):
+            changed = ledger.difference(info.version - 1, info.version)
+            made.append((info, tuple(one.words for one in changed)))
+    return [
+        VersionEntry(one.version, one.author, one.time, one.note, words, tuple(starts.get(one.version, ())))
+        for one, words in made
+    ]
+
+
+def _show_versions(entries: Sequence[VersionEntry], ledger: Ledger, principal: str | None) -> None:
+    if not entries:
+        whom = f" that touched {principal}" if principal is not None else ""
+        say(f"no version{whom} here; the ledger is at version {ledger.version}")
+        return
+    rows = []
+    for entry in entries:
+        changes = [entry.note, ""] if entry.note else []
+        changes += list(entry.changes[:MOST_CHANGES]) or ["nothing"]
+        if len(entry.changes) > MOST_CHANGES:
+            changes.append(f"and {len(entry.changes) - MOST_CHANGES:,} more")
+        starts = "\n".join(f"{p.stream}:{p.seq}" for p in entry.starts)
+        time = f"{entry.time:%Y-%m-%d %H:%M:%S}"
+        rows.append((str(entry.version), entry.author, time, starts, "\n".join(changes)))
+    show_table(("version", "author", "time (UTC)", "starts at", "what changed"), rows)

@@ -22,7 +22,7 @@ from headgate.analysis.plan import Plan
 from headgate.cli.policy import policy_check
 from headgate.cli.policy.policy_check import Warned, named_by_entrants, warned, whom
 from headgate.cli.shared.common import check_text, data_directory, err, group
-from headgate.cli.shared.options import Json, PolicyDomainOption, RunPython, argument, option
+from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
 from headgate.cli.shared.rendering import (
     MOST,
     count_of,
@@ -80,7 +80,7 @@ class ShownPlan:
 
 def plan(
     directory: Directory,
-    domain: PolicyDomainOption = None,
+    domain: PolicyDomain = None,
     run_python: RunPython = False,
     check: Annotated[bool, option("--check", "Leave with status 1 if anything would change.")] = False,
     json: Json = False,
@@ -116,7 +116,7 @@ def plan(
 
 def apply(
     directory: Directory,
-    domain: PolicyDomainOption = None,
+    domain: PolicyDomain = None,
     run_python: RunPython = False,
     note: Annotated[str, option("--note TEXT", "Why, for the history.")] = "",
     yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,

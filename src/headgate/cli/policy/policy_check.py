@@ -18,7 +18,7 @@ from rich.text import Text
 from headgate.analysis.advice import Advice, Concern, nothing_of_it, unattested, valued
 from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
 from headgate.cli.shared.common import check_text, data_directory, open_domain
-from headgate.cli.shared.options import Json, PolicyDomainOption, RunPython, argument, option
+from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
 from headgate.cli.shared.rendering import (
     MOST,
     count_of,
@@ -71,7 +71,7 @@ def check(
     directory: Annotated[
         Path | None, argument("[DIR]", "A policy directory, as it would be applied.", unset="the ledger's")
     ] = None,
-    domain: PolicyDomainOption = None,
+    domain: PolicyDomain = None,
     version: Annotated[
         int | None, option("--version", "The ledger's policy at this version; default the newest.", min=0)
     ] = None,

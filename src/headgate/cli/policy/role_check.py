@@ -63,7 +63,7 @@ _STYLES: Final = {"error": "bold red", "warning": "yellow"}
 
 TextKind: TypeAlias = Literal["roles", "events"]
 
-FilesArgument = Annotated[
+Files = Annotated[
     list[Path], argument("FILE...", "Files `*.roles` and `*.erdl`, scenario files, or a policy directory.")
 ]
 PolicyOption = Annotated[Path | None, option("--policy DIR", "A policy directory whose names the files may use.")]
@@ -110,7 +110,7 @@ class CheckGround:
 
 
 def check(
-    files: FilesArgument,
+    files: Files,
     policy: PolicyOption = None,
     domain: NamesDomain = None,
     strict: StrictOption = False,

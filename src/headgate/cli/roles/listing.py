@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -150,50 +150,52 @@ def show(
 
 def _told(answer: rw.RolesAnswer) -> RolesSeen:
     """As a node tells it."""
-    roles = {
-        one.service: {role: [f"{a.name}: {a.type}" for a in args] for role, args in one.roles.items()}
-        for one in answer.services
-    }
-    revoked = tuple(map(_revoked_told, answer.revoked))
-    return RolesSeen(tuple(map(_held_told, answer.held)), tuple(map(_elected_told, answer.elections)), roles, revoked)
-
-
-def _held_told(one: rw.MembershipAnswer) -> ListedMembership:
-    words = role_words(one.service, one.instance, one.role, one.args)
-    rest = (one.record, one.statement, tuple(one.supports), one.appointment, one.until)
-    return ListedMembership(one.id, words, one.holder, one.state, *rest)
-
-
-def _elected_told(one: rw.ElectionAnswer) -> ListedElection:
-    words = role_words(one.service, one.instance, one.role, one.args)
-    return ListedElection(one.id, words, one.elector, one.record, tuple(one.required), one.until, one.revoke_on_exit)
+    held = tuple(_listed(one, one.state, one.record) for one in answer.held)
+    elections = tuple(_elected(one, one.record, one.required) for one in answer.elections)
+    roles = {one.service: _arguments(one.roles) for one in answer.services}
+    return RolesSeen(held, elections, roles, tuple(map(_revoked_told, answer.revoked)))
 
 
 def _kept(state: State, holder: str | None) -> RolesSeen:
     """As the ledger has it."""
     book = state.roles
-    held = [one for one in book.memberships.values() if holder in (None, one.holder)]
-    elections = [one for one in book.elections.values() if holder in (None, one.elector)]
+    held = tuple(_held_kept(one) for one in book.memberships.values() if holder in (None, one.holder))
+    elections = tuple(_elected_kept(one) for one in book.elections.values() if holder in (None, one.elector))
     roles = {service: _roles_of(book, service) for service in book.rolefiles}
-    return RolesSeen(
-        tuple(map(_held_kept, held)), tuple(map(_elected_kept, elections)), roles, _revoked(book, book.bans)
-    )
+    return RolesSeen(held, elections, roles, _revoked(book, book.bans))
+
+
+def _held_kept(one: Membership) -> ListedMembership:
+    return _listed(one, show_truth(one.state), reference_text(one.record))
+
+
+def _elected_kept(one: Election) -> ListedElection:
+    listed = _elected(one, reference_text(one.record), map(render_role, one.required))
+    return replace(listed, revokers=one.revokers)
+
+
+def _words(one: Membership | Election | Ban | rw.MembershipAnswer | rw.ElectionAnswer) -> str:
+    return role_words(one.service, one.instance, one.role, one.args)
+
+
+def _listed(one: Membership | rw.MembershipAnswer, state: str, record: str) -> ListedMembership:
+    how = (one.statement, tuple(one.supports), one.appointment, one.until)
+    return ListedMembership(one.id, _words(one), one.holder, state, record, *how)
+
+
+def _elected(one: Election | rw.ElectionAnswer, record: str, required: Iterable[str]) -> ListedElection:
+    how = (tuple(required), one.until, one.revoke_on_exit)
+    return ListedElection(one.id, _words(one), one.elector, record, *how)
 
 
 def _revoked(book: RoleBook, bans: Iterable[Ban]) -> tuple[str, ...]:
     """What was revoked by role, by whom, and whether that is in effect."""
     is_pending = pending_in(book)
-    return tuple(
-        sorted(
-            _revoked_words(role_words(one.service, one.instance, one.role, one.args), one.revoker, one.by)
-            + (_PENDING if is_pending(one) else "")
-            for one in bans
-        )
-    )
-
-
-def _revoked_words(role: str, revoker: str, by: str) -> str:
-    return f"{role}, by {by} as {revoker}" if by else f"{role}, by {revoker}"
+    lines = []
+    for ban in bans:
+        by = f"{ban.by} as {ban.revoker}" if ban.by else ban.revoker
+        lines.append(f"{_words(ban)}, by {by}{_PENDING if is_pending(ban) else ''}")
+    return tuple(sorted(lines))
 
 
 def _revoked_told(one: rw.RoleRevokedAnswer) -> str:
@@ -201,25 +203,13 @@ def _revoked_told(one: rw.RoleRevokedAnswer) -> str:
     return f"{words}, by you as {one.revoker}{_PENDING if one.pending else ''}"
 
 
-def _held_kept(membership: Membership) -> ListedMembership:
-    words = role_words(membership.service, membership.instance, membership.role, membership.args)
-    return ListedMembership(
-        *(membership.id, words, membership.holder, show_truth(membership.state), reference_text(membership.record)),
-        *(membership.statement, membership.supports, membership.appointment, membership.until),
-    )
-
-
-def _elected_kept(one: Election) -> ListedElection:
-    words = role_words(one.service, one.instance, one.role, one.args)
-    required = tuple(map(render_role, one.required))
-    rest = (required, one.until, one.revoke_on_exit, one.revokers)
-    return ListedElection(one.id, words, one.elector, reference_text(one.record), *rest)
+def _arguments(roles: Mapping[str, Sequence[rw.ArgumentAnswer]]) -> dict[str, list[str]]:
+    return {role: [f"{one.name}: {one.type}" for one in args] for role, args in roles.items()}
 
 
 def _roles_of(book: RoleBook, service: str) -> dict[str, list[str]]:
-    return {
-        role: [f"{a['name']}: {a['type']}" for a in args] for role, args in describe(book.rolefiles[service]).items()
-    }
+    described = describe(book.rolefiles[service])
+    return {role: [f"{one['name']}: {one['type']}" for one in args] for role, args in described.items()}
 
 
 # -- lists ----------------------------------------------------------------------------------------------------
@@ -275,22 +265,17 @@ def _time(moment: datetime | None) -> str:
 def _show_asked(connection: NodeConnection, name: str, *, json: bool) -> None:
     with connection.client() as client:
         answer = client.roles.overview()
-        held = [_held_told(one) for one in answer.held if one.id == name]
-        elected = [_elected_told(one) for one in answer.elections if one.id == name]
-        service = client.roles.rolefile(name) if not held and not elected and _is_service(answer, name) else None
+        seen = _told(answer)
+        every: tuple[ListedMembership | ListedElection, ...] = (*seen.held, *seen.elections)
+        credentials = [one for one in every if one.id == name]
+        service = client.roles.rolefile(name) if not credentials and name in seen.roles else None
     if service is not None:
-        roles = {role: [f"{a.name}: {a.type}" for a in args] for role, args in service.roles.items()}
         revoked = tuple(_revoked_told(one) for one in answer.revoked if one.service == name)
-        _show_service(name, roles, service.statements, None, revoked, json=json)
+        _show_service(name, _arguments(service.roles), service.statements, None, revoked, json=json)
         return
-    credentials: list[ListedMembership | ListedElection] = [*held, *elected]
     if not credentials:
         raise NotFound(f"you have no credential `{brief(name)}`, and there is no such service", remedy="list them")
     _show_story(connection, CredentialHistory(credentials[0]), json=json)
-
-
-def _is_service(told: rw.RolesAnswer, name: str) -> bool:
-    return any(one.service == name for one in told.services)
 
 
 def _show_read(connection: NodeConnection, opened: Domain, name: str, *, json: bool) -> None:

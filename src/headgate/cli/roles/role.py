@@ -18,9 +18,10 @@ import typer
 
 from headgate.cli.policy import role_check
 from headgate.cli.roles import graph, listing
+from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import group, judged, utc_now
 from headgate.cli.shared.connection import NodeConnection, connects
-from headgate.cli.shared.options import ForOption, UntilOption, argument, option
+from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import role_words, say
 from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
 from headgate.lang.rolefile import parse_argument, parse_role
@@ -137,13 +138,7 @@ def exit_(id: IdArgument, *, connection: NodeConnection) -> None:
 
 
 @connects
-def renew(
-    service: ServiceArgument,
-    id: IdArgument,
-    save: SaveOption = STANDARD,
-    *,
-    connection: NodeConnection,
-) -> None:
+def renew(service: ServiceArgument, id: IdArgument, save: SaveOption = STANDARD, *, connection: NodeConnection) -> None:
     """Get a fresh certificate for a membership that you still hold, to show elsewhere.
 
     For example:
@@ -157,9 +152,7 @@ def renew(
 
 @connects
 def present(
-    file: Annotated[Path, argument("FILE", "A role certificate of another domain.")],
-    *,
-    connection: NodeConnection,
+    file: Annotated[Path, argument("FILE", "A role certificate of another domain.")], *, connection: NodeConnection
 ) -> None:
     """Show a role certificate of another domain, so that the role counts here; that domain must be a peer.
 
@@ -184,8 +177,8 @@ def grant(
     to: Annotated[str, option("--to NAME", "The principal.")],
     args: GivenArgument = None,
     appointment: Annotated[bool, option("--appointment", "Appoint: it outlives sessions.")] = False,
-    for_: ForOption = None,
-    until: UntilOption = None,
+    for_: opt.For = None,
+    until: opt.Until = None,
     instance: InstanceOption = "",
     save: SaveOption = None,
     *,
@@ -219,8 +212,8 @@ def elect(
         list[str] | None, option("--to ROLE", "What the elected must hold; may be repeated: all of them.")
     ] = None,
     anyone: Annotated[bool, option("--anyone", "Elect whoever has the certificate.")] = False,
-    for_: ForOption = None,
-    until: UntilOption = None,
+    for_: opt.For = None,
+    until: opt.Until = None,
     revoke_on_exit: Annotated[bool, option("--revoke-on-exit", "It ends with your own role.")] = False,
     with_: WithOption = None,
     instance: InstanceOption = "",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -254,7 +255,9 @@ def interruptible(work: Callable[[threading.Event], R], patience: float = PATIEN
             with suppress(NotYet):
                 return result.result(TICK)
     except KeyboardInterrupt:
-        _hush()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
         stop.set()
         with suppress(NotYet, Stopped):
             result.result(patience)
@@ -270,10 +273,15 @@ def unless(stop: threading.Event, call: Callable[[], R]) -> R:
     raise Stopped
 
 
-def _hush() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
+@contextmanager
+def on_signals(act: Callable[[], object], *numbers: signal.Signals) -> Iterator[None]:
+    """While this lasts, these signals do this and nothing else."""
+    before = {number: signal.signal(number, lambda _number, _frame: act()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _begin(call: Callable[[], R]) -> Future[R]:

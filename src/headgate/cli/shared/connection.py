@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
 
+from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import open_domain
-from headgate.cli.shared.options import option
 from headgate.cli.statements.keys import keyring_at
 from headgate.cli.statements.statement_files import signer
 from headgate.model.errors import NotFound
@@ -27,42 +27,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-NodeOption = Annotated[
-    list[str] | None,
-    option(
-        "--node URL",
-        "A gateway, such as `https://gate.example.org:8443`; may be repeated.",
-        unset="as the domain's settings say",
-        envvar="HEADGATE_NODE",
-    ),
-]
-WhoOption = Annotated[str | None, option("--as NAME", "Act as this principal: `keys/NAME.pem` of the domain.")]
-KeyOption = Annotated[Path | None, option("--key FILE", "The principal's private key instead.")]
-BrokerOption = Annotated[str | None, option("--broker DID", "The broker to trust.", unset="the domain's")]
-CertificateOption = Annotated[
-    Path | None, option("--certificate FILE", "The certificate to trust.", unset="the domain's")
-]
-DirectoryOption = Annotated[
-    Path | None,
-    option(
-        "--domain DIR", "The domain's directory.", unset="the current one, if it is a domain", envvar="HEADGATE_DOMAIN"
-    ),
-]
-
-
-PresentOption = Annotated[
-    list[Path] | None,
-    option("--present FILE", "Certificates and other statements to show, one a line; may be repeated."),
-]
-CoordinatorOption = Annotated[
-    str | None,
-    option(
-        "--coordinator DID",
-        "Trust only a broker that shows a chain from this domain, which coordinates the network.",
-        envvar="HEADGATE_COORDINATOR",
-    ),
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConnection:
@@ -71,12 +35,12 @@ class NodeConnection:
     Who says who it is (`--as`, `--key`) asks a node; a command that can do without reads the domain's own files.
     """
 
-    who: WhoOption = None
-    node: NodeOption = None
-    key: KeyOption = None
-    broker: BrokerOption = None
-    certificate: CertificateOption = None
-    domain: DirectoryOption = None
+    who: opt.Who = None
+    node: opt.Node = None
+    key: opt.Key = None
+    broker: opt.Broker = None
+    certificate: opt.TlsCertificate = None
+    domain: opt.Directory = None
 
     @property
     def asks(self) -> bool:
@@ -120,8 +84,8 @@ class NodeConnection:
 class PresentingConnection(NodeConnection):
     """The same for commands that may show statements, and may ask the broker for some."""
 
-    present: PresentOption = None
-    coordinator: CoordinatorOption = None
+    present: opt.Present = None
+    coordinator: opt.Coordinator = None
 
     def client(self) -> Client:
         """A client as the options say."""

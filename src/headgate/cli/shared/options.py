@@ -41,7 +41,7 @@ DomainOption = Annotated[
         default_factory=lambda: HERE,
     ),
 ]
-PolicyDomainOption = Annotated[
+PolicyDomain = Annotated[
     Path | None,
     option(
         "--domain DIR",
@@ -50,15 +50,67 @@ PolicyDomainOption = Annotated[
         envvar="HEADGATE_DOMAIN",
     ),
 ]
-AskerOption = Annotated[
-    str | None, option("--as ASKER", "Who asks, and so what may be told.", unset="the administrator")
-]
+Asker = Annotated[str | None, option("--as ASKER", "Who asks, and so what may be told.", unset="the administrator")]
 RunPython = Annotated[
     bool,
     option("--run-python", "Run the Python modules of predicates that stand beside the files; look at them first."),
 ]
-ForOption = Annotated[str | None, option("--for TIME", "How long, such as `8h` or `30d`.")]
-UntilOption = Annotated[str | None, option("--until TIME", "Until when, such as `2027-01-01T00:00:00Z`.")]
+For = Annotated[str | None, option("--for TIME", "How long, such as `8h` or `30d`.")]
+Until = Annotated[str | None, option("--until TIME", "Until when, such as `2027-01-01T00:00:00Z`.")]
+
+# Of signed statements.
+Files = Annotated[list[Path], argument("FILE...", "Files with statements, one a line; - for standard input.")]
+Signer = Annotated[str, option("--as NAME", "The key that signs: a name of your keys, or a key file.")]
+Subject = Annotated[str, option("--to WHO", "Whom it is for: a DID, or a name of your keys.")]
+Out = Annotated[Path | None, option("--out -o FILE", "A new file for it.", unset="standard output")]
+From = Annotated[str | None, option("--from TIME", "From when, such as `2027-01-01T00:00:00Z`.", unset="now")]
+Audience = Annotated[
+    list[str] | None, option("--audience DOMAIN", "Let it count only in this domain; may be repeated.", unset="all")
+]
+Heard = Annotated[str | None, option("--audience DOMAIN", "The domain in which they are to count.")]
+At = Annotated[str | None, option("--at TIME", "Ask about another time than now.")]
+Keys = Annotated[
+    Path | None, option("--keys DIR", "The directory of your keys.", unset="~/.headgate/keys", envvar="HEADGATE_KEYS")
+]
+PassphraseFile = Annotated[
+    Path | None,
+    option(
+        "--passphrase-file FILE", "A file with the passphrase that only you can read; the last line break is not part."
+    ),
+]
+
+# Of a node that is connected to.
+Node = Annotated[
+    list[str] | None,
+    option(
+        "--node URL",
+        "A gateway, such as `https://gate.example.org:8443`; may be repeated.",
+        unset="as the domain's settings say",
+        envvar="HEADGATE_NODE",
+    ),
+]
+Who = Annotated[str | None, option("--as NAME", "Act as this principal: `keys/NAME.pem` of the domain.")]
+Key = Annotated[Path | None, option("--key FILE", "The principal's private key instead.")]
+Broker = Annotated[str | None, option("--broker DID", "The broker to trust.", unset="the domain's")]
+TlsCertificate = Annotated[Path | None, option("--certificate FILE", "The certificate to trust.", unset="the domain's")]
+Directory = Annotated[
+    Path | None,
+    option(
+        "--domain DIR", "The domain's directory.", unset="the current one, if it is a domain", envvar="HEADGATE_DOMAIN"
+    ),
+]
+Present = Annotated[
+    list[Path] | None,
+    option("--present FILE", "Certificates and other statements to show, one a line; may be repeated."),
+]
+Coordinator = Annotated[
+    str | None,
+    option(
+        "--coordinator DID",
+        "Trust only a broker that shows a chain from this domain, which coordinates the network.",
+        envvar="HEADGATE_COORDINATOR",
+    ),
+]
 
 
 def moment_of(given: str, name: str) -> datetime:

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,34 +25,15 @@ from typing import Annotated, Final
 import typer
 
 from headgate.authority.reduction import Reduced
-from headgate.cli.shared.common import fail, group, placed, printable, utc_now, writing
+from headgate.cli.shared import options as opt
+from headgate.cli.shared.common import group, placed, printable, utc_now, writing
 from headgate.cli.shared.connection import NodeConnection, connects
-from headgate.cli.shared.options import ForOption, Json, UntilOption, argument, moment_of, option, seconds_of
+from headgate.cli.shared.options import argument, moment_of, option, seconds_of
 from headgate.cli.shared.rendering import joined, print_json, remark, say
-from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.offline_verify import (
-    NOBODY,
-    ListCheck,
-    VerifyGround,
-    certificates_of,
-    check_lists,
-    holder_of,
-    in_order,
-    lists_beside,
-    opened,
-    say_checked,
-)
+from headgate.cli.statements import offline_verify as offline
 from headgate.cli.statements.statement_files import (
-    AtOption,
-    AudienceOption,
-    FilesArgument,
     FileSigner,
-    FromOption,
-    HeardOption,
     KeyNames,
-    OutOption,
-    SignerOption,
-    SubjectOption,
     WrittenStatement,
     condition_of,
     hand_out,
@@ -71,6 +52,7 @@ from headgate.cli.statements.statement_rendering import (
     steps,
     validity_words,
 )
+from headgate.model import errors
 from headgate.model.authority import (
     ANY,
     NETWORK_ACTIONS,
@@ -81,16 +63,6 @@ from headgate.model.authority import (
     TypeAuthority,
 )
 from headgate.model.conditions import TRUE
-from headgate.model.errors import (
-    BadStatement,
-    ChainInvalid,
-    Expired,
-    HeadgateError,
-    Revoked,
-    StaleList,
-    StorageFull,
-    TooLarge,
-)
 from headgate.model.limits import MAX_AUTHORITIES, MAX_LIST_BYTES
 from headgate.model.rights import Action
 from headgate.model.values import brief
@@ -104,9 +76,8 @@ from headgate.trust.certificates import (
 from headgate.trust.identities import IDENTITY
 from headgate.trust.presented import said_kind
 
-_REFUSALS: Final = (ChainInvalid, Expired, Revoked, BadStatement)
+_REFUSALS: Final = (errors.ChainInvalid, errors.Expired, errors.Revoked, errors.BadStatement)
 """What is an answer of `verify`, and no failure of it."""
-_NOBODY: Final = "nobody was named to believe"
 _NAME_ONE: Final = "name the owner of the types with `--owner`, or the coordinating domain with `--coordinator`"
 
 _RIGHT: Final = re.compile(
@@ -164,23 +135,23 @@ ListOption = Annotated[Path | None, option("--list FILE", "Your revocation list;
 
 
 def issue(
-    who: SignerOption,
-    to: SubjectOption,
+    who: opt.Signer,
+    to: opt.Subject,
     may: MayOption = None,
     type: TypeOption = None,
     network: NetworkOption = None,
     attributes: AttributesOption = None,
     where: WhereOption = None,
     give: GiveOption = None,
-    for_: ForOption = None,
-    until: UntilOption = None,
-    from_: FromOption = None,
+    for_: opt.For = None,
+    until: opt.Until = None,
+    from_: opt.From = None,
     delegate: DelegateOption = False,
     freshness: FreshnessOption = None,
-    audience: AudienceOption = None,
-    out: OutOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    audience: opt.Audience = None,
+    out: opt.Out = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Issue a certificate: give someone rights on your event types, or pass on rights that you were given.
 
@@ -293,7 +264,7 @@ def given_right(text: str, names: KeyNames) -> Authority:
     try:
         network = parts["network"] or ANY
         return _right(names, parts["actions"], parts["type"], network, parts["attributes"], parts["where"], "--give")
-    except HeadgateError as error:
+    except errors.HeadgateError as error:
         raise error if error.place is not None else error.at("--give") from None
 
 
@@ -327,7 +298,7 @@ def attributes_of(given: str, option: str) -> tuple[tuple[str, ...], dict[str, o
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+def show(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> None:
     """Say in words what certificates and other signed statements say.
 
     Their signatures are verified; whether they give anything is another question, for `verify`.
@@ -339,30 +310,17 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
     show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateVerdict:
-    """What verifying came to, as JSON has it."""
-
-    holder: str
-    holds: bool
-    chains: tuple[Reduced, ...] = ()
-    revocation: tuple[ListCheck, ...] = ()
-    code: str | None = None
-    why: str | None = None
-    remedy: str | None = None
-
-
 def verify(
-    files: FilesArgument,
+    files: opt.Files,
     owner: OwnerOption = None,
     holder: HolderOption = None,
     coordinator: CoordinatorOption = None,
     type: WantedOption = None,
     network: NetworkOption = None,
-    audience: HeardOption = None,
-    at: AtOption = None,
-    keys: KeysOption = None,
-    json: Json = False,
+    audience: opt.Heard = None,
+    at: opt.At = None,
+    keys: opt.Keys = None,
+    json: opt.Json = False,
 ) -> None:
     """Find the chains in a bag of certificates, and say what the holder gets, or why not.
 
@@ -381,28 +339,25 @@ def verify(
     """
     names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
-    root = NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
+    root = offline.NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
     given = None if holder is None else names.did(holder, "--holder")
     anchor, wanted = _wanted(names, owner, type)
     written = read_all(files)
     try:
-        bag = opened(written, audience, now)
-        bag = replace(bag, lists=(*bag.lists, *lists_beside(files, now)))
-        ground = VerifyGround(bag, now, root, network or "*", anchor)
-        given = holder_of(ground.bag.certificates) if given is None else given
+        bag = offline.opened(written, audience, now)
+        bag = replace(bag, lists=(*bag.lists, *offline.lists_beside(files, now)))
+        ground = offline.VerifyGround(bag, now, root, network or "*", anchor)
+        given = offline.holder_of(ground.bag.certificates) if given is None else given
         chains = ground.chains(given, wanted)
     except _REFUSALS as error:
-        if not json:
-            fail(names.told(error), status=1)
-        print_json(CertificateVerdict(given or "", False, (), (), error.code, error.message, error.remedy))
-        raise typer.Exit(1) from None
-    checked = check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
+        verdict: dict[str, object] = {"holder": given or "", "holds": False, "chains": (), "revocation": ()}
+        offline.refuse(error, names, verdict if json else None)
+    checked = offline.check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
-        print_json(
-            CertificateVerdict(given, holds=True, chains=chains, revocation=checked)
-            if ground.anchored
-            else CertificateVerdict(given, False, (), checked, ChainInvalid.code, _NOBODY, _NAME_ONE)
-        )
+        why: dict[str, str | None] = {"code": None, "why": None, "remedy": None}
+        if not ground.anchored:
+            chains, why = (), {"code": errors.ChainInvalid.code, "why": offline.NOBODY_NAMED, "remedy": _NAME_ONE}
+        print_json({"holder": given, "holds": ground.anchored, "chains": chains, "revocation": checked, **why})
     else:
         _say_chains(chains, ground, checked, names)
     if not ground.anchored:
@@ -421,7 +376,7 @@ def _wanted(names: KeyNames, owner: str | None, type: str | None) -> tuple[str |
 
 
 def _say_chains(
-    chains: tuple[Reduced, ...], ground: VerifyGround, checked: tuple[ListCheck, ...], names: KeyNames
+    chains: tuple[Reduced, ...], ground: offline.VerifyGround, checked: tuple[offline.ListCheck, ...], names: KeyNames
 ) -> None:
     for number, chain in enumerate(chains):
         if number:
@@ -435,20 +390,12 @@ def _say_chains(
             whom = "their owner (`--owner`)" if what == "types" else "the coordinating domain (`--coordinator`)"
             say(f"rights on {what} are left out: nobody was named as {whom}")
     else:
-        say((f"{_NOBODY}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
-    say_checked(checked, names)
+        say((f"{offline.NOBODY_NAMED}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
+    offline.say_checked(checked, names)
     say_legend(names)
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """A reduction step by step, as JSON has it."""
-
-    steps: tuple[dict[str, object], ...]
-    reduced: Reduced
-
-
-def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+def reduce(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> None:
     """Reduce a chain to the one certificate that it comes to, step by step, with what each step cuts.
 
     The order of the files does not matter. Whether the result counts is another question: whether the first issuer
@@ -460,15 +407,13 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
     `headgate cert reduce pito-met.jwt met-smith.jwt`
     """
     names = KeyNames(keys)
-    chain = in_order(certificates_of(read_all(files)))
+    chain = offline.in_order(offline.certificates_of(read_all(files)))
     chain_steps = steps(chain, names)
     if len(chain_steps) < len(chain):
         _stopped(chain_steps[-1].reduced, chain[len(chain_steps)].id, names)
     if json:
-        shown = tuple(
-            {"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps
-        )
-        print_json(Reduction(shown, chain_steps[-1].reduced))
+        shown = [{"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps]
+        print_json({"steps": shown, "reduced": chain_steps[-1].reduced})
         return
     draw_chain(chain, names)
     say()
@@ -481,13 +426,12 @@ def reduce(files: FilesArgument, keys: KeysOption = None, json: Json = False) ->
 
 def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
     if not reduced.delegate:
-        raise ChainInvalid(
+        raise errors.ChainInvalid(
             f"`{reduced.chain[-1].id}` does not let {names(reduced.subject)} pass it on, who issued `{after}`",
             remedy="issue it anew with `--delegate`",
         )
-    raise ChainInvalid(
-        f"nothing of `{after}` is left after `{reduced.chain[-1].id}`",
-        remedy="look at both with `headgate cert show`",
+    raise errors.ChainInvalid(
+        f"nothing of `{after}` is left after `{reduced.chain[-1].id}`", remedy="look at both with `headgate cert show`"
     )
 
 
@@ -498,8 +442,8 @@ def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
 def revoke(
     ids: IdsArgument,
     list_: ListOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
     *,
     connection: NodeConnection,
 ) -> None:
@@ -542,7 +486,7 @@ def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None
         elif _ID.match(text):
             ids[text] = None
         else:
-            raise BadStatement(
+            raise errors.BadStatement(
                 f"`{brief(text)}` is neither a file nor the id of a statement",
                 reason="bad-claim",
                 remedy="give the file of the certificate, or its id as `headgate cert show` has it",
@@ -556,7 +500,7 @@ def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] 
         is_identity = said_kind(written.text) == IDENTITY.typ
         statement = IDENTITY.read(written.text).value if is_identity else CERTIFICATE.read(written.text).value
         if issuers is not None and statement.issuer not in issuers:
-            raise BadStatement(
+            raise errors.BadStatement(
                 f"`{statement.id}` was issued by {names(statement.issuer)}",
                 reason="wrong-issuer",
                 remedy="only whoever issued it can take it back",
@@ -571,7 +515,11 @@ def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime
     with _alone(memory):
         known, given = _list_in(memory, issuer), _list_in(path, issuer)
         if known is not None and given is not None:
-            _check_not_older(given, known, path)
+            try:
+                check_newer(given, known)
+            except errors.StaleList as error:
+                remedy = f"your last list is number {known.number}: bring that file"
+                raise errors.StaleList(error.message, place=str(path), remedy=remedy) from None
         before = given or known
         last = before or RevocationList(issuer, 0, now)
         at, revoked = max(now, last.issued), last.revoked | set(ids)
@@ -584,15 +532,6 @@ def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime
         _write(memory, text)
         _write(path, text)
     say("List ", (str(number), "bold"), f" in {path}: {len(revoked)} revoked")
-
-
-def _check_not_older(given: RevocationList, known: RevocationList, path: Path) -> None:
-    try:
-        check_newer(given, known)
-    except StaleList as error:
-        raise StaleList(
-            error.message, place=str(path), remedy=f"your last list is number {known.number}: bring that file"
-        ) from None
 
 
 @contextmanager
@@ -616,9 +555,9 @@ def _list_in(path: Path, issuer: str) -> RevocationList | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageFull(f"`{path}` cannot be read ({error.strerror})", remedy="name another file") from None
+        raise errors.StorageFull(f"`{path}` cannot be read ({error.strerror})", remedy="name another file") from None
     if len(data) > MAX_LIST_BYTES + 1:
-        raise TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
+        raise errors.TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
     with placed(str(path), exactly=True):
         return verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
 

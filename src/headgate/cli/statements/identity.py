@@ -9,7 +9,6 @@ checked is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from operator import eq
 from pathlib import Path
@@ -17,20 +16,13 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import fail, group, placed, utc_now
-from headgate.cli.shared.options import Json, argument, moment_of, option
+from headgate.cli.shared import options as opt
+from headgate.cli.shared.common import group, placed, utc_now
+from headgate.cli.shared.options import argument, moment_of, option
 from headgate.cli.shared.rendering import print_json, say, show_truth
-from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.offline_verify import ListCheck, check_lists, lists_beside, say_checked
+from headgate.cli.statements import offline_verify as offline
 from headgate.cli.statements.statement_files import (
-    AtOption,
-    AudienceOption,
-    FilesArgument,
-    HeardOption,
     KeyNames,
-    OutOption,
-    SignerOption,
-    SubjectOption,
     WrittenStatement,
     condition_of,
     hand_out,
@@ -58,7 +50,6 @@ from headgate.trust.presented import said_kind
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
 _REFUSALS: Final = (BadStatement, Expired, Revoked)
-_NOBODY: Final = "nobody was named to believe"
 _WORDS: Final = {
     "wrong-issuer": "whoever vouches for its provider is not the one that you believe",
     "guest-of-guest": "it is about a guest of the provider that is vouched for, and not a member",
@@ -81,15 +72,15 @@ AskedRule = Annotated[str | None, option("--rule RULE", "Ask whether this rule h
 
 
 def issue(
-    who: SignerOption,
-    to: SubjectOption,
+    who: opt.Signer,
+    to: opt.Subject,
     attributes: AttributesOption = "",
     policy_rule: RuleOption = None,
     for_: ShortOption = _SHORT,
-    audience: AudienceOption = None,
-    out: OutOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    audience: opt.Audience = None,
+    out: opt.Out = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Attest a member's key, attributes and policy rule.
 
@@ -106,27 +97,21 @@ def issue(
     validity = validity_of(now, for_, None)
     by = signer(who, names.keyring, passphrase_file).key
     text = issue_identity(
-        by,
-        subject=subject,
-        attributes=given,
-        validity=validity,
-        now=now,
-        policy_rule=rule,
-        audience=audience or (),
+        by, subject=subject, attributes=given, validity=validity, now=now, policy_rule=rule, audience=audience or ()
     )
     hand_out(text, out, *_said(text, names))
 
 
 def guest_(
     file: Annotated[Path, argument("FILE", "The statement from home.")],
-    who: SignerOption,
+    who: opt.Signer,
     providers: ProvidersOption,
     policy_rule: RuleOption = None,
     heard_by: Annotated[str | None, option("--heard-by DOMAIN", "The name under which it is addressed to you.")] = None,
-    audience: AudienceOption = None,
-    out: OutOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    audience: opt.Audience = None,
+    out: opt.Out = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Take a member of another community in as a guest, with the attributes that your mapping gives it.
 
@@ -160,13 +145,13 @@ def guest_(
 
 
 def vouch(
-    who: SignerOption,
-    to: SubjectOption,
+    who: opt.Signer,
+    to: opt.Subject,
     for_: ShortOption = _SHORT,
-    audience: AudienceOption = None,
-    out: OutOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    audience: opt.Audience = None,
+    out: opt.Out = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Tell your members that another key is an identity provider, so that they can believe its servers.
 
@@ -229,7 +214,7 @@ def _said(text: str, names: KeyNames) -> list[str]:
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> None:
+def show(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> None:
     """Say in words what identity statements say.
 
     For example:
@@ -239,27 +224,14 @@ def show(files: FilesArgument, keys: KeysOption = None, json: Json = False) -> N
     show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityVerdict:
-    """What verifying came to, as JSON has it."""
-
-    holds: bool
-    identity: Identity | None = None
-    rule: bool | None = None
-    revocation: tuple[ListCheck, ...] = ()
-    code: str | None = None
-    why: str | None = None
-    remedy: str | None = None
-
-
 def verify(
-    files: FilesArgument,
+    files: opt.Files,
     provider: AnchorOption = None,
     rule: AskedRule = None,
-    audience: HeardOption = None,
-    at: AtOption = None,
-    keys: KeysOption = None,
-    json: Json = False,
+    audience: opt.Heard = None,
+    at: opt.At = None,
+    keys: opt.Keys = None,
+    json: opt.Json = False,
 ) -> None:
     """Verify an identity statement, of a provider that you believe or that one of yours vouches for.
 
@@ -280,28 +252,30 @@ def verify(
     written = read_all(files)
     try:
         written, lists = _lists_of(written, now)
-        lists = (*lists, *lists_beside(files, now))
+        lists = (*lists, *offline.lists_beside(files, now))
         statement, crossing = _sorted(written)
         identity = _verified(statement.text, crossing, anchor, audience, now, names)
         checked = _not_revoked(identity, crossing, anchor, lists)
     except _REFUSALS as error:
-        if not json:
-            fail(names.told(error), status=1)
-        print_json(IdentityVerdict(holds=False, code=error.code, why=error.message, remedy=error.remedy))
-        raise typer.Exit(1) from None
+        offline.refuse(
+            error, names, {"holds": False, "identity": None, "rule": None, "revocation": ()} if json else None
+        )
     truth = None if asked is None else match(asked, identity.attributes)
     holds = anchor is not None and (asked is None or truth is True)
     if json:
-        why, remedy = (None, None) if anchor is not None else (_NOBODY, "name the provider with `--provider`")
-        print_json(IdentityVerdict(holds, identity, truth, checked, why=why, remedy=remedy))
+        why, remedy = (
+            (None, None) if anchor is not None else (offline.NOBODY_NAMED, "name the provider with `--provider`")
+        )
+        verdict = {"holds": holds, "identity": identity, "rule": truth, "revocation": checked}
+        print_json(verdict | {"code": None, "why": why, "remedy": remedy})
     else:
         for line in _said(statement.text, names):
             say(line)
         if anchor is None:
-            say((f"{_NOBODY}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
+            say((f"{offline.NOBODY_NAMED}: ", "bold red"), "the signature is good, and that is all (`--provider`)")
         if asked is not None:
             say("the rule is ", (show_truth(truth), "bold green" if truth is True else "bold red"))
-        say_checked(checked, names)
+        offline.say_checked(checked, names)
         say_legend(names)
     if not holds:
         raise typer.Exit(1)
@@ -345,7 +319,7 @@ def _lists_of(
 
 def _not_revoked(
     identity: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
-) -> tuple[ListCheck, ...]:
+) -> tuple[offline.ListCheck, ...]:
     """By which lists a statement, and the one that vouches for its provider, are not revoked; refused if they are."""
     rests = [(identity.issuer, identity.id)]
     if crossing is not None and anchor not in (None, identity.issuer):
@@ -354,7 +328,7 @@ def _not_revoked(
     for issuer, id in rests:
         if any(one.issuer == issuer and id in one.revoked for one in lists):
             raise Revoked(f"the statement `{brief(id)}` was revoked", remedy="ask its provider for a new one")
-    return check_lists((issuer for issuer, _ in rests), lists, eq)
+    return offline.check_lists((issuer for issuer, _ in rests), lists, eq)
 
 
 def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | None]:

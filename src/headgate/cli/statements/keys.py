@@ -7,14 +7,14 @@ could read. What goes to standard output is public.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import group, utc_now
-from headgate.cli.shared.options import Json, ahead, argument, moment_of, option
+from headgate.cli.shared.options import ahead, argument, moment_of, option
 from headgate.cli.shared.rendering import print_json, remark, say, show_table
 from headgate.model.errors import BadKey
 from headgate.model.limits import MAX_PASSPHRASE_BYTES
@@ -23,32 +23,12 @@ from headgate.trust.keyring import KeptKey, Keyring, check_alias
 from headgate.trust.keys import read_secret
 
 Name = Annotated[str, argument("NAME", "A name of your own for the key; others never see it.")]
-KeysOption = Annotated[
-    Path | None, option("--keys DIR", "The directory of your keys.", unset="~/.headgate/keys", envvar="HEADGATE_KEYS")
-]
-PassphraseFile = Annotated[
-    Path | None,
-    option(
-        "--passphrase-file FILE", "A file with the passphrase that only you can read; the last line break is not part."
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownKey:
-    """A key as JSON has it."""
-
-    name: str
-    did: str
-    passphrase: bool
-    file: str
-    succession: str | None
 
 
 def new(
     name: Name,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
     prompt: Annotated[bool, option("--prompt", "Ask for a passphrase, and put the key under it.")] = False,
 ) -> None:
     """Make a key, and print its public name.
@@ -68,7 +48,7 @@ def new(
     print(keyring_at(keys).new(name, passphrase).did)
 
 
-def list_(keys: KeysOption = None, json: Json = False) -> None:
+def list_(keys: opt.Keys = None, json: opt.Json = False) -> None:
     """List your keys; those that were rotated have `~1` and so on behind their name.
 
     For example:
@@ -90,7 +70,7 @@ def list_(keys: KeysOption = None, json: Json = False) -> None:
     show_table(("name", "key", "notes"), rows, whole=1)  # a key is copied
 
 
-def show(name: Name, keys: KeysOption = None, json: Json = False) -> None:
+def show(name: Name, keys: opt.Keys = None, json: opt.Json = False) -> None:
     """Show a key: its public name, its file, whether it is under a passphrase, and what follows it.
 
     For example:
@@ -111,7 +91,7 @@ def show(name: Name, keys: KeysOption = None, json: Json = False) -> None:
 
 def export(
     name: Name,
-    keys: KeysOption = None,
+    keys: opt.Keys = None,
     public_pem: Annotated[bool, option("--public-pem", "Print the public key in PEM instead.")] = False,
 ) -> None:
     """Print the public name of a key, and nothing else.
@@ -126,7 +106,7 @@ def export(
     print(key.pem().strip() if public_pem else key.did)
 
 
-def rotate(name: Name, keys: KeysOption = None, passphrase_file: PassphraseFile = None) -> None:
+def rotate(name: Name, keys: opt.Keys = None, passphrase_file: opt.PassphraseFile = None) -> None:
     """Make a new key take the name, and print the old one's statement that it follows.
 
     Show the statement to those who know the old key. What the old key signed goes on counting, until it says otherwise
@@ -150,8 +130,8 @@ def end(
     name: Name,
     at: Annotated[str | None, option("--at TIME", "From when on, such as `2027-01-01T00:00:00Z`.")] = None,
     in_: Annotated[str | None, option("--in TIME", "How long from now, such as `1h`.")] = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Let the key that was rotated away count no more: at once, from a time on, or after a while.
 
@@ -209,9 +189,11 @@ def _checked(passphrase: bytes) -> bytes:
     return passphrase
 
 
-def _shown(kept: KeptKey) -> ShownKey:
+def _shown(kept: KeptKey) -> dict[str, object]:
+    """A key as JSON has it."""
     succession = None if kept.succession is None else str(kept.succession)
-    return ShownKey(kept.name, kept.key.did, kept.locked, str(kept.file), succession)
+    shown = {"name": kept.name, "did": kept.key.did, "passphrase": kept.locked, "file": str(kept.file)}
+    return shown | {"succession": succession}
 
 
 app = group("Make and keep the keys that principals are named by.", new, list_, show, export, rotate, end)

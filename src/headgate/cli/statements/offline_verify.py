@@ -17,13 +17,15 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
+
+import typer
 
 from headgate.authority.chains import ChainGround, discover, why_not
 from headgate.authority.reduction import Reduced, Same
 from headgate.authority.statement_state import StatementState
-from headgate.cli.shared.common import placed
-from headgate.cli.shared.rendering import say
+from headgate.cli.shared.common import fail, placed
+from headgate.cli.shared.rendering import print_json, say
 from headgate.cli.statements.statement_files import STANDARD, KeyNames, WrittenStatement
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
@@ -35,6 +37,7 @@ from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, verify_revocat
 from headgate.trust.presented import PresentedStatements, open_presented, said_kind
 from headgate.trust.typedefs import TYPE_DEFINITION
 
+NOBODY_NAMED: Final = "nobody was named to believe"
 MAX_BESIDE: Final = 1_000
 """Files of a directory that are looked at for lists."""
 NOBODY = ""
@@ -170,6 +173,14 @@ def certificates_of(written: Sequence[WrittenStatement]) -> list[Certificate]:
             _check_no_type(statement)
             certificates.append(CERTIFICATE.read(statement.text).value)
     return certificates
+
+
+def refuse(error: HeadgateError, names: KeyNames, verdict: dict[str, object] | None = None) -> NoReturn:
+    """A refusal is an answer of `verify`, and no failure of it: it is shown, or completes the verdict as JSON."""
+    if verdict is None:
+        fail(names.told(error), status=1)
+    print_json(verdict | {"code": error.code, "why": error.message, "remedy": error.remedy})
+    raise typer.Exit(1)
 
 
 def holder_of(certificates: Sequence[Certificate]) -> str:

@@ -13,26 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from headgate.cli.shared.common import placed, printable, writing
-from headgate.cli.shared.options import ahead, argument, moment_of, option
+from headgate.cli.shared.options import ahead, moment_of
 from headgate.cli.shared.rendering import remark
 from headgate.cli.statements.keys import asked_passphrase, keyring_at, passphrase_in
 from headgate.lang import parse_condition
+from headgate.model import errors
 from headgate.model.authority import Validity
 from headgate.model.conditions import Attribute, Compare, Condition, Constant, plain
-from headgate.model.errors import (
-    AlreadyExists,
-    BadExpression,
-    BadKey,
-    BadStatement,
-    HeadgateError,
-    NotFound,
-    TooLarge,
-)
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import Value
 from headgate.trust.keyring import Keyring
@@ -49,17 +41,6 @@ _SHORT: Final = 6
 _MAX_KEY_BYTES: Final = 10_000
 _PIECE: Final = re.compile(r"(?:[^,']|'(?:[^']|'')*')+")
 """What stands between commas that are not in quotes."""
-
-FilesArgument = Annotated[list[Path], argument("FILE...", "Files with statements, one a line; - for standard input.")]
-SignerOption = Annotated[str, option("--as NAME", "The key that signs: a name of your keys, or a key file.")]
-SubjectOption = Annotated[str, option("--to WHO", "Whom it is for: a DID, or a name of your keys.")]
-OutOption = Annotated[Path | None, option("--out -o FILE", "A new file for it.", unset="standard output")]
-FromOption = Annotated[str | None, option("--from TIME", "From when, such as `2027-01-01T00:00:00Z`.", unset="now")]
-AudienceOption = Annotated[
-    list[str] | None, option("--audience DOMAIN", "Let it count only in this domain; may be repeated.", unset="all")
-]
-HeardOption = Annotated[str | None, option("--audience DOMAIN", "The domain in which they are to count.")]
-AtOption = Annotated[str | None, option("--at TIME", "Ask about another time than now.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +63,7 @@ class KeyNames:
         try:
             for name in self.keyring.names():
                 self._known.setdefault(self.keyring.public(name).did, name)
-        except HeadgateError:
+        except errors.HeadgateError:
             if directory is not None:
                 raise  # a directory that was asked for must be good; one's own is needed for nothing yet
         self.used: dict[str, str] = {}
@@ -112,7 +93,7 @@ class KeyNames:
         with placed(option):
             definition = TYPE_DEFINITION.read(read_one(Path(given)).text).value
         if definition.signer != definition.owner:
-            raise BadStatement(
+            raise errors.BadStatement(
                 f"`{definition.owner}` did not itself sign the type in `{printable(given)}`",
                 reason="squatting",
                 place=option,
@@ -125,7 +106,7 @@ class KeyNames:
         owner, slash, rest = pattern.rpartition("/")
         return (self.did(owner, "--type"), rest) if slash else (None, pattern)
 
-    def told(self, error: HeadgateError) -> HeadgateError:
+    def told(self, error: errors.HeadgateError) -> errors.HeadgateError:
         """A refusal in which the keys that have names are called by them."""
         for did, name in self._known.items():
             error.message = error.message.replace(did, name)
@@ -159,7 +140,7 @@ def signer(given: str, keyring: Keyring, passphrase_file: Path | None) -> FileSi
 def _passphrase(file: Path | None, *, locked: bool) -> bytes | None:
     if not locked:
         if file is not None:
-            raise BadKey("the key is not under a passphrase", remedy="leave `--passphrase-file` out")
+            raise errors.BadKey("the key is not under a passphrase", remedy="leave `--passphrase-file` out")
         return None
     return asked_passphrase(twice=False) if file is None else passphrase_in(file)
 
@@ -191,7 +172,7 @@ def value_of(text: str) -> Value:
     """A value as expressions write it; what is no literal is text, so that plain words need no quotes."""
     try:
         condition = parse_condition(f"x = {text}")
-    except BadExpression:
+    except errors.BadExpression:
         return text
     match condition:
         case Compare("=", Attribute("x"), Constant(value)):
@@ -213,7 +194,9 @@ def read_all(paths: Sequence[Path]) -> list[WrittenStatement]:
     """Every statement of these files."""
     statements = [one for path in paths for one in _read(path)]
     if len(statements) > MAX_SHOWN:
-        raise TooLarge(f"`{len(statements)}` statements are more than MAX_SHOWN ({MAX_SHOWN})", remedy="give fewer")
+        raise errors.TooLarge(
+            f"`{len(statements)}` statements are more than MAX_SHOWN ({MAX_SHOWN})", remedy="give fewer"
+        )
     return statements
 
 
@@ -221,7 +204,7 @@ def read_one(path: Path) -> WrittenStatement:
     """The one statement of a file."""
     statements = _read(path)
     if len(statements) > 1:
-        raise BadStatement(
+        raise errors.BadStatement(
             f"there are `{len(statements)}` statements", reason="malformed", place=str(path), remedy="one"
         )
     return statements[0]
@@ -236,13 +219,17 @@ def _read(path: Path) -> list[WrittenStatement]:
             with path.open("rb") as file:
                 data = file.read(MAX_LIST_BYTES + 1)
     except OSError as error:
-        raise NotFound(f"`{printable(name)}` cannot be read ({error.strerror})", remedy="name a file") from None
+        raise errors.NotFound(f"`{printable(name)}` cannot be read ({error.strerror})", remedy="name a file") from None
     if len(data) > MAX_LIST_BYTES:
-        raise TooLarge(f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it")
+        raise errors.TooLarge(
+            f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it"
+        )
     lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
     statements = [WrittenStatement(line.strip(), f"{name}:{number}") for number, line in lines if line.strip()]
     if not statements:
-        raise BadStatement("there is no statement", reason="malformed", place=name, remedy="one stands on a line")
+        raise errors.BadStatement(
+            "there is no statement", reason="malformed", place=name, remedy="one stands on a line"
+        )
     return statements
 
 
@@ -256,6 +243,8 @@ def hand_out(text: str, path: Path | None, *said: str) -> None:
             with path.open("x", encoding="ascii") as file:
                 file.write(f"{text}\n")
         except FileExistsError:
-            raise AlreadyExists(f"`{path}` is there already", remedy="name a new file, or move it away") from None
+            raise errors.AlreadyExists(
+                f"`{path}` is there already", remedy="name a new file, or move it away"
+            ) from None
     for line in (*said, f"in {path}"):
         remark(line)

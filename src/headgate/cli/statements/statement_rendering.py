@@ -262,18 +262,6 @@ class AboutRoles:
     verified: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStatement:
-    """A statement as JSON has it."""
-
-    kind: str
-    place: str
-    issued: datetime
-    audience: tuple[str, ...] | None
-    digest: str
-    says: object
-
-
 def show_all(written: Sequence[WrittenStatement], names: KeyNames, now: datetime, *, json: bool) -> None:
     """Show every statement: one table each, or one JSON list."""
     statements = [(one, *_read(one)) for one in written]
@@ -329,7 +317,7 @@ def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
     return Read(AboutRoles(payload), digest_of(text), issued, Validity(None, until), claims.audience(payload))
 
 
-def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
+def _as_shown(kind: str, place: str, read: Read[Any]) -> dict[str, object]:
     content = read.value
     if isinstance(content, Definition):
         content = {
@@ -340,7 +328,8 @@ def _as_shown(kind: str, place: str, read: Read[Any]) -> ShownStatement:
             "parent": None if content.parent is None else f"{content.parent.value.owner}/{content.parent.value.name}",
             "credentials": [one.value for one in content.credentials],
         }
-    return ShownStatement(kind, place, read.issued, read.audience, read.digest, content)
+    about = {"kind": kind, "place": place, "issued": read.issued, "audience": read.audience, "digest": read.digest}
+    return about | {"says": content}
 
 
 # -- rows -----------------------------------------------------------------------------------------------------
@@ -364,7 +353,11 @@ def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterato
             until = statement.until
             yield "old key", "counts on" if until is None else f"counts until {render_timestamp(until)}"
         case RevocationList() as statement:
-            yield from _list(statement, names)
+            yield "from", names(statement.issuer)
+            yield "number", str(statement.number)
+            some = sorted(statement.revoked)[:SHOWN_IDS]
+            more = len(statement.revoked) - len(some)
+            yield "revoked", (", ".join(some) or "nothing") + (f" and {more} more" if more else "")
         case Definition() as statement:
             yield from _definition(statement, names)
         case AboutRoles() as statement:
@@ -431,14 +424,6 @@ def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> 
 def attribute_words(attributes: Mapping[str, Any]) -> str:
     """`nation = NO, clearance = secret`."""
     return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items())
-
-
-def _list(listing: RevocationList, names: KeyNames) -> Iterator[tuple[str, str]]:
-    yield "from", names(listing.issuer)
-    yield "number", str(listing.number)
-    some = sorted(listing.revoked)[:SHOWN_IDS]
-    more = len(listing.revoked) - len(some)
-    yield "revoked", (", ".join(some) or "nothing") + (f" and {more} more" if more else "")
 
 
 def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, str]]:

@@ -13,24 +13,13 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import fail, group, utc_now
+from headgate.cli.shared import options as opt
+from headgate.cli.shared.common import group, utc_now
 from headgate.cli.shared.connection import PresentingConnection, connects
 from headgate.cli.shared.options import argument, moment_of, option
 from headgate.cli.shared.rendering import count_of, remark, say
-from headgate.cli.statements.keys import KeysOption, PassphraseFile
-from headgate.cli.statements.offline_verify import certificates_of, check_lists, in_order, lists_beside, say_checked
-from headgate.cli.statements.statement_files import (
-    AtOption,
-    HeardOption,
-    KeyNames,
-    OutOption,
-    SignerOption,
-    hand_out,
-    pieces,
-    read_all,
-    read_one,
-    signer,
-)
+from headgate.cli.statements import offline_verify as offline
+from headgate.cli.statements.statement_files import KeyNames, hand_out, pieces, read_all, read_one, signer
 from headgate.cli.statements.statement_rendering import say_legend, steps, validity_words
 from headgate.model.errors import BadStatement, Expired, Revoked
 from headgate.model.values import Kind, brief
@@ -56,14 +45,14 @@ ListsOption = Annotated[list[Path] | None, option("--list FILE", "Revocation lis
 
 def sign(
     name: Annotated[str, argument("NAME", "Its dotted name, such as `uk.gov.pito.Numberplate`.")],
-    who: SignerOption,
+    who: opt.Signer,
     attributes: AttributesArgument = None,
     with_: WithOption = None,
     extends: ExtendsOption = None,
     key_attributes: KeyAttributes = None,
-    out: OutOption = None,
-    keys: KeysOption = None,
-    passphrase_file: PassphraseFile = None,
+    out: opt.Out = None,
+    keys: opt.Keys = None,
+    passphrase_file: opt.PassphraseFile = None,
 ) -> None:
     """Sign an event type as its owner, together with the certificates that allow it.
 
@@ -78,8 +67,8 @@ def sign(
     kinds = _kinds(attributes or [])
     parent = None if extends is None else read_one(extends)
     written = read_all(with_ or [])
-    carried = certificates_of(written)
-    chain = in_order(carried) if carried else ()
+    carried = offline.certificates_of(written)
+    chain = offline.in_order(carried) if carried else ()
     texts = {one.key: each.text for one, each in zip(carried, written, strict=True)}
     by = signer(who, names.keyring, passphrase_file).key
     text = issue_type(
@@ -126,9 +115,9 @@ def verify(
     file: FileArgument,
     coordinator: RootOption,
     list_: ListsOption = None,
-    audience: HeardOption = None,
-    at: AtOption = None,
-    keys: KeysOption = None,
+    audience: opt.Heard = None,
+    at: opt.At = None,
+    keys: opt.Keys = None,
 ) -> None:
     """Verify a signed type by itself: that its owner signed it, and was allowed to make it.
 
@@ -146,16 +135,16 @@ def verify(
     written, given = read_one(file), read_all(list_ or [])
     try:
         signed_type = verify_type(written.text, coordinator=root, now=now, audience=audience)
-        lists = (*(verify_revocations(one.text, now=now) for one in given), *lists_beside([file], now))
+        lists = (*(verify_revocations(one.text, now=now) for one in given), *offline.lists_beside([file], now))
         for one in signed_type.certificates:
             if any(each.issuer == one.issuer and one.id in each.revoked for each in lists):
                 raise Revoked(
                     f"the certificate `{brief(one.id)}` was revoked, which allows `{brief(signed_type.name)}`"
                 )
     except _REFUSALS as error:
-        fail(names.told(error), status=1)
+        offline.refuse(error, names)
     _say_type(signed_type, names)
-    say_checked(check_lists((one.issuer for one in signed_type.certificates), lists, eq), names)
+    offline.say_checked(offline.check_lists((one.issuer for one in signed_type.certificates), lists, eq), names)
     say_legend(names)
 
 

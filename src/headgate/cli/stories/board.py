@@ -51,18 +51,6 @@ class Board:
     reached: Mapping[str, int] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
 
-    def publish(self, event: Event) -> None:
-        """An event was accepted."""
-        self.rows.append(event)
-
-    def start(self, point: StartingPoint, note: str) -> None:
-        """A version starts here."""
-        self.rows.append((point, note))
-
-    def refuse(self, say: str, error: HeadgateError) -> None:
-        """Something was refused."""
-        self.rows.append(Refusal(say, error))
-
     def decide(self, reached: Mapping[str, int], deliveries: Iterable[tuple[str, Delivered]]) -> None:
         """The pipeline has decided this far, and delivered this."""
         self.received = {(d.stream, d.seq, subscription): d.view for subscription, d in deliveries}

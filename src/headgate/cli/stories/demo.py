@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -190,7 +191,9 @@ def answer(stage: Stage) -> RenderableType:
         stage.event(asked.event),
         Books(ledger.state(), ledger.state, domain.predicates),
     )
-    lines = [Text(line) for line in (*_failed(explanation), *_needed(explanation, asked.attribute), *_asides(stage))]
+    received = Counter(name for _, _, name in stage.board.received)
+    asides = (text.format(count=received[name]) for name, text in stage.narration.asides.items())
+    lines = [Text(line) for line in (*_failed(explanation), *_needed(explanation, asked.attribute), *asides)]
     return Group(Text(asked.text, "bold"), _attributes(explanation, stage), *lines)
 
 
@@ -256,11 +259,6 @@ def _needed(explanation: Explanation, attribute: str) -> Iterator[str]:
             first = f", placed before the rule `{need.before}`" if need.before else ""
             what = f"covers {attribute}" if explanation.visible else "holds for it"
             yield f"It would take a right to subscribe to {need.type} that {what}{first}."
-
-
-def _asides(stage: Stage) -> Iterator[str]:
-    for subscription, text in stage.narration.asides.items():
-        yield text.format(count=sum(name == subscription for _, _, name in stage.board.received))
 
 
 def verdict(moral: str, report: Report) -> Text:

@@ -17,8 +17,8 @@ from __future__ import annotations
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,44 +27,26 @@ from typing import Any, Final, Self, TypeAlias, assert_never
 
 from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
-from headgate.cli.stories.board import Board
+from headgate.cli.stories.board import Board, Refusal
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
-from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.statements import Authority
-from headgate.ledger import Ledger
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, Provider, RevocationList, Validity
 from headgate.model.changes import Batch, DeclareType, Revoke, SetProvider
 from headgate.model.errors import EngineFailed, HeadgateError
-from headgate.model.events import Draft, Event
+from headgate.model.events import Event
 from headgate.model.rights import Action
-from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
-from headgate.pipeline.deliveries import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
+from headgate.scenario.engines.spark_engine import DomainWorld
+from headgate.scenario.format import story
 from headgate.scenario.format.file import load
-from headgate.scenario.format.story import (
-    ADMINISTRATOR,
-    AdvanceStep,
-    BrokerCheck,
-    Check,
-    ConnectStep,
-    DeniedStep,
-    Exhibit,
-    Narration,
-    Scenario,
-    ServerCheck,
-    Step,
-    StoryLine,
-    TypeCheck,
-)
+from headgate.scenario.format.story import Scenario
 from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
 from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
@@ -76,6 +58,15 @@ COLD: Final = "The first event is stored, with its place and version. Spark is w
 
 TICK: Final = 0.1
 """Seconds between two looks at what has been delivered."""
+
+_NOBODY: Final = ""
+"""The key of a service that issues for the domain; here every issuer has its own directory."""
+
+_STRANGERS: Final = 100
+"""Principals that may come by themselves."""
+
+_VOUCHED: Final = timedelta(hours=1)
+"""How long a provider vouches for another."""
 
 Show: TypeAlias = Callable[[Board, str], None]
 """Shows the table, with a sentence about what is going on."""
@@ -91,51 +82,44 @@ class NotAsTold(HeadgateError):
     code = "not-as-told"
 
 
-class StoryWorld:
+class StoryWorld(DomainWorld):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
     def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
         first = scenario.steps[0]
-        self.now = first.to if isinstance(first, AdvanceStep) else EPOCH
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
+        files.enter_context(self.domain)
         self.note = ""
         self._scenario = scenario
         self._signers = signers
-        directory.mkdir(parents=True, exist_ok=True)
-        paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
-        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
-        self.domain = files.enter_context(Domain(directory, ledger, log, store))
-        self.publisher = LocalPublisher(self.domain, advertise=False)  # the versions are those that the story tells
-        self.desk = Desk(self.domain, lambda: self.now, files)
-        self.events: list[Event] = []
-
-    def state(self) -> State:
-        """The newest state."""
-        return self.domain.ledger.state()
-
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-        self.now = at
-
-    def why(self, id: str) -> str:
-        """Why a membership ended."""
-        return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
+        follower = files.enter_context(closing(Follower(self.domain)))
+        register = files.enter_context(closing(StatementRegister(directory / StatementRegister.FILE)))
+        self._authority = Authority(
+            self.domain,
+            follower,
+            register,
+            own=_NOBODY,
+            audience=directory.name,
+            guests=_STRANGERS,
+            clock=lambda: self.now,
+        )
+        self._types = SignedTypes(self._authority, register)
 
     def commit(self, batch: Batch) -> None:
         """The next version; what is signed in this world comes with its signature."""
         match batch.changes:
             case (DeclareType(type),) if self._signers is not None:
-                self.desk.declare(type.name, self._signers.define(type, self._scenario, self.now))
+                self._types.declare(type.name, self._signers.define(type, self._scenario, self.now))
             case (Revoke(revocations),) if self._signers is not None:
-                self.desk.revoke(self._signers.revoke(revocations))
+                text = self._signers.revoke(revocations)
+                self._authority.hear(verify_revocations(text, now=self.now), followed=False)
             case _:
                 self.domain.commit(replace(batch, note=batch.note or self.note))
 
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
-        """Admit an event at the newest version, and place it."""
-        event = self.publisher.publish(draft, stream=stream, now=at)
-        self.events.append(event)
-        return event
+    def show(self, key: str, statements: Sequence[str]) -> None:
+        """The holder of a key shows statements, and is let in with them."""
+        self._authority.take_up(key, self._authority.opened(statements))
 
     def crash(self) -> None:
         """Nothing crashes in a demonstration."""
@@ -164,7 +148,7 @@ class Stage:
         if self.signers is not None:
             self.signers.sign(scenario, self.world.now)
         self.board = Board(self.narration, scenario)
-        self.exhibits: list[tuple[Exhibit, int]] = []
+        self.exhibits: list[tuple[story.Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
         self.world.commit(scenario.policy)
@@ -190,23 +174,39 @@ class Stage:
     def play(self, session: Any, show: Show = _show_nothing, pace: float = 0.0) -> None:
         """Take the steps while the streaming query runs; `pace` is the seconds between events."""
         say, last, cold = "", None, True  # the first decision of a cold Spark takes some seconds
-        with self._running(session) as query:
-            watch = _Watch(self, query, show, pace)
+        query = self.pipeline(session).start()
+
+        def watch(until: Event | float, say: str) -> None:
+            """Show what arrives, until an event is decided or a time has come."""
+            while True:
+                self.board.decide(self._seen.store.reached().streams, read_deliveries(self._seen))
+                show(self.board, say)
+                if self.board.decided(until) if isinstance(until, Event) else time.monotonic() >= until:
+                    return
+                if not query.isActive:
+                    failure = describe(query.exception() or RuntimeError("it gives no reason"))
+                    raise EngineFailed(f"the streaming query stopped: {failure.cause}", trace=failure.trace)
+                if self._stop.wait(TICK):
+                    raise Stopped
+
+        try:
             for number in self.scenes:
                 if self.scenario.lines[number].say:
                     if last is not None:
-                        watch.until_decided(last, say)
+                        watch(last, say)
                     say = self.scenario.lines[number].say
                 event = self.take(number)
                 if event is None:
                     continue
                 last = event
                 if cold:
-                    watch.until_decided(event, COLD)
+                    watch(event, COLD)
                     cold = False
-                watch.a_moment(say)
+                watch(time.monotonic() + pace, say)  # as long as the eye needs
             if last is not None:
-                watch.until_decided(last, say)
+                watch(last, say)
+        finally:
+            query.stop()
 
     def take(self, number: int) -> Event | None:
         """Take one step, and put it on the board: the event, if it publishes one."""
@@ -219,29 +219,29 @@ class Stage:
         if number not in self.scenes:
             return None
         if line.note and refusal is not None:
-            self.board.refuse(line.note, refusal)
+            self.board.rows.append(Refusal(line.note, refusal))
         elif line.note and version > before:
-            for point in self.world.domain.ledger.starting_points(version=version):
-                self.board.start(point, line.note)
-        for event in self.world.events[published:]:
-            self.board.publish(event)
-        return self.world.events[-1] if len(self.world.events) > published else None
+            points = self.world.domain.ledger.starting_points(version=version)
+            self.board.rows += [(point, line.note) for point in points]
+        accepted = self.world.events[published:]
+        self.board.rows += accepted
+        return accepted[-1] if accepted else None
 
-    def _taken(self, step: Step) -> HeadgateError | None:
+    def _taken(self, step: story.Step) -> HeadgateError | None:
         """Take a step; the refusal, if it was to be refused and was."""
-        inner = step.step if isinstance(step, DeniedStep) else step
-        if self.signers is None or not isinstance(inner, ConnectStep):
+        inner = step.step if isinstance(step, story.DeniedStep) else step
+        if self.signers is None or not isinstance(inner, story.ConnectStep):
             refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
             if self._outcome.complaints:
                 raise NotAsTold(self._outcome.complaints[0])
             return refusal
         try:
-            self.world.desk.show(self.signers.dids[inner.principal], [self.signers.texts[id] for id in inner.shown])
+            self.world.show(self.signers.dids[inner.principal], [self.signers.texts[id] for id in inner.shown])
         except HeadgateError as error:
-            if isinstance(step, DeniedStep) and error.code == step.reason:
+            if isinstance(step, story.DeniedStep) and error.code == step.reason:
                 return error
             raise
-        if isinstance(step, DeniedStep):
+        if isinstance(step, story.DeniedStep):
             raise NotAsTold(f"{step.place}: it was not refused with `{step.reason}`")
         return None
 
@@ -259,102 +259,15 @@ class Stage:
         """An event of the story."""
         return next(event for event in self.world.events if event.id == id)
 
-    def lines(self) -> Iterator[StoryLine]:
+    def lines(self) -> Iterator[story.StoryLine]:
         """What the narrator says of the steps that are watched."""
         return (self.scenario.lines[number] for number in self.scenes)
-
-    def look(self) -> None:
-        """Put what the pipeline has decided and delivered by now on the board."""
-        reached = self._seen.store.reached().streams
-        self.board.decide(reached, read_deliveries(self._seen))
-
-    @contextmanager
-    def _running(self, session: Any) -> Iterator[Any]:
-        query = self.pipeline(session).start()
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def wait(self, seconds: float) -> None:
-        """Let some time pass, unless everything is to stop."""
-        if self._stop.wait(seconds):
-            raise Stopped
-
-
-class _Watch:
-    """Shows what arrives while the query runs."""
-
-    def __init__(self, stage: Stage, query: Any, show: Show, pace: float) -> None:
-        self._stage, self._query, self._show, self._pace = stage, query, show, pace
-
-    def until_decided(self, event: Event, say: str) -> None:
-        """Until an event is decided."""
-        self._until(lambda: self._stage.board.decided(event), say)
-
-    def a_moment(self, say: str) -> None:
-        """As long as the eye needs."""
-        until = time.monotonic() + self._pace
-        self._until(lambda: time.monotonic() >= until, say)
-
-    def _until(self, done: Callable[[], bool], say: str) -> None:
-        while True:
-            self._stage.look()
-            self._show(self._stage.board, say)
-            if done():
-                return
-            if not self._query.isActive:
-                failure = describe(self._query.exception() or RuntimeError("it gives no reason"))
-                raise EngineFailed(f"the streaming query stopped: {failure.cause}", trace=failure.trace)
-            self._stage.wait(TICK)
-
-
-_NOBODY: Final = ""
-"""The key of a service that issues for the domain; here every issuer has its own directory."""
-
-_STRANGERS: Final = 100
-"""Principals that may come by themselves."""
-
-
-class Desk:
-    """Takes up what is shown to one domain; its files are closed with `files`."""
-
-    def __init__(self, domain: Domain, clock: Callable[[], datetime], files: ExitStack) -> None:
-        follower = files.enter_context(closing(Follower(domain)))
-        register = files.enter_context(closing(StatementRegister(domain.paths.directory / StatementRegister.FILE)))
-        self._clock = clock
-        self._authority = Authority(
-            domain,
-            follower,
-            register,
-            own=_NOBODY,
-            audience=domain.paths.directory.name,
-            guests=_STRANGERS,
-            clock=clock,
-        )
-        self._types = SignedTypes(self._authority, register)
-
-    def show(self, key: str, statements: Sequence[str]) -> None:
-        """The holder of a key shows statements, and is let in with them."""
-        self._authority.take_up(key, self._authority.opened(statements))
-
-    def declare(self, name: str, definition: str) -> None:
-        """Somebody brings the signed definition of a type."""
-        self._types.declare(name, definition)
-
-    def revoke(self, text: str) -> None:
-        """Somebody brings the signed revocation list of an issuer."""
-        self._authority.hear(verify_revocations(text, now=self._clock()), followed=False)
-
-
-_VOUCHED: Final = timedelta(hours=1)
-"""How long a provider vouches for another."""
 
 
 class Organisations:
     """Whoever signs something in a story; a signer that is of no organisation keeps its key to itself."""
 
-    def __init__(self, directory: Path, narration: Narration, scenario: Scenario) -> None:
+    def __init__(self, directory: Path, narration: story.Narration, scenario: Scenario) -> None:
         self._directory = directory
         self._domain = narration.domain
         self._keys: dict[str, PrivateKey] = {}
@@ -410,15 +323,15 @@ class Organisations:
         """These certificates, verified."""
         return tuple(verify_certificate(self.texts[id], audience=None, now=now) for id in ids)
 
-    def check(self, check: Check, coordinator: str, now: datetime) -> None:
+    def check(self, check: story.Check, coordinator: str, now: datetime) -> None:
         """Verify something as one of the story does, or say why it does not hold."""
         match check:
-            case TypeCheck(type):
+            case story.TypeCheck(type):
                 verify_type(self.texts[type], coordinator=coordinator, now=now)
-            case BrokerCheck(ids):
+            case story.BrokerCheck(ids):
                 broker = self.chain(ids, now)[-1].subject
                 check_broker([self.texts[id] for id in ids], broker=broker, coordinator=coordinator, now=now)
-            case ServerCheck(id, anchor, provider):
+            case story.ServerCheck(id, anchor, provider):
                 text = cross_domain(
                     self._keys[anchor], other=self.dids[provider], validity=Validity(now, now + _VOUCHED), now=now
                 )
@@ -445,31 +358,16 @@ class Organisations:
             path.write_text(f"{text}\n", encoding="ascii")
 
 
+_SIGNED: Final[Mapping[type, tuple[Callable[..., str], tuple[str, ...]]]] = {
+    Certificate: (issue_certificate, ("subject", "authority", "delegate", "validity", "freshness", "id")),
+    Identity: (issue_identity, ("subject", "attributes", "validity", "policy_rule", "id")),
+}
+"""How each kind of statement is issued, and what of it is said then."""
+
+
 def _signed(statement: Certificate | Identity, signer: PrivateKey, now: datetime) -> str:
-    match statement:
-        case Certificate():
-            return issue_certificate(
-                signer,
-                subject=statement.subject,
-                authority=statement.authority,
-                now=now,
-                delegate=statement.delegate,
-                validity=statement.validity,
-                freshness=statement.freshness,
-                id=statement.id,
-            )
-        case Identity():
-            return issue_identity(
-                signer,
-                subject=statement.subject,
-                attributes=statement.attributes,
-                validity=statement.validity,
-                now=now,
-                policy_rule=statement.policy_rule,
-                id=statement.id,
-            )
-        case _:
-            assert_never(statement)
+    issue, said = _SIGNED[type(statement)]
+    return issue(signer, now=now, **{name: getattr(statement, name) for name in said})
 
 
 def _installs(statement: Certificate | Identity, owner: str) -> bool:

@@ -19,10 +19,16 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final, TypeAlias
 
-from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery, portion_of
-from headgate.commands.delivery.delivery_follower import DeliveryFollower, FollowedTo, KeptBatch
+from headgate.commands.delivery.delivery_follower import (
+    DeliveryFollower,
+    FollowedTo,
+    KeptBatch,
+    OutgoingDelivery,
+    portion_of,
+)
 from headgate.model.rights import Subscription
 from headgate.model.state import State
+from headgate.node.domain import Follower
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.trust.positions import Positions
 
@@ -62,7 +68,7 @@ class Slice:
 class Archive:
     """Reads the delivery store for feeds that are behind. May be used from any thread."""
 
-    def __init__(self, path: Path, known: KnownLedger, positions: Positions) -> None:
+    def __init__(self, path: Path, known: Follower, positions: Positions) -> None:
         self._path = path
         self._known = known
         self._positions = positions
@@ -146,7 +152,7 @@ class Feed:
         *,
         tail: DeliveryFollower,
         archive: Archive,
-        known: KnownLedger,
+        known: Follower,
         run: Run,
         after: Mapping[str, int] | None = None,
     ) -> None:

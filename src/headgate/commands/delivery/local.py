@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.commands.delivery.delivery_batch import KnownLedger, OutgoingDelivery
-from headgate.commands.delivery.delivery_follower import DeliveryFollower
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Archive, Closed, Feed
 from headgate.model.values import Kind, conform
 from headgate.node.domain import Domain, Follower
@@ -74,7 +73,7 @@ def _result(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
-def _decoded(outgoing: OutgoingDelivery, number: int, known: KnownLedger) -> Delivered:
+def _decoded(outgoing: OutgoingDelivery, number: int, known: Follower) -> Delivered:
     """A delivery as Python has it."""
     event = msgspec.json.decode(outgoing.event)
     slots = known.places[event["type"]]

@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.commands.commit import KnownState
+from headgate.commands.expiry import StandingClock
 from headgate.commands.publishing.policy_rules import Unasked
 from headgate.commands.publishing.submissions import StoredAt, Submission, SubmissionOutcome
 from headgate.decide.rates import Rates
@@ -55,16 +56,6 @@ Outcome: TypeAlias = SubmissionOutcome | BaseException
 """What became of a submission, or why nothing did."""
 
 
-class StandingCheck(Protocol):
-    """Takes out of the ledger what has ended by the clock."""
-
-    def overdue(self, state: State) -> bool:
-        """Has something of this state ended by the clock?"""
-
-    def settle(self) -> bool:
-        """Let everything fall that has ended by now; true if that made a version."""
-
-
 class StreamWriter:
     """Writes one stream of a domain."""
 
@@ -79,7 +70,7 @@ class StreamWriter:
         lease: float = 0.0,
         advertise: bool = True,
         clock: Callable[[], datetime] = utc_now,
-        standing: StandingCheck | None = None,
+        standing: StandingClock | None = None,
         paced: Callable[[str], None] = lambda _: None,
     ) -> None:
         """What `known` brings has its starting point in every stream. `window` is how many seconds an event sent again

@@ -17,7 +17,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from operator import eq
 from pathlib import Path
@@ -65,47 +65,38 @@ class Silence:
     seconds: float | None
 
 
+@dataclass(eq=False)
 class Issuers:
     """Follows the issuers of the settings, while this process is the one to do so."""
 
-    def __init__(
-        self,
-        issuers: Sequence[IssuerSettings],
-        directory: Path,
-        data: Path,
-        authority: Authority,
-        follower: Follower,
-        register: StatementRegister,
-        run_blocking: Callable[..., Awaitable[Any]],
-        *,
-        heartbeat: float,
-        clock: Callable[[], datetime],
-        heard: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._issuers = tuple(issuers)
-        self._directory = directory
-        self._lock = Lock(data / LOCK, "the follower of issuers")
-        self._authority = authority
-        self._follower = follower
-        self._register = register
-        self._run = run_blocking
-        self._heartbeat = heartbeat
-        self._clock = clock
-        self._heard = heard
-        self.leads = False
+    issuers: Sequence[IssuerSettings]
+    directory: Path
+    data: Path
+    authority: Authority
+    follower: Follower
+    register: StatementRegister
+    run_blocking: Callable[..., Awaitable[Any]]
+    _: KW_ONLY
+    heartbeat: float
+    clock: Callable[[], datetime]
+    heard: Callable[[], None] = lambda: None
+    leads: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._lock = Lock(self.data / LOCK, "the follower of issuers")
 
     async def run(self) -> None:
         """Follow, or wait for whoever does to end."""
         while not self.leads:
             try:
-                await self._run(self._lock.__enter__)
+                await self.run_blocking(self._lock.__enter__)
                 self.leads = True
             except AlreadyRunning:
                 await asyncio.sleep(LEAD_SECONDS)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._own())
-                for one in self._issuers:
+                for one in self.issuers:
                     tasks.create_task(self._follow(one))
         finally:
             self._lock.__exit__()
@@ -115,15 +106,15 @@ class Issuers:
         """The domain's own sign of life, for those of its certificates that are used at home."""
         while True:
             try:
-                await self._run(self._hear_own)
+                await self.run_blocking(self._hear_own)
             except Exception as error:  # noqa: BLE001 - the next time may work
                 log.warning("not-heard", **_fault("own", error))
-            await asyncio.sleep(self._heartbeat / 2)
+            await asyncio.sleep(self.heartbeat / 2)
 
     def _hear_own(self) -> None:
         """What was revoked here and did not come into force, as whoever took it back died, comes into force now."""
-        if self._authority.own in self._follower.state.lists or self._register.number() > 0:
-            self._authority.hear(self._authority.own_list(self._clock()), followed=True)
+        if self.authority.own in self.follower.state.lists or self.register.number() > 0:
+            self.authority.hear(self.authority.own_list(self.clock()), followed=True)
 
     async def _follow(self, issuer: IssuerSettings) -> None:
         pause = FIRST_PAUSE
@@ -144,7 +135,7 @@ class Issuers:
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _client(self, issuer: IssuerSettings) -> httpx.AsyncClient:
-        pinned = None if issuer.ca is None else _read(self._directory / issuer.ca)
+        pinned = None if issuer.ca is None else _read(self.directory / issuer.ca)
         return httpx.AsyncClient(
             base_url=issuer.url,
             verify=client_context(pinned) if issuer.url.startswith("https") else False,
@@ -155,21 +146,21 @@ class Issuers:
 
     async def hear(self, issuer: IssuerSettings, text: str) -> None:
         """Take up what an issuer says."""
-        news = await self._run(self._take, issuer, text)
+        news = await self.run_blocking(self._take, issuer, text)
         if news:
-            self._heard()
+            self.heard()
             log.info("list-heard", issuer=issuer.name)
 
     def _take(self, issuer: IssuerSettings, text: str) -> bool:
-        revocations = verify_revocations(text, now=self._clock())
-        if not StatementState(self._follower.state).same(revocations.issuer, issuer.key):
+        revocations = verify_revocations(text, now=self.clock())
+        if not StatementState(self.follower.state).same(revocations.issuer, issuer.key):
             raise BadStatement(f"the list is of `{revocations.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
         self._check_later(revocations)
-        self._register.hear(revocations, text, self._clock())
-        return self._authority.hear(revocations, followed=True)
+        self.register.hear(revocations, text, self.clock())
+        return self.authority.hear(revocations, followed=True)
 
     def _check_later(self, found: RevocationList) -> None:
-        last = self._register.heard(found.issuer)
+        last = self.register.heard(found.issuer)
         if last is not None and found.number < last.list.number:
             raise StaleList(f"list {found.number} of `{found.issuer}` is older than one that was heard")
 
@@ -253,35 +244,29 @@ MAX_PER_ADDRESS: Final = 16  # followers from one address
 bulletin_log = Log("bulletin")
 
 
+@dataclass(eq=False)
 class Bulletin:
     """The list of a domain, for those who follow it at one gateway."""
 
-    def __init__(
-        self,
-        service: Service,
-        run_blocking: Callable[..., Awaitable[Any]],
-        closing: asyncio.Event,
-        *,
-        most: int,
-        heartbeat: float,
-    ) -> None:
-        self.heartbeat = heartbeat
-        self._service = service
-        self._run = run_blocking
-        self._closing = closing
-        self._most = most
-        self._number = -1
-        self._news = asyncio.Event()
-        self._watchers: Counter[str] = Counter()
+    service: Service
+    run_blocking: Callable[..., Awaitable[Any]]
+    closing: asyncio.Event
+    _: KW_ONLY
+    most: int
+    heartbeat: float
+    watchers: Counter[str] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
+        self._number, self._news = -1, asyncio.Event()
 
     async def watch(self) -> None:
         """Look for new lists, as long as anybody follows."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if not self._watchers:
+            if not self.watchers:
                 continue
             try:
-                number = await self._run(self._service.number)
+                number = await self.run_blocking(self.service.number)
             except Exception as error:  # noqa: BLE001 - the next look may work
                 bulletin_log.warning("list-not-read", **fault(error))
                 continue
@@ -290,29 +275,29 @@ class Bulletin:
 
     def follow(self, address: str) -> Streamed:
         """The list as server-sent events, until the client or the gateway goes."""
-        if self._closing.is_set():
+        if self.closing.is_set():
             raise TooBusy("the gateway is shutting down", remedy="follow at another one")
-        if self._watchers.total() >= self._most:
+        if self.watchers.total() >= self.most:
             raise TooBusy("as many follow here as may", remedy="ask for the list now and then, or try another gateway")
-        if self._watchers[address] >= MAX_PER_ADDRESS:
+        if self.watchers[address] >= MAX_PER_ADDRESS:
             raise TooMany(f"{MAX_PER_ADDRESS} follow from your address already", remedy="follow once, and pass it on")
-        self._watchers[address] += 1
-        return Streamed(self._lines(), self._closing, media=wire.EVENT_STREAM, left=lambda: self._leave(address))
+        self.watchers[address] += 1
+        return Streamed(self._lines(), self.closing, media=wire.EVENT_STREAM, left=lambda: self._leave(address))
 
     def _leave(self, address: str) -> None:
         """One has gone."""
-        self._watchers[address] -= 1
-        if self._watchers[address] <= 0:
-            del self._watchers[address]
+        self.watchers[address] -= 1
+        if self.watchers[address] <= 0:
+            del self.watchers[address]
 
     async def _lines(self) -> AsyncIterator[bytes]:
         """Each list as an event: at once, when it changes, and when it is time for a sign of life."""
         yield b": open\n\n"
-        closing = asyncio.ensure_future(self._closing.wait())
+        closing = asyncio.ensure_future(self.closing.wait())
         try:
             while not closing.done():
                 news = self._news
-                number, text = await self._run(self._service.signed_list)
+                number, text = await self.run_blocking(self.service.signed_list)
                 yield f"event: list\nid: {number}\ndata: {text}\n\n".encode()
                 waiting = asyncio.ensure_future(news.wait())
                 await asyncio.wait({closing, waiting}, timeout=self.heartbeat, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Reading a subscription with plain requests: long-poll, server-sent events, and acknowledging.
+"""Reading a subscription with plain requests: long-poll, server-sent events, acknowledging, and looking up.
 
 Guarantees: a request gives what comes after the acknowledged places, or after positions that it names; asking again
 without acknowledging gives the same again. An answer, and a stream of server-sent events, ends with its session,
@@ -12,18 +12,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.commit import submit
+from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Closed, DeliveryGap, Feed, Step
+from headgate.commands.delivery.lookup import Lookup, Reservations, key_of
 from headgate.commands.sessions import Caller
-from headgate.gateway.http.handlers import check_place, own_subscription
+from headgate.commands.subscriptions import ledger_id
+from headgate.gateway.http.handlers import check_place, make_subscription, own_subscription
 from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.http.send_queue import Streamed
 from headgate.gateway.runtime import Gateway
-from headgate.model.errors import BadRequest, HeadgateError
+from headgate.model.changes import Batch, Unsubscribe
+from headgate.model.errors import BadRequest, HeadgateError, NotFound
+from headgate.model.rights import Subscription
 from headgate.model.values import brief
+from headgate.node.cursors import Reservation
 from headgate.protocol import messages as wire
 
 MAX_POLL: Final = 10_000  # deliveries in one answer
@@ -234,3 +241,68 @@ def _number(request: Request, name: str, otherwise: float, least: float, most: f
     if not least <= value <= most:
         raise BadRequest(f"`{name}` cannot be `{brief(text)}`", remedy=f"it goes from {least:g} to {most:g}")
     return value
+
+
+# -- looking up, and reservations -----------------------------------------------------------------------------
+
+
+@Operation("PUT", "/v1/lookups/{id}", errors=(404, 409, 422, 507))
+async def look_up(call: Call, body: wire.LookupRequest) -> tuple[wire.LookupAnswer, bool]:
+    """Look up and register at once.
+
+    A look-up that is refused leaves nothing behind.
+    """
+    gateway, readers, id = call.gateway, call.gateway.readers, call.named("id")
+    lookup = Lookup(gateway.follower, readers.tail, readers.archive, call.run)
+    key = key_of(gateway.follower.state, body.type)
+    subscription, is_new = await make_subscription(call, id, wire.SubscriptionRequest(body.type, body.where, "start"))
+    try:
+        entries, starts = await lookup.entries(subscription, key, is_new=is_new)
+        await readers.set_places(subscription, {stream: start - 1 for stream, start in starts.items()})
+    except BaseException:
+        if is_new:
+            undone = Batch(call.principal, (Unsubscribe(subscription.id),))
+            await asyncio.shield(call.run(submit, gateway.domain, gateway.follower, undone))
+        raise
+    told = [msgspec.Raw(one.event) for one in entries]
+    return wire.LookupAnswer(id, told, await lookup.is_complete()), is_new
+
+
+@Operation("PUT", "/v1/reservations/{id}", errors=(404, 422, 507))
+async def reserve(call: Call, body: wire.ReservationRequest) -> tuple[wire.ReservationAnswer, bool]:
+    """Keep what is published from now on."""
+    gateway, principal, id = call.gateway, call.principal, call.named("id")
+    longest = gateway.config.subscribe.max_reservation
+    if body.seconds > longest:
+        raise BadRequest(f"`seconds` cannot be `{body.seconds:g}`", remedy=f"at most {longest:g}")
+    name = f"{ledger_id(principal, id)}?"  # which no subscription has
+    wanted = Subscription(name, principal, body.type, await gateway.reader.condition(principal, body.where))
+    kept = Reservations(gateway.ledger, gateway.cursors, gateway.clock)
+    made, is_new = await call.run(kept.reserve, id, wanted, body.where, body.seconds)
+    return _reservation(made), is_new
+
+
+@Operation("GET", "/v1/reservations")
+async def reservations(call: Call) -> wire.ReservationsAnswer:
+    """One's reservations."""
+    mine = await call.run(call.gateway.cursors.reservations, call.principal, call.gateway.clock())
+    return wire.ReservationsAnswer([_reservation(one) for one in mine])
+
+
+@Operation("GET", "/v1/reservations/{id}", errors=(404,))
+async def reservation(call: Call) -> wire.ReservationAnswer:
+    """One reservation."""
+    asked = call.principal, call.named("id"), call.gateway.clock()
+    return _reservation(await call.run(call.gateway.cursors.reservation, *asked))
+
+
+@Operation("DELETE", "/v1/reservations/{id}", errors=(404, 507))
+async def release(call: Call) -> None:
+    """End a reservation."""
+    id = call.named("id")
+    if not await call.run(call.gateway.cursors.release, call.principal, id):
+        raise NotFound(f"no reservation `{brief(id)}`")
+
+
+def _reservation(one: Reservation) -> wire.ReservationAnswer:
+    return wire.ReservationAnswer(one.id, one.type, one.expires, one.since, one.where)

@@ -22,7 +22,7 @@ from msgspec import Meta
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery
+from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription

@@ -6,12 +6,15 @@ Guarantees: only shapes are translated; whether a change is allowed and well-for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, assert_never
+from typing import Final
+
+import msgspec
 
 from headgate.decide.apply import check_may_rule, may_install
 from headgate.decide.check import check_role
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
+from headgate.model import changes as ledger
 from headgate.model.authority import (
     NETWORK_ACTIONS,
     TYPE_ACTIONS,
@@ -22,36 +25,7 @@ from headgate.model.authority import (
     Provider,
     TypeAuthority,
 )
-from headgate.model.changes import (
-    AddIssuing,
-    AddMember,
-    AddRow,
-    AddRule,
-    Change,
-    DeclareGroup,
-    DeclarePrincipal,
-    DeclareType,
-    RemoveIssuing,
-    RemoveMember,
-    RemovePeer,
-    RemovePrincipal,
-    RemoveProvider,
-    RemoveRepresentative,
-    RemoveRow,
-    RemoveRule,
-    RetireType,
-    SetAttribute,
-    SetCoordinator,
-    SetEventPolicy,
-    SetKey,
-    SetNetwork,
-    SetPeer,
-    SetPolicyRule,
-    SetProvider,
-    SetRepresentative,
-    SetRolefile,
-    Withdraw,
-)
+from headgate.model.changes import Change
 from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadDefinition, BadKey, BadRequest, GovernDenied, HeadgateError
 from headgate.model.limits import MAX_MAPPED
@@ -121,64 +95,33 @@ def changes_of(ops: Sequence[wire.ChangeOp], author: str) -> tuple[Change, ...]:
 def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
     match op:
         case wire.AddRuleOp(rule):
-            yield AddRule(rule_of(rule), rule.first)
-        case wire.RemoveRuleOp(id):
-            yield RemoveRule(id)
-        case wire.AddMemberOp(group, member, value):
-            yield AddMember(group, member, value)
-        case wire.RemoveMemberOp(group, member, value):
-            yield RemoveMember(group, member, value)
-        case wire.AddRowOp(relation, row):
-            yield AddRow(relation, tuple(row))
-        case wire.RemoveRowOp(relation, row):
-            yield RemoveRow(relation, tuple(row))
-        case wire.SetAttributeOp(principal, name, value):
-            yield SetAttribute(principal, name, value)
+            yield ledger.AddRule(rule_of(rule), rule.first)
         case wire.DeclareTypeOp(name, body):
-            yield DeclareType(type_of(name, body, author))
-        case wire.RetireTypeOp(name):
-            yield RetireType(name)
+            yield ledger.DeclareType(type_of(name, body, author))
         case wire.DeclarePrincipalOp(name, key, attributes):
-            yield DeclarePrincipal(name, attributes)
+            yield ledger.DeclarePrincipal(name, attributes)
             if key is not None:
-                yield SetKey(name, key)
-        case wire.RemovePrincipalOp(name):
-            yield RemovePrincipal(name)
-        case wire.SetKeyOp(principal, key):
-            yield SetKey(principal, key)
-        case wire.DeclareGroupOp(name, is_open):
-            yield DeclareGroup(name, is_open)
-        case wire.WithdrawOp(principal):
-            yield Withdraw(principal)
+                yield ledger.SetKey(name, key)
         case wire.SetPolicyRuleOp(principal, rule_text):
-            yield SetPolicyRule(principal, None if rule_text is None else parse_condition(rule_text))
+            yield ledger.SetPolicyRule(principal, None if rule_text is None else parse_condition(rule_text))
         case wire.SetCoordinatorOp(key):
-            yield SetCoordinator(None if key is None else key_of(key))
-        case wire.SetNetworkOp(name):
-            yield SetNetwork(name)
+            yield ledger.SetCoordinator(None if key is None else key_of(key))
         case wire.SetProviderOp(key, name, mapping):
-            yield SetProvider(Provider(key_of(key), name, None if mapping is None else mapping_of(mapping)))
-        case wire.RemoveProviderOp(key):
-            yield RemoveProvider(key)
+            yield ledger.SetProvider(Provider(key_of(key), name, None if mapping is None else mapping_of(mapping)))
         case wire.AddIssuingOp():
             authority = tuple(authority_of(one) for one in op.authority)
-            yield AddIssuing(Issuing(op.id, op.who, authority, op.seconds, op.delegate))
-        case wire.RemoveIssuingOp(id):
-            yield RemoveIssuing(id)
+            yield ledger.AddIssuing(Issuing(op.id, op.who, authority, op.seconds, op.delegate))
         case wire.SetRolefileOp(service, text):
-            yield SetRolefile(service, None if text is None else parse_rolefile(text))
-        case wire.SetEventPolicyOp(text):
-            yield SetEventPolicy(parse_event_policy(text))
-        case wire.SetRepresentativeOp(type_name, parameters):
-            yield SetRepresentative(parse_representative(type_name, parameters))
-        case wire.RemoveRepresentativeOp(type_name):
-            yield RemoveRepresentative(type_name)
+            yield ledger.SetRolefile(service, None if text is None else parse_rolefile(text))
         case wire.SetPeerOp():
-            yield SetPeer(Peer(op.name, key_of(op.key), op.service, op.bound, op.url))
-        case wire.RemovePeerOp(name):
-            yield RemovePeer(name)
-        case _:
-            assert_never(op)
+            yield ledger.SetPeer(Peer(op.name, key_of(op.key), op.service, op.bound, op.url))
+        case wire.SetEventPolicyOp(text):
+            yield ledger.SetEventPolicy(parse_event_policy(text))
+        case wire.SetRepresentativeOp(type_name, parameters):
+            yield ledger.SetRepresentative(parse_representative(type_name, parameters))
+        case _:  # every other operation has the name and the members of its change
+            kind = getattr(ledger, type(op).__name__.removesuffix("Op"))
+            yield kind(*(tuple(one) if isinstance(one, list) else one for one in msgspec.structs.astuple(op)))
 
 
 def rule_of(body: wire.RuleBody) -> Rule:

@@ -28,10 +28,9 @@ from headgate.client.aio import Client
 from headgate.client.errors import Gap, Unreachable, unexpected
 from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.commit import commit
-from headgate.commands.peer_roles import NOTICE, wanted
+from headgate.commands.peer_roles import NOTICE, ClaimedRecord, wanted
 from headgate.commands.role_certificates import said_role
 from headgate.model.changes import Change, HearPeer, MirrorRole
-from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
 from headgate.model.limits import MAX_MESSAGES, MAX_READ_RECORDS
 from headgate.model.roles import Peer, Reference, reference_text
@@ -204,7 +203,7 @@ class Following:
         await self._settle()
 
     async def _rejoin(
-        self, abroad: Abroad, missing: Sequence[Remembered], read: Snapshot, states: dict[Reference, bool | None]
+        self, abroad: Abroad, missing: Sequence[ClaimedRecord], read: Snapshot, states: dict[Reference, bool | None]
     ) -> bool:
         """Follow records again that the service no longer counts as followed; false if it began anew meanwhile."""
         by_record = {one.record: one for one in missing}
@@ -215,17 +214,16 @@ class Following:
             states.update({ref: more.states.get(ref) for ref in some})
         return True
 
-    def _needed(self) -> dict[Reference, Remembered]:
+    def _needed(self) -> dict[Reference, ClaimedRecord]:
         """The records that something here rests on, with what they were confirmed to be of."""
         state = self._home.state()
-        remembered: dict[Reference, Remembered] = {}
+        remembered: dict[Reference, ClaimedRecord] = {}
         for membership in state.roles.memberships.values():
             if membership.service != self.peer.name:
                 continue
             for ref in mirrored(state.roles, self.peer.name, membership):
-                remembered[ref] = Remembered(
-                    ref, membership.role, membership.args, membership.instance, state.key_of(membership.holder)
-                )
+                held = membership.role, membership.instance, membership.args, state.key_of(membership.holder)
+                remembered[ref] = ClaimedRecord(ref, *held)
         return remembered
 
     # -- the ledger -------------------------------------------------------------------------------------------
@@ -304,8 +302,8 @@ class Following:
         """What becomes of a certificate, for the gateway that asks."""
         try:
             await self._judge(question, abroad)
-            told = await abroad.validate(question.certificate, question.did)
-            version, ids = await self._mirror(question, told, abroad)
+            roles, read = await abroad.validate(question.certificate, question.did)
+            version, ids = await self._mirror(question, roles, read, abroad)
         except HeadgateError as error:
             return json.dumps({"problem": msgspec.to_builtins(problem(error))})
         return json.dumps({"version": version, "memberships": ids})
@@ -326,9 +324,11 @@ class Following:
             self._validator.trust(self._keys)
         self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
 
-    async def _mirror(self, question: PeerQuestion, validated: Validated, abroad: Abroad) -> tuple[int, list[str]]:
+    async def _mirror(
+        self, question: PeerQuestion, roles: Sequence[ClaimedRecord], read: Snapshot, abroad: Abroad
+    ) -> tuple[int, list[str]]:
         """Let confirmed roles count here, in one batch."""
-        now, read, known = self._home.clock(), validated.read, self._known
+        now, known = self._home.clock(), self._known
         if read.epoch == known.epoch and read.number <= known.number:
             at = min(read.at, now)
             self._known = known = replace(known, heard=at if known.heard is None else max(known.heard, at))
@@ -339,31 +339,19 @@ class Following:
             changes: list[Change] = []
             if heard is not None and (peer.heard is None or peer.heard < heard):
                 changes.append(HearPeer(peer.name, peer.number, {}, heard))
-            for role in validated.roles:
-                truth = read.states.get(role.record)
-                changes.append(
-                    MirrorRole(
-                        self._id(role.role),
-                        peer.name,
-                        role.role,
-                        role.args,
-                        question.principal,
-                        role.record,
-                        truth,
-                        at,
-                        validated.instance,
-                    )
-                )
+            for one in roles:
+                said = peer.name, one.role, one.args, question.principal, one.record, read.states.get(one.record)
+                changes.append(MirrorRole(self._id(one.role), *said, at, one.instance))
             return changes
 
         note = f"{question.principal} shows roles of {self.peer.name}"
         state = await self._home.run(self._home.commit, make, note)
-        for one in validated.roles:
+        for one in roles:
             self._told[one.record] = read.states.get(one.record)
         self._settled = None
         if read.epoch != known.epoch or read.number < known.number:
             await self.read(abroad)  # messages have overtaken the answer
-        records = {one.record for one in validated.roles}
+        records = {one.record for one in roles}
         held = (state.roles.memberships[id] for id in state.roles.held.get(question.principal, ()))
         ids = [one.id for one in held if records & mirrored(state.roles, self.peer.name, one).keys()]
         return state.version, ids
@@ -425,35 +413,6 @@ class Home:
 _RECORDS: Final = "/v1/roles/records"
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """A record, and what it was confirmed to be the record of."""
-
-    record: Reference
-    role: str
-    args: tuple[Argument, ...]
-    instance: str
-    subject: str
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """A role that its issuer says is in force."""
-
-    role: str
-    args: tuple[Argument, ...]
-    record: Reference
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """What an issuer says of a certificate."""
-
-    instance: str
-    roles: tuple[Confirmed, ...]
-    read: Snapshot
-
-
 class Abroad:
     """One service of another domain."""
 
@@ -468,21 +427,13 @@ class Abroad:
         self.heartbeat = told.heartbeat
         return self._snapshot(told)
 
-    async def rejoin(self, records: Iterable[Remembered]) -> Snapshot:
+    async def rejoin(self, records: Iterable[ClaimedRecord]) -> Snapshot:
         """Go on to follow so many records at most as one request may name."""
-        body = {
-            "service": self.service,
-            "records": [
-                {
-                    "record": reference_text(one.record),
-                    "role": one.role,
-                    "args": rw.arguments_told(one.args),
-                    "instance": one.instance,
-                    "subject": one.subject,
-                }
-                for one in records
-            ],
-        }
+        told = [
+            rw.RecordBody(reference_text(one.record), one.role, rw.arguments_told(one.args), one.subject, one.instance)
+            for one in records
+        ]
+        body = {"service": self.service, "records": told}
         return self._snapshot(await self._session.ask(rw.RecordsAnswer, "POST", _RECORDS, body=body))
 
     async def unwatch(self, records: Sequence[Reference]) -> None:
@@ -491,14 +442,17 @@ class Abroad:
             body = {"service": self.service, "records": [reference_text(one) for one in some]}
             await self._session.request("POST", "/v1/roles/unwatch", body=body)
 
-    async def validate(self, certificate: str, subject: str) -> Validated:
+    async def validate(self, certificate: str, subject: str) -> tuple[list[ClaimedRecord], Snapshot]:
         """Ask whether a certificate is good; its records are followed from then on."""
         body = {"certificate": certificate, "subject": subject}
         reply = await self._session.ask(rw.ValidatedAnswer, "POST", "/v1/roles/validate", body=body)
         if reply.service != self.service:
             raise unexpected(self.service, f"an answer for `{reply.service}`")
-        roles = tuple(Confirmed(one.role, rw.arguments_of(one.args), record_of(one.record)) for one in reply.roles)
-        return Validated(reply.instance, roles, self._snapshot(reply))
+        roles = [
+            ClaimedRecord(record_of(one.record), one.role, reply.instance, rw.arguments_of(one.args), subject)
+            for one in reply.roles
+        ]
+        return roles, self._snapshot(reply)
 
     async def keys(self, domain: str, now: datetime, known: RoleKeys | None) -> RoleKeys:
         """The keys that sign its certificates, as its domain vouches for them."""
@@ -508,11 +462,8 @@ class Abroad:
     def _snapshot(self, told: rw.RecordsAnswer | rw.ValidatedAnswer) -> Snapshot:
         if told.service != self.service or told.at.tzinfo is None or not told.epoch or told.number < 0:
             raise unexpected(self.service, "states without epoch, number or time")
-        return Snapshot(told.epoch, told.number, told.at.astimezone(UTC), _states(told.states))
-
-
-def _states(told: Mapping[str, str]) -> dict[Reference, bool | None]:
-    return {record_of(record): state_of(state) for record, state in told.items()}
+        states = {record_of(record): state_of(state) for record, state in told.states.items()}
+        return Snapshot(told.epoch, told.number, told.at.astimezone(UTC), states)
 
 
 def chunks(records: Sequence[Reference]) -> Iterable[Sequence[Reference]]:

@@ -5,7 +5,7 @@ cannot be reached keeps nobody waiting. It says `ready` on standard output once 
 nothing is believed for longer than it would be: the gateways notice silence themselves.
 It is a process of its own, since it is a client of other domains, which gateways are not, and since one that waits for
 others must not slow down those who serve.
-Leaves out: following (`following`), and watching over this process (`node.supervisor`).
+Leaves out: following (`following`), and watching over this process (`node.processes`).
 """
 
 from __future__ import annotations

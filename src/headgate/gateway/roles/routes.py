@@ -9,7 +9,7 @@ Leaves out: carrying it out (`service`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -27,6 +27,7 @@ from headgate.gateway.http.handlers import utc_of
 from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render import render_role, render_rolefile
+from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadDefinition, BadRequest, NotFound, RoleDenied
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES
@@ -232,18 +233,19 @@ async def pass_revocation(call: Call, body: rw.PassRequest) -> rw.PassedAnswer:
 @Operation("POST", "/v1/roles/{service}/revoke", errors=_CHANGING)
 async def revoke_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Revoke a role instance by role."""
-    return await _by_role(call, body, call.gateway.roles.revoke_role)
+    return await _by_role(call, body, RevokeRole)
 
 
 @Operation("POST", "/v1/roles/{service}/reinstate", errors=_CHANGING)
 async def reinstate_role(call: Call, body: rw.RevokeRoleRequest) -> rw.ChangedAnswer:
     """Let it be entered again."""
-    return await _by_role(call, body, call.gateway.roles.reinstate)
+    return await _by_role(call, body, ReinstateRole)
 
 
-async def _by_role(call: Call, body: rw.RevokeRoleRequest, work: Callable[..., int]) -> rw.ChangedAnswer:
+async def _by_role(call: Call, body: rw.RevokeRoleRequest, kind: type[RevokeRole | ReinstateRole]) -> rw.ChangedAnswer:
     wish = body.role, rw.arguments_of(body.args)  # what is null may be anything
-    return rw.ChangedAnswer(await call.run(work, call.asker, _place(call, body.instance), wish, body.with_))
+    place, by_role = _place(call, body.instance), call.gateway.roles.by_role
+    return rw.ChangedAnswer(await call.run(by_role, kind, call.asker, place, wish, body.with_))
 
 
 def _instance_of(role: str, args: list[rw.ArgumentBody]) -> tuple[str, tuple[Argument, ...]]:

@@ -1,6 +1,6 @@
 """Validation of certificates about roles: does this one count, for whoever shows it, here and now (OASIS 4.2)?
 
-Guarantees: what fails is refused with `RoleDenied` and falls into one of three classes, which are counted and kept
+Guarantees: what fails is refused with `RoleDenied` and falls into one of three classes, which are told
 apart. *Fraud*: forged, modified, or shown by someone else. *Misuse*: for another service, instance, audience or time to
 come, of another kind, no statement at all, or not the role that is asked for. *Revocation*: over, by a key that is, or
 resting on a record that is not true; it alone befalls those who behave well. Where several hold, the first of these is
@@ -13,7 +13,7 @@ Leaves out: who the presenter is (the handshake has shown that), what a role giv
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
-from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_FAILURES_KEPT, MAX_READ_BYTES, MAX_STATEMENT_BYTES
+from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import (
     AppointmentCertificate,
     DelegationCertificate,
@@ -43,18 +43,10 @@ T = TypeVar("T", bound=RoleStatement)
 States: TypeAlias = Callable[[Reference], bool | None]
 """What a record is now: true, false or unknown; None for one that is not there, too."""
 
-_FRAUD: Final = frozenset(
-    {
-        "bad-header",
-        "bad-signature",
-        "duplicate-claim",
-        "early-key",
-        "unknown-key",
-        "unsafe-key",
-        "wrong-algorithm",
-        "wrong-key",
-    }
-)
+_FRAUD: Final = frozenset({
+    *("bad-header", "bad-signature", "duplicate-claim", "early-key"),
+    *("unknown-key", "unsafe-key", "wrong-algorithm", "wrong-key"),
+})  # fmt: skip
 """What no honest issuer writes and no honest client changes."""
 _DOTS: Final = 2
 """In all that has the shape of a signed statement; what has not is no certificate at all, and claims nothing."""
@@ -87,7 +79,7 @@ class CertificateFailure:
 
 
 class Validator:
-    """Validates certificates of the domains it trusts, and counts and keeps what fails. Threads may share it.
+    """Validates certificates of the domains it trusts. Threads may share it.
 
     `audience` is what certificates for some call us. `on_failure` hears of each failure, and is not to raise. `room` is
     for the bytes of the texts of each kind that are remembered.
@@ -100,17 +92,12 @@ class Validator:
         audience: str | None = None,
         on_failure: Callable[[CertificateFailure], None] | None = None,
         room: int = MAX_READ_BYTES,
-        kept: int = MAX_FAILURES_KEPT,
     ) -> None:
         self._audience = audience
         self._on_failure = on_failure
         self._room = room
         self._lock = threading.Lock()
-        self._counts: Counter[RoleFailure] = Counter()
-        self._recent: deque[CertificateFailure] = deque(maxlen=kept)
         self._world = TrustedKeys({keys.domain: keys for keys in trusted}, room)
-
-    # -- whose certificates count -----------------------------------------------------------------------------
 
     def trust(self, keys: RoleKeys) -> None:
         """Take up a domain's newest keys; all that was read under earlier ones is read again."""
@@ -119,28 +106,6 @@ class Validator:
             if known is not None:
                 check_newer(keys, known)
             self._world = TrustedKeys({**self._world.trusted, keys.domain: keys}, self._room)
-
-    def distrust(self, domain: str) -> None:
-        """Let a domain's certificates count no more."""
-        with self._lock:
-            left = {name: keys for name, keys in self._world.trusted.items() if name != domain}
-            self._world = TrustedKeys(left, self._room)
-
-    # -- what failed ------------------------------------------------------------------------------------------
-
-    @property
-    def counts(self) -> Mapping[RoleFailure, int]:
-        """How many failed, by class."""
-        with self._lock:
-            return {name: self._counts[name] for name in ("fraud", "misuse", "revocation")}
-
-    @property
-    def recent(self) -> tuple[CertificateFailure, ...]:
-        """The last failures, the newest at the end."""
-        with self._lock:
-            return tuple(self._recent)
-
-    # -- validation -------------------------------------------------------------------------------------------
 
     def validate_role(self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime) -> ValidRole:
         """The role that is asked for, if the presenter holds it, or is appointed to it, by this certificate."""
@@ -183,61 +148,60 @@ class Validator:
         self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime
     ) -> DelegationCertificate:
         """The delegation of this role, which anyone may show who then has what it requires."""
-        try:
-            # 1. Form, signature, key and audience.
-            entry = self._found(memory := self._world.delegations, text, now)
-            # 2. Of this service and instance.
-            if entry.place != wanted.place:
-                raise _misplaced(entry.place)
-            # 3. The role that is asked for.
-            if entry.value.role != wanted.role or not _agree(entry.value.args, wanted.args):
+
+        def election(delegation: DelegationCertificate) -> Reference:
+            if delegation.role != wanted.role or not _agree(delegation.args, wanted.args):
                 raise _insufficient(f"the certificate does not delegate `{brief(wanted.role)}` as asked for")
-            # 4. In its time.
-            if not entry.start <= now < entry.until:
-                raise _untimely(memory, text, entry, now)
-            # 5. By an election that is in force.
-            if state(entry.value.ref) is not True:
-                raise _revoked(entry.value.ref, state)
-        except RoleDenied as denied:
-            self._note(denied, text, presenter, wanted.place, wanted.role, now)
-            raise
-        return entry.value
+            return delegation.ref
+
+        memory, asked = self._world.delegations, (wanted.place, wanted.role)
+        return self._validated(memory, text, presenter, asked, election, state, now)
 
     def validate_revocation(
         self, text: str, presenter: str, service: ServiceInstance, election: str, state: States, now: datetime
     ) -> RevocationCertificate:
         """The right to take this election back, if the presenter has it; the election may have ended already."""
+
+        def office(revocation: RevocationCertificate) -> Reference:
+            if revocation.election != election:
+                raise _insufficient(f"the certificate is about the election `{brief(revocation.election)}`")
+            return revocation.membership  # of someone who is still in the elector's role (figure 4.3)
+
+        memory, asked = self._world.revocations, (service, election)
+        return self._validated(memory, text, presenter, asked, office, state, now)
+
+    def _validated(
+        self,
+        memory: Memory[T],
+        text: str,
+        presenter: str,
+        asked: tuple[ServiceInstance, str],
+        rests_on: Callable[[T], Reference],
+        state: States,
+        now: datetime,
+    ) -> T:
+        """What a certificate says, if it counts for what is asked by the record that it then rests on."""
         try:
             # 1. Form, signature, key and audience.
-            entry = self._found(memory := self._world.revocations, text, now)
-            # 2. Shown by the one it is about.
-            if entry.subject != presenter:
+            entry = memory.get(text) or self._read(memory, text, now)
+            # 2. Shown by the one it is about; a delegation is about no one.
+            if entry.subject not in ("", presenter):
                 raise _stolen(entry.subject)
             # 3. Of this service and instance.
-            if entry.place != service:
+            if entry.place != asked[0]:
                 raise _misplaced(entry.place)
-            # 4. The election that is meant.
-            if entry.value.election != election:
-                raise _insufficient(f"the certificate is about the election `{brief(entry.value.election)}`")
+            # 4. What is asked for.
+            ref = rests_on(entry.value)
             # 5. In its time.
             if not entry.start <= now < entry.until:
                 raise _untimely(memory, text, entry, now)
-            # 6. By someone who is still in the elector's role (figure 4.3).
-            if state(entry.value.membership) is not True:
-                raise _revoked(entry.value.membership, state)
+            # 6. Resting on a record that is true now.
+            if state(ref) is not True:
+                raise _revoked(ref, state)
         except RoleDenied as denied:
-            self._note(denied, text, presenter, service, election, now)
+            self._note(denied, text, presenter, *asked, now)
             raise
         return entry.value
-
-    # -- reading ----------------------------------------------------------------------------------------------
-
-    def _found(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
-        try:
-            memory.entries.move_to_end(text)
-            return memory.entries[text]
-        except KeyError:
-            return self._read(memory, text, now)
 
     def _read(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
         """What does not depend on who asks, or when; nothing that was refused is remembered."""
@@ -255,15 +219,14 @@ class Validator:
     def _note(
         self, denied: RoleDenied, text: str, presenter: str, service: ServiceInstance, role: str, now: datetime
     ) -> None:
-        """Count a failure, keep it, and tell of it."""
+        """Tell of a failure."""
+        if self._on_failure is None:
+            return
         digest = digest_of(text[: MAX_STATEMENT_BYTES + 1])
         reason = denied.details.get("reason", "")
-        failure = CertificateFailure(now, denied.failure, reason, presenter, digest, service, role, denied.message)
-        with self._lock:
-            self._counts[denied.failure] += 1
-            self._recent.append(failure)
-        if self._on_failure is not None:
-            self._on_failure(failure)
+        self._on_failure(
+            CertificateFailure(now, denied.failure, reason, presenter, digest, service, role, denied.message)
+        )
 
 
 def _agree(given: tuple[Argument | None, ...], wanted: tuple[Argument | None, ...] | None) -> bool:
@@ -371,6 +334,14 @@ class Memory(Generic[T]):
         self.lock = threading.Lock()
         self.entries: OrderedDict[str, VerifiedStatement[T]] = OrderedDict()
 
+    def get(self, text: str) -> VerifiedStatement[T] | None:
+        """One that was read, which is the last shown from now on."""
+        try:
+            self.entries.move_to_end(text)
+            return self.entries[text]
+        except KeyError:
+            return None
+
     def put(self, text: str, entry: VerifiedStatement[T]) -> None:
         """Remember one more."""
         with self.lock:
@@ -404,20 +375,9 @@ def entry_of(value: T, read: Read[T]) -> VerifiedStatement[T]:
     """A statement with all that is compared when it is shown; a delegation has no one subject."""
     until = read.validity.until
     assert until is not None, "every certificate has an end"
-    subject, valid = _subject(value)
+    subject = "" if isinstance(value, DelegationCertificate) else value.subject
+    valid: dict[str, tuple[ValidRole, ...]] = {}
+    if isinstance(value, RoleCertificate | AppointmentCertificate):
+        for held in value.roles:
+            valid[held.role] = (*valid.get(held.role, ()), ValidRole(value, held))
     return VerifiedStatement(value, value.place, subject, read.issued - SKEW, until, valid)
-
-
-def _subject(value: RoleStatement) -> tuple[str, dict[str, tuple[ValidRole, ...]]]:
-    match value:
-        case RoleCertificate() | AppointmentCertificate():
-            names = {held.role for held in value.roles}
-            return value.subject, {name: _valid(value, name) for name in names}
-        case DelegationCertificate():
-            return "", {}
-        case RevocationCertificate():
-            return value.subject, {}
-
-
-def _valid(value: RoleCertificate | AppointmentCertificate, name: str) -> tuple[ValidRole, ...]:
-    return tuple(ValidRole(value, held) for held in value.roles if held.role == name)

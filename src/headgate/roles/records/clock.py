@@ -16,22 +16,7 @@ from zoneinfo import ZoneInfo
 from headgate.authority import statement_state as standing
 from headgate.decide.constraints import Scene
 from headgate.decide.truth import clock_part, combined
-from headgate.model.conditions import (
-    Apply,
-    Argument,
-    Atom,
-    ClockPart,
-    Combine,
-    Compare,
-    Constant,
-    InGroup,
-    InRange,
-    InSet,
-    Meta,
-    Operand,
-    Related,
-    TextMatch,
-)
+from headgate.model import conditions
 from headgate.model.state import State
 from headgate.roles.records.facts import When, fact_of
 from headgate.roles.rolefiles.types import readings
@@ -43,7 +28,7 @@ _DAY_SECONDS: Final = 86_400
 _AHEAD: Final = 50
 """Hours that are looked ahead on a wall clock: a midnight lies within them, whatever the clock is put forward by."""
 
-Known: TypeAlias = frozenset[Argument] | None
+Known: TypeAlias = frozenset[conditions.Argument] | None
 """The values that something is compared with; None if they cannot be known."""
 
 
@@ -58,15 +43,13 @@ class Look:
 
 def next_moment(state: State, after: datetime) -> datetime | None:
     """When the clock may next change something, if ever."""
-    found = [standing.next_moment(state, after), *_ends(state), *_silences(state, after)]
+    found = [
+        standing.next_moment(state, after),
+        *(one.until for one in state.roles.credentials()),
+        *_silences(state, after),
+    ]
     found += [_next(look, after) for look in dict.fromkeys(_looks(state))]
     return min((at for at in found if at is not None and at > after), default=None)
-
-
-def _ends(state: State) -> Iterator[datetime | None]:
-    """When memberships and elections are over."""
-    yield from (one.until for one in state.roles.memberships.values())
-    yield from (one.until for one in state.roles.elections.values())
 
 
 def _silences(state: State, after: datetime) -> Iterator[datetime]:
@@ -90,46 +73,46 @@ def _looks(state: State) -> Iterator[Look]:
             yield from _leaf(fact.leaf, Scene(state, fact.service, readings=readings(rolefile)))
 
 
-def _leaf(leaf: Atom, scene: Scene) -> Iterator[Look]:
+def _leaf(leaf: conditions.Atom, scene: Scene) -> Iterator[Look]:
     match leaf:
-        case Compare(_, left, right):
+        case conditions.Compare(_, left, right):
             yield from _pair(left, right, scene)
-        case InRange(of, low, high):
+        case conditions.InRange(of, low, high):
             yield from _pair(of, low, scene)
             yield from _pair(of, high, scene)
-        case InSet(of, values):
+        case conditions.InSet(of, values):
             yield from _look(of, frozenset(values), scene)
-        case TextMatch(_, left, right):
+        case conditions.TextMatch(_, left, right):
             yield from _look(left, None, scene)
             yield from _look(right, None, scene)
-        case InGroup(of, _):
+        case conditions.InGroup(of, _):
             yield from _look(of, None, scene)
-        case Related(name, args):
+        case conditions.Related(name, args):
             yield from _columns(name, args, scene)
 
 
-def _pair(left: Operand, right: Operand, scene: Scene) -> Iterator[Look]:
+def _pair(left: conditions.Operand, right: conditions.Operand, scene: Scene) -> Iterator[Look]:
     yield from _look(left, _known(right, scene), scene)
     yield from _look(right, _known(left, scene), scene)
 
 
-def _look(expression: Operand, beside: Known, scene: Scene) -> Iterator[Look]:
+def _look(expression: conditions.Operand, beside: Known, scene: Scene) -> Iterator[Look]:
     """How an expression looks at the clock, if its value is compared with these."""
     match expression:
-        case Meta("time"):
+        case conditions.Meta("time"):
             yield Look("time", "", beside)
-        case ClockPart(part, Meta("time"), zone):
+        case conditions.ClockPart(part, conditions.Meta("time"), zone):
             yield Look(part, zone, beside)
-        case ClockPart(_, of):
+        case conditions.ClockPart(_, of):
             yield from _look(of, None, scene)
-        case Combine(op, left, right):
+        case conditions.Combine(op, left, right):
             yield from _look(left, _undone(op, beside, _known(right, scene), first=True), scene)
             yield from _look(right, _undone(op, beside, _known(left, scene), first=False), scene)
-        case Apply(function, args):
+        case conditions.Apply(function, args):
             yield from _columns(function, args, scene)
 
 
-def _columns(name: str, args: tuple[Operand, ...], scene: Scene) -> Iterator[Look]:
+def _columns(name: str, args: tuple[conditions.Operand, ...], scene: Scene) -> Iterator[Look]:
     """Arguments are compared with the columns of a relation; what a function or a role makes of them is not known."""
     rows = scene.rows(name)
     for place, arg in enumerate(args):
@@ -137,19 +120,19 @@ def _columns(name: str, args: tuple[Operand, ...], scene: Scene) -> Iterator[Loo
         yield from _look(arg, column, scene)
 
 
-def _known(expression: Operand, scene: Scene) -> Known:
+def _known(expression: conditions.Operand, scene: Scene) -> Known:
     """The values that an expression may have, where the clock has no part in it."""
     match expression:
-        case Constant(value):
+        case conditions.Constant(value):
             return frozenset((value,))
-        case Apply(function) if function in scene.state.relations:
+        case conditions.Apply(function) if function in scene.state.relations:
             return frozenset(row[-1] for row in scene.rows(function) or ())
-        case Combine(op, left, right):
+        case conditions.Combine(op, left, right):
             first, second = _known(left, scene), _known(right, scene)
             if first is None or second is None:
                 return None
             return frozenset(combined(op, a, b) for a in first for b in second)
-        case ClockPart(part, of, zone):
+        case conditions.ClockPart(part, of, zone):
             moments = _known(of, scene)
             if moments is None:
                 return None

@@ -19,31 +19,9 @@ from headgate.lang.acl import FUNCTIONS
 from headgate.lang.literals import reading_beside
 from headgate.lang.render import render_constraint
 from headgate.lang.rolefile import parse_constraint
+from headgate.model import conditions
 from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Argument,
-    Atom,
-    Combine,
-    Compare,
-    Condition,
-    Constant,
-    Count,
-    InGroup,
-    InRange,
-    Meta,
-    Not,
-    Operand,
-    Related,
-    RoleRef,
-    Starred,
-    Variable,
-    looked_at,
-    with_operands,
-)
 from headgate.model.roles import Link, Membership, Op, Reference, Service
 from headgate.model.state import State
 from headgate.roles.records.records import Records
@@ -61,7 +39,7 @@ class When:
 
     service: str
     instance: str
-    leaf: Atom
+    leaf: conditions.Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +49,7 @@ class NotRevoked:
     service: str
     instance: str
     role: str
-    args: tuple[Argument, ...]
+    args: tuple[conditions.Argument, ...]
     revoker: str
     """Who may, as `roles.requests.revocation` has it: a role, or the clauses of a quorum."""
 
@@ -110,7 +88,7 @@ def fact_of(text: str) -> Fact:
     match json.loads(text):
         case ["when", str(service), str(instance), str(said)]:
             leaf = parse_constraint(said)
-            if isinstance(leaf, Starred | Not) or not isinstance(leaf, Atom):
+            if isinstance(leaf, conditions.Starred | conditions.Not) or not isinstance(leaf, conditions.Atom):
                 raise ValueError(f"`{said}` is no atom")  # noqa: TRY004 - text, whatever it parses to
             return When(service, instance, leaf)
         case ["not-revoked", str(service), str(instance), str(role), [*args], str(revoker)]:
@@ -121,54 +99,58 @@ def fact_of(text: str) -> Fact:
             raise ValueError(f"`{other}` is no fact")
 
 
-def ground(leaf: Atom, bound: Bindings, scene: Scene) -> Atom | None:
+def ground(leaf: conditions.Atom, bound: Bindings, scene: Scene) -> conditions.Atom | None:
     """An atom with the values of its variables and of the request; None if one has none."""
 
-    def put(expression: Operand) -> Operand:
+    def put(expression: conditions.Operand) -> conditions.Operand:
         match expression:
-            case Meta("time"):
+            case conditions.Meta("time"):
                 return expression
-            case Variable("_"):
+            case conditions.Variable("_"):
                 return expression
-            case Variable() | Meta():
+            case conditions.Variable() | conditions.Meta():
                 known = value(expression, bound, scene)
                 if known is None:
                     raise _Missing
-                return Constant(known)
-            case Constant():
+                return conditions.Constant(known)
+            case conditions.Constant():
                 return expression
-            case Count(of):
-                return Count(_placed(of, bound, scene))
-            case Combine(op, left, right):
+            case conditions.Count(of):
+                return conditions.Count(_placed(of, bound, scene))
+            case conditions.Combine(op, left, right):
                 sides = put(left), put(right)
                 if op in ("+", "-") and any(
-                    isinstance(side, Constant) and isinstance(side.value, str) for side in sides
+                    isinstance(side, conditions.Constant) and isinstance(side.value, str) for side in sides
                 ):
                     raise _Missing  # text that says no time
-                return Combine(op, *sides)
+                return conditions.Combine(op, *sides)
             case _:
-                return with_operands(expression, put)
+                return conditions.with_operands(expression, put)
 
-    def beside(expression: Operand, *others: Operand) -> Operand:
+    def beside(expression: conditions.Operand, *others: conditions.Operand) -> conditions.Operand:
         """Text beside the clock is the time it says, and has no value if it says none."""
         for other in others:
             reading = reading_beside(other)
-            if reading is not None and isinstance(expression, Constant) and isinstance(expression.value, str):
-                expression = Constant(read(reading, expression.value))
+            if (
+                reading is not None
+                and isinstance(expression, conditions.Constant)
+                and isinstance(expression.value, str)
+            ):
+                expression = conditions.Constant(read(reading, expression.value))
                 if isinstance(expression.value, str):
                     raise _Missing
         return expression
 
     try:
         match leaf:
-            case Compare(op, left, right):
+            case conditions.Compare(op, left, right):
                 a, b = put(left), put(right)
-                return Compare(op, beside(a, b), beside(b, a))
-            case InRange(of, low, high):
+                return conditions.Compare(op, beside(a, b), beside(b, a))
+            case conditions.InRange(of, low, high):
                 a, b, c = put(of), put(low), put(high)
-                return InRange(beside(a, b, c), beside(b, a), beside(c, a))
+                return conditions.InRange(beside(a, b, c), beside(b, a), beside(c, a))
             case _:
-                return with_operands(leaf, put)
+                return conditions.with_operands(leaf, put)
     except _Missing:
         return None
 
@@ -177,12 +159,13 @@ class _Missing(Exception):
     """A variable has no value."""
 
 
-def _placed(ref: RoleRef, bound: Bindings, scene: Scene) -> RoleRef:
+def _placed(ref: conditions.RoleRef, bound: Bindings, scene: Scene) -> conditions.RoleRef:
     own = scene.own(ref)
     args = tuple(
-        Constant(bound[arg.name]) if isinstance(arg, Variable) and arg.name in bound else arg for arg in own.args
+        conditions.Constant(bound[arg.name]) if isinstance(arg, conditions.Variable) and arg.name in bound else arg
+        for arg in own.args
     )
-    return RoleRef(own.role, args, own.service, own.instance)
+    return conditions.RoleRef(own.role, args, own.service, own.instance)
 
 
 # -- what facts depend on -------------------------------------------------------------------------------------
@@ -204,7 +187,7 @@ def depends_on(fact: Fact) -> frozenset[Key]:
 def member_of(fact: Fact) -> tuple[str, str] | None:
     """The group and the member, if a fact is that someone is in a group."""
     match fact:
-        case When(_, _, InGroup(Constant(str(who)), group)):
+        case When(_, _, conditions.InGroup(conditions.Constant(str(who)), group)):
             return group, who
         case _:
             return None
@@ -212,33 +195,33 @@ def member_of(fact: Fact) -> tuple[str, str] | None:
 
 def _keys(fact: When) -> Iterator[Key]:
     match fact.leaf:
-        case InGroup():
+        case conditions.InGroup():
             yield GROUPS
-        case Related(name, args):
+        case conditions.Related(name, args):
             yield from _name_keys(name, args)
             yield _narrowed(role_key((fact.service, fact.instance), name), args)
-    for operand in looked_at(fact.leaf):
+    for operand in conditions.looked_at(fact.leaf):
         match operand:
-            case Meta("time"):
+            case conditions.Meta("time"):
                 yield CLOCK
-            case Apply(function, args):
+            case conditions.Apply(function, args):
                 yield from _name_keys(function, args)
-            case Count(of):
-                instance = of.instance.value if isinstance(of.instance, Constant) else fact.instance
+            case conditions.Count(of):
+                instance = of.instance.value if isinstance(of.instance, conditions.Constant) else fact.instance
                 yield _narrowed(role_key((of.service or fact.service, str(instance)), of.role), of.args)
 
 
-def _name_keys(name: str, args: tuple[Operand, ...]) -> Iterator[Key]:
+def _name_keys(name: str, args: tuple[conditions.Operand, ...]) -> Iterator[Key]:
     yield name_key(name)
     yield _narrowed(("rows", name), args)
     if name in FUNCTIONS:
         yield GROUPS
 
 
-def _narrowed(key: Key, args: tuple[Operand, ...]) -> Key:
+def _narrowed(key: Key, args: tuple[conditions.Operand, ...]) -> Key:
     """Of rows or members, only those with the first constant in its place."""
     for place, arg in enumerate(args):
-        if isinstance(arg, Constant):
+        if isinstance(arg, conditions.Constant):
             return (*key, place, same(arg.value))
     return key
 
@@ -253,7 +236,7 @@ def role_key(place: Service, role: str) -> Key:
     return ("role", *place, role)
 
 
-def revocation_key(place: Service, role: str, args: tuple[Argument | None, ...] | None = None) -> Key:
+def revocation_key(place: Service, role: str, args: tuple[conditions.Argument | None, ...] | None = None) -> Key:
     """What depends on revocations of a role depends on this; or on those of one instance, where no argument is open."""
     key = ("revocation", *place, role)
     return key if args is None or None in args else (*key, *map(same, args))
@@ -371,24 +354,26 @@ Rule: TypeAlias = Link | bool
 FactRecord: TypeAlias = Callable[[When], Link]
 
 
-def membership_rule(constraint: Condition, bound: Bindings, scene: Scene, table: Records, fact: FactRecord) -> Rule:
+def membership_rule(
+    constraint: conditions.Condition, bound: Bindings, scene: Scene, table: Records, fact: FactRecord
+) -> Rule:
     """What must stay true of a constraint; `fact` finds or makes the record of a fact."""
 
-    def follow(part: Condition, starred: bool, positive: bool) -> Rule:
+    def follow(part: conditions.Condition, starred: bool, positive: bool) -> Rule:
         match part:
-            case Starred(arg):
+            case conditions.Starred(arg):
                 return follow(arg, True, positive)
-            case Not(arg):
+            case conditions.Not(arg):
                 inner = follow(arg, starred, not positive)
                 return not inner if isinstance(inner, bool) else Link(inner.parent, not inner.negated)
-            case AllOf(args):
+            case conditions.AllOf(args):
                 return _joined(table, Op.AND, [follow(arg, starred, positive) for arg in args])
-            case AnyOf(args):
+            case conditions.AnyOf(args):
                 return _joined(table, Op.OR, [follow(arg, starred, positive) for arg in args])
             case atom:
                 return settle(atom, starred, positive)
 
-    def settle(leaf: Atom, starred: bool, positive: bool) -> Rule:
+    def settle(leaf: conditions.Atom, starred: bool, positive: bool) -> Rule:
         known = ground(leaf, bound, scene)
         if starred and known is not None:
             return fact(When(scene.service, scene.instance, known))

@@ -494,32 +494,6 @@ class Records:
         self._spread(fallen, [FALSE] * len(fallen))
         self._settle()
 
-    def below(self, ref: Reference) -> list[Reference]:
-        """What would become false or unknown if a record were revoked, itself left out. Changes nothing."""
-        start = self._place(ref)
-        if start < 0:
-            return []
-        now = {start: FALSE}
-        counts: dict[int, int] = {}
-        walk = [(self._rank[start], start)]
-        below = []
-        while walk:
-            _, at = heappop(walk)
-            old = self._state[at]
-            if at != start:
-                new = _CODES[VALUES[truth(self._kind[at], counts[at])]]
-                if at in now or new == old:
-                    continue
-                now[at] = new
-                if new != TRUE:
-                    below.append(self._ref(at))
-            for edge in self._kids[at] or ():
-                child, units = edge >> 1, UNITS[edge & 1]
-                if self._state[child] != DEAD:
-                    counts[child] = counts.get(child, self._counts[child]) + units[now[at]] - units[old]
-                    heappush(walk, (self._rank[child], child))
-        return below
-
     # -- use and collection -----------------------------------------------------------------------------------
 
     def hold(self, ref: Reference) -> None:

@@ -8,7 +8,7 @@ Leaves out: publishing (`gateway.roles.audit_events`, and `scenario.engines.play
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -33,7 +33,8 @@ TYPES: Final[dict[Word, str]] = {
     "refused": "headgate.roles.Refused",
 }
 SOURCE: Final = "headgate.roles audit"
-_ALL: Final = "headgate.roles.*"
+ALL: Final = "headgate.roles.*"
+"""The types of all that is told of roles."""
 _ATTRIBUTES: Final = {
     **dict.fromkeys(("service", "instance", "role", "args", "principal", "id", "reason", "note"), Kind.STRING),
     "version": Kind.INT,
@@ -123,18 +124,30 @@ def with_types(state: State, batch: Batch) -> Batch:
     """A batch that brings the first `audit` brings the types as well, and the administrator's right to publish them."""
     if not any(isinstance(one, SetRolefile) and one.rolefile and one.rolefile.audits for one in batch.changes):
         return batch
-    declared = {one.type.name for one in batch.changes if isinstance(one, DeclareType)}
-    ruled = {rule.id for rule in state.rules} | {one.rule.id for one in batch.changes if isinstance(one, AddRule)}
     who = state.administrator
     wanted = [EventType(AUDITED, who, _ATTRIBUTES), *(EventType(name, who, {}, AUDITED) for name in TYPES.values())]
+    made = missing_types(state, wanted, batch.changes)
+    return replace(batch, changes=(*made, *batch.changes)) if made else batch
+
+
+def missing_types(state: State, wanted: Iterable[EventType], beside: Sequence[Change] = ()) -> list[Change]:
+    """What neither state nor batch has yet of Headgate's own types, and of the administrator's right to publish them.
+
+    Refused if a type by such a name is another's.
+    """
+    declared = {one.type.name for one in beside if isinstance(one, DeclareType)}
+    ruled = {rule.id for rule in state.rules} | {one.rule.id for one in beside if isinstance(one, AddRule)}
     made: list[Change] = []
     for event_type in wanted:
-        if event_type.name in state.types and state.types[event_type.name].owner != who:
-            raise BadDefinition(
-                f"`{event_type.name}` is another type here", remedy="retire it: the name is Headgate's own"
-            )
-        if event_type.name not in state.types and event_type.name not in declared:
-            made.append(DeclareType(event_type))
+        if event_type.name not in state.types:
+            made += [] if event_type.name in declared else [DeclareType(event_type)]
+        elif state.types[event_type.name].owner != state.administrator:
+            raise another_type(event_type.name)
     if ANNOUNCES not in ruled:
-        made.append(AddRule(Rule(ANNOUNCES, who, frozenset({Action.PUBLISH}), _ALL)))
-    return replace(batch, changes=(*made, *batch.changes)) if made else batch
+        made.append(AddRule(Rule(ANNOUNCES, state.administrator, frozenset({Action.PUBLISH}), ALL)))
+    return made
+
+
+def another_type(name: str) -> BadDefinition:
+    """The refusal of a type by a name of Headgate's own."""
+    return BadDefinition(f"`{name}` is another type here", remedy="retire it: the name is Headgate's own")

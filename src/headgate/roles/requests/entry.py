@@ -35,19 +35,8 @@ from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.roles.records.book import RoleIndex, RoleView, role_names
-from headgate.roles.requests.revocation import (
-    RevokedInstances,
-    bound_by_head,
-    covers,
-    in_office,
-    lifted,
-    office_of,
-    on_entry,
-    revocable,
-    revoked_by,
-    settled_by,
-    variables_in,
-)
+from headgate.roles.requests import revocation
+from headgate.roles.requests.revocation import in_office
 from headgate.roles.rolefiles.types import conform_arguments, credential_readings, pattern_of
 
 
@@ -143,7 +132,7 @@ class Derivation:
         for election in request.elections:
             if (election.service, election.instance) == (scene.service, scene.instance):
                 self.elections.setdefault(election.role, []).append(election)
-        self.revoked = RevokedInstances(rolefile, (scene.service, scene.instance), request.bans)
+        self.revoked = revocation.RevokedInstances(rolefile, (scene.service, scene.instance), request.bans)
         for number, statement in enumerate(self.statements):
             for name in {self._kind(one.ref) for one in statement.credentials}:
                 self.users.setdefault(name, []).append(number)
@@ -212,7 +201,7 @@ class Derivation:
         """What the request says of the variables of a statement, if it is about that role."""
         if statement.head.role != self.request.role:
             return None
-        return bound_by_head(tuple(map(self.scene.settled, statement.head.args)), self.request.args)
+        return revocation.bound_by_head(tuple(map(self.scene.settled, statement.head.args)), self.request.args)
 
     def _derived(self, statement: Statement, bound: Bindings, seen: int) -> Iterator[Derived]:
         """Everything that a statement gives, of choices with something past a place in the list."""
@@ -222,9 +211,9 @@ class Derivation:
         listed = [tuple(self.listed.get(self._kind(ref), ())) for ref in refs]
         for credentials, after in self._credentials(refs, listed, bound, seen):
             for elections, then in self._elections(statement, (), after):
-                for made in solutions(on_entry(statement), then, self.scene):
+                for made in solutions(revocation.on_entry(statement), then, self.scene):
                     args = self._head(statement, made)
-                    if args is None or not all(not one.args or covers(one.args, args) for one in elections):
+                    if args is None or not all(not one.args or revocation.covers(one.args, args) for one in elections):
                         continue  # it is not what the client was elected to
                     if statement.revokers and (statement.head.role, args) in self.revoked:
                         continue
@@ -313,7 +302,7 @@ class Derivation:
         return False
 
     def _head(self, statement: Statement, bound: Bindings) -> tuple[Argument, ...] | None:
-        args = [settled_by(self.scene.settled(term), bound) for term in statement.head.args]
+        args = [revocation.settled_by(self.scene.settled(term), bound) for term in statement.head.args]
         return None if None in args else tuple(args)
 
 
@@ -357,9 +346,9 @@ def elected_roles(rolefile: Rolefile, service: str, role: str) -> Iterator[str]:
 def _only_in(elector: Elector, statement: Statement) -> frozenset[str]:
     """The variables of an elector's clause that stand nowhere else in its statement, and so ask for nothing."""
     others = [one.ref for one in statement.electors if one is not elector]
-    elsewhere = variables_in([statement.head, *(one.ref for one in statement.credentials), *others])
+    elsewhere = revocation.variables_in([statement.head, *(one.ref for one in statement.credentials), *others])
     told = variables(statement.constraint) | counted_variables(statement.constraint)
-    return variables_in([elector.ref]) - elsewhere - told
+    return revocation.variables_in([elector.ref]) - elsewhere - told
 
 
 def shares_office(membership: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
@@ -372,7 +361,7 @@ def shares_office(membership: Membership, election: Election, rolefile: Rolefile
     for statement in () if rolefile is None else rolefile.statements:
         if statement.head.role != election.role:
             continue
-        bound = bound_by_head(tuple(map(scene.settled, statement.head.args)), election.args or None)
+        bound = revocation.bound_by_head(tuple(map(scene.settled, statement.head.args)), election.args or None)
         for elector in () if bound is None else statement.electors:
             ref = scene.own(elector.ref)
             made = in_office(ref, election.office, bound or {})
@@ -381,7 +370,7 @@ def shares_office(membership: Membership, election: Election, rolefile: Rolefile
                 alone = _only_in(elector, statement)
                 if fit(ref, membership, {name: value for name, value in made.items() if name not in alone}) is not None:
                     return True
-    return not asked and office_of(membership) == election.office
+    return not asked and revocation.office_of(membership) == election.office
 
 
 MAX_STEPS: Final = 20_000
@@ -490,7 +479,7 @@ def nearest(rolefile: Rolefile, request: EntryRequest, scene: Scene) -> Nearest 
 def _missed(tried: Derivation, statement: Statement) -> Nearest:
     """What a statement lacks, for the choice of credentials that leads furthest."""
     line = statement.line
-    constraint = on_entry(statement)
+    constraint = revocation.on_entry(statement)
     conditions = constraint.args if isinstance(constraint, AllOf) else (constraint,)
     parts = len(statement.credentials) + len(statement.electors) + len(conditions)
     asked = tried.asked(statement)
@@ -609,14 +598,14 @@ def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
         if statement.head.role != request.role:
             continue
         head = tuple(map(scene.settled, statement.head.args))
-        bound = bound_by_head(head, wanted)
+        bound = revocation.bound_by_head(head, wanted)
         for elector in () if bound is None else statement.electors:
             for membership in shown if office is None else (office,):
                 scene.budget.spend()
                 made = fit(scene.own(elector.ref), membership, bound or {})
                 if made is not None:
                     office = membership
-                    settled.append(tuple(settled_by(term, made) for term in head))
+                    settled.append(tuple(revocation.settled_by(term, made) for term in head))
                     break
     if office is None:
         raise RoleDenied(
@@ -634,14 +623,14 @@ def find_revocable(view: RoleView, request: RevokeRole | ReinstateRole) -> dict[
     shown, _ = _shown(view, request)
     scene = view.scene((request.service, request.instance), request.principal)
     args = pattern_of(rolefile, request, view.functions)
-    return revocable(revoked_by(rolefile, request.role), request, args, shown, scene)
+    return revocation.revocable(revocation.revoked_by(rolefile, request.role), request, args, shown, scene)
 
 
 def find_lifted(view: RoleView, request: ReinstateRole) -> set[Ban]:
     """What a client takes back of what was revoked by role."""
     mine = find_revocable(view, request)
-    statements = revoked_by(rolefile_of(view, request.service), request.role)
-    return lifted(mine, view.bans, statements, request.principal, view.kept_by)
+    statements = revocation.revoked_by(rolefile_of(view, request.service), request.role)
+    return revocation.lifted(mine, view.bans, statements, request.principal, view.kept_by)
 
 
 def rolefile_of(view: RoleView, service: str) -> Rolefile:

@@ -35,22 +35,8 @@ from headgate.model.roles import (
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
+from headgate.roles.records import facts
 from headgate.roles.records.book import Book, RoleView
-from headgate.roles.records.facts import (
-    CLOCK,
-    GROUPS,
-    Fact,
-    Key,
-    Mirrored,
-    NotRevoked,
-    When,
-    fact_of,
-    holder_keys,
-    name_key,
-    role_key,
-    row_keys,
-    text_of,
-)
 from headgate.roles.records.records import Changes
 from headgate.roles.requests.revocation import in_words, is_revoked_by
 
@@ -82,7 +68,7 @@ class Settling(RoleView):
         self.made: dict[Reference, Record] = {}
         self.rested: dict[Reference, tuple[Link, ...]] = {}
         self.dropped: dict[Reference, None] = {}
-        self.stirred: set[Key] = set()
+        self.stirred: set[facts.Key] = set()
         """What has changed that facts may depend on."""
         self.pending: dict[str, None] = {}
         """Facts that are to be looked at again."""
@@ -112,24 +98,24 @@ class Settling(RoleView):
 
     # -- facts ------------------------------------------------------------------------------------------------
 
-    def fact(self, fact: Fact) -> Link:
+    def fact(self, fact: facts.Fact) -> Link:
         """The record of a fact, found or made."""
-        text = text_of(fact)
+        text = facts.text_of(fact)
         ref = self.records.of_fact(text)
         if ref is None:
             ref = self.records.leaf(self.holds(fact), fact=text)
             self.book.look_at(text)
         return Link(ref)
 
-    def holds(self, fact: Fact) -> bool | None:
+    def holds(self, fact: facts.Fact) -> bool | None:
         """Is a fact true now?"""
         match fact:
-            case When(service, instance, leaf):
+            case facts.When(service, instance, leaf):
                 return truth(leaf, {}, self.view((service, instance)))
-            case NotRevoked():
+            case facts.NotRevoked():
                 bans = [ban for ban in self.bans if (ban.service, ban.instance, ban.role) == fact.office]
                 return not is_revoked_by(fact.revoker, fact.office[:2], fact.args, bans)
-            case Mirrored():
+            case facts.Mirrored():
                 return None
 
     # -- time and what else changed ---------------------------------------------------------------------------
@@ -141,7 +127,7 @@ class Settling(RoleView):
         """
         if now is not None and now != self.now:
             self.now = now
-            self.stirred.add(CLOCK)
+            self.stirred.add(facts.CLOCK)
 
     def tick(self, at: datetime) -> None:
         """The clock has come to a time."""
@@ -173,16 +159,16 @@ class Settling(RoleView):
         """What the rest of the batch changed: groups, relations, functions, principals."""
         before, after = self.before, self.state
         if before.groups != after.groups:
-            self.stirred.add(GROUPS)
+            self.stirred.add(facts.GROUPS)
         for name in before.relations.keys() | after.relations.keys():
             old, new = before.relations.get(name), after.relations.get(name)
             if old is not new:
-                self.stirred |= row_keys(name, old, new)
+                self.stirred |= facts.row_keys(name, old, new)
         if before.groups != after.groups or before.relations != after.relations:
-            self.stirred |= {name_key(name) for name, one in self.functions.items() if is_monitored(one)}
+            self.stirred |= {facts.name_key(name) for name, one in self.functions.items() if is_monitored(one)}
         for name in before.predicates.keys() | after.predicates.keys():
             if before.predicates.get(name) != after.predicates.get(name):
-                self.stirred.add(name_key(name))
+                self.stirred.add(facts.name_key(name))
         gone = (before.principals.keys() - after.principals.keys()) | self.removed
         for holder in sorted(after.roles.held.keys() & gone):
             for one in list(self.kept_by(holder)):
@@ -286,7 +272,7 @@ class Settling(RoleView):
             ref = self.records.of_fact(text)
             if ref is None:
                 continue
-            holds = self.holds(fact_of(text))
+            holds = self.holds(facts.fact_of(text))
             if holds is not self.records.state(ref):
                 states[ref] = holds
                 turned.append(text)
@@ -338,7 +324,7 @@ class Settling(RoleView):
                 return f"it rested on `{id}`: {why}" if why in _FIRST else f"it rested on `{id}`"
             below = self.made.get(link.parent) or self.state.roles.records.get(link.parent)
             if below is not None and below.fact:
-                return _said(fact_of(below.fact), link.negated)
+                return _said(facts.fact_of(below.fact), link.negated)
             return "what it rested on is no more"
         return "it was revoked"
 
@@ -366,8 +352,8 @@ class Settling(RoleView):
 
     def _stir(self, one: Membership) -> None:
         """Whatever looks at who holds a role is looked at again."""
-        if role_key(one.place, one.role) in self.book.interest:
-            self.stirred |= holder_keys(one)
+        if facts.role_key(one.place, one.role) in self.book.interest:
+            self.stirred |= facts.holder_keys(one)
 
     def begin(self, membership: Membership) -> None:
         """A membership begins."""
@@ -439,11 +425,11 @@ def _began(one: Membership | Election) -> tuple[int, int]:
     return _age(one.record)
 
 
-def _said(fact: Fact, negated: bool) -> str:
+def _said(fact: facts.Fact, negated: bool) -> str:
     match fact:
-        case When(_, _, leaf):
+        case facts.When(_, _, leaf):
             return f"`{render_constraint(leaf)}` {'holds now' if negated else 'no longer holds'}"
-        case NotRevoked(service, instance, role, args, revoker):
+        case facts.NotRevoked(service, instance, role, args, revoker):
             return f"`{render_membership(service, instance, role, args)}` was revoked by {in_words(revoker)}"
-        case Mirrored(peer):
+        case facts.Mirrored(peer):
             return f"`{peer}` revoked it"

@@ -22,26 +22,6 @@ from headgate.decide.constraints import RoleFunction, Scene
 from headgate.decide.rolebook import merged
 from headgate.lang.render import render_role, render_statement
 from headgate.model import changes
-from headgate.model.changes import (
-    Batch,
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    HearPeer,
-    MirrorRole,
-    PassRevocation,
-    ReinstateRole,
-    RemovePeer,
-    RemovePrincipal,
-    RevokeRole,
-    RoleRequest,
-    SetPeer,
-    SetRolefile,
-    Settle,
-    Tick,
-    WatchRecords,
-)
 from headgate.model.conditions import Constant
 from headgate.model.errors import BadDefinition, GovernDenied, NotFound, RoleDenied, UnknownName
 from headgate.model.limits import MAX_PEER_BOUND_SECONDS, MAX_WATCHED
@@ -52,29 +32,8 @@ from headgate.model.types import check_name
 from headgate.model.values import brief
 from headgate.roles.records.book import Book
 from headgate.roles.records.facts import Mirrored, NotRevoked, fact_of, membership_rule, revocation_key, text_of
+from headgate.roles.requests import entry, revocation
 from headgate.roles.requests.audit import with_types
-from headgate.roles.requests.entry import (
-    Derived,
-    EntryRequest,
-    SearchedEntry,
-    derive,
-    find_entry,
-    find_lifted,
-    find_office,
-    find_revocable,
-    rolefile_of,
-    shares_office,
-)
-from headgate.roles.requests.revocation import (
-    counts_alone,
-    covers,
-    is_complete,
-    office_name,
-    office_of,
-    on_entry,
-    revoked_by,
-    rule_of,
-)
 from headgate.roles.requests.settling import Settling
 from headgate.roles.rolefiles.checking import refuse_errors, settle_rolefile
 from headgate.roles.rolefiles.kinds import check_kinds, touches_kinds
@@ -84,11 +43,11 @@ from headgate.roles.rolefiles.types import conform_arguments, pattern_of, with_t
 Functions: TypeAlias = Mapping[str, RoleFunction] | Callable[[State], Mapping[str, RoleFunction]]
 """The functions of services; or how to find those of the state after a batch, which may bring new ones."""
 
-_REQUESTS = get_args(RoleRequest)
+_REQUESTS = get_args(changes.RoleRequest)
 _STIRRING = (
     *(changes.DeclareGroup, changes.RemoveGroup, changes.AddMember, changes.RemoveMember),
     *(changes.DeclareRelation, changes.RemoveRelation, changes.AddRow, changes.RemoveRow),
-    *(changes.RegisterPredicate, changes.RemovePredicate, RemovePrincipal, Tick),
+    *(changes.RegisterPredicate, changes.RemovePredicate, changes.RemovePrincipal, changes.Tick),
 )
 
 
@@ -96,14 +55,14 @@ _STIRRING = (
 class Outcome:
     """The batch as it is recorded, the state after it, and the book of that state, if there is one."""
 
-    batch: Batch
+    batch: changes.Batch
     after: State
     book: Book | None
 
 
 def transition(
     state: State,
-    batch: Batch,
+    batch: changes.Batch,
     *,
     book: Book | None = None,
     functions: Functions | None = None,
@@ -117,7 +76,7 @@ def transition(
     stirring = [change for change in batch.changes if isinstance(change, _STIRRING)]
     if asked and batch.author != state.administrator:
         raise GovernDenied(f"`{batch.author}` does not govern the roles of the domain")
-    if any(isinstance(change, Settle) for change in batch.changes):
+    if any(isinstance(change, changes.Settle) for change in batch.changes):
         if asked or stirring:
             raise TypeError("what becomes of roles is settled here, and was settled already")
         return Outcome(batch, apply(state, batch), None)
@@ -142,11 +101,11 @@ def transition(
         settling = Settling(book, state, after, known_functions)
         settling.at(now)
         settling.moved = len(asked) < len(batch.changes)
-        settling.removed = frozenset(one.name for one in stirring if isinstance(one, RemovePrincipal))
+        settling.removed = frozenset(one.name for one in stirring if isinstance(one, changes.RemovePrincipal))
         if stirring:
             settling.look_around()
         for change in batch.changes:
-            if isinstance(change, Tick):
+            if isinstance(change, changes.Tick):
                 settling.tick(change.at)
             elif isinstance(change, _REQUESTS):
                 carry_out(settling, change)
@@ -156,13 +115,13 @@ def transition(
         book.rollback(state)
         raise
     book.keep(after.version)
-    recorded = replace(batch, changes=(*plain, Settle(facts)))
+    recorded = replace(batch, changes=(*plain, changes.Settle(facts)))
     return Outcome(recorded, replace(after, roles=merged(after.roles, facts)), book)
 
 
-def _with_rolefiles(state: State, asked: list[RoleRequest]) -> State:
+def _with_rolefiles(state: State, asked: list[changes.RoleRequest]) -> State:
     """A state with the rolefiles that are asked for: what else is in the batch is judged beside those."""
-    new = {one.service: one.rolefile for one in asked if isinstance(one, SetRolefile)}
+    new = {one.service: one.rolefile for one in asked if isinstance(one, changes.SetRolefile)}
     if not new:
         return state
     rolefiles = {**state.roles.rolefiles, **new}
@@ -170,9 +129,9 @@ def _with_rolefiles(state: State, asked: list[RoleRequest]) -> State:
     return replace(state, roles=replace(state.roles, rolefiles=kept))
 
 
-def _settled(after: State, asked: list[RoleRequest]) -> State:
+def _settled(after: State, asked: list[changes.RoleRequest]) -> State:
     """A state with the rolefiles that are asked for, as they will be kept."""
-    new = {one.service for one in asked if isinstance(one, SetRolefile)} & after.roles.rolefiles.keys()
+    new = {one.service for one in asked if isinstance(one, changes.SetRolefile)} & after.roles.rolefiles.keys()
     if not new:
         return after
     known = after.roles.rolefiles
@@ -180,7 +139,7 @@ def _settled(after: State, asked: list[RoleRequest]) -> State:
     return replace(after, roles=replace(after.roles, rolefiles={**known, **kept}))
 
 
-def next_state(state: State, batch: Batch, functions: Functions | None = None) -> State:
+def next_state(state: State, batch: changes.Batch, functions: Functions | None = None) -> State:
     """The state after a batch, for whoever keeps no book."""
     return transition(state, batch, functions=functions).after
 
@@ -188,21 +147,21 @@ def next_state(state: State, batch: Batch, functions: Functions | None = None) -
 # -- requests -------------------------------------------------------------------------------------------------
 
 
-def carry_out(roles: Settling, request: RoleRequest) -> None:
+def carry_out(roles: Settling, request: changes.RoleRequest) -> None:
     """Carry out one request, once all that follows from those before it has happened.
 
     What peers say is not a request but a fact: what follows from it, follows from all of it at once.
     """
-    if isinstance(request, EnterRole | ElectRole | RevokeRole | ReinstateRole):
+    if isinstance(request, changes.EnterRole | changes.ElectRole | changes.RevokeRole | changes.ReinstateRole):
         roles.at(request.at)
-    if not isinstance(request, HearPeer):
+    if not isinstance(request, changes.HearPeer):
         roles.settle()
-    kind = EnterRole if isinstance(request, EnterRole) else type(request)
+    kind = changes.EnterRole if isinstance(request, changes.EnterRole) else type(request)
     _CARRIED_OUT_BY[kind](roles, request)
-    roles.moved = roles.moved or kind is not EnterRole
+    roles.moved = roles.moved or kind is not changes.EnterRole
 
 
-def _grant(roles: Settling, request: GrantRole) -> None:
+def _grant(roles: Settling, request: changes.GrantRole) -> None:
     roles.fresh(request.id)
     roles.holder(request.to)
     check_name("service", request.service)
@@ -220,11 +179,11 @@ def _grant(roles: Settling, request: GrantRole) -> None:
     )
 
 
-def _enter(roles: Settling, request: EnterRole) -> None:
+def _enter(roles: Settling, request: changes.EnterRole) -> None:
     roles.fresh(request.id)
     roles.holder(request.principal)
     scene = roles.scene((request.service, request.instance), request.principal, request.origin)
-    derived = _searched(roles, request) or find_entry(roles, request, scene)
+    derived = _searched(roles, request) or entry.find_entry(roles, request, scene)
     record = _own(roles, _links(roles, derived, scene))
     if roles.records.state(record) is not True:
         raise RoleDenied(
@@ -248,13 +207,13 @@ def _enter(roles: Settling, request: EnterRole) -> None:
         )
 
 
-def _searched(roles: Settling, request: EnterRole) -> Derived | None:
+def _searched(roles: Settling, request: changes.EnterRole) -> entry.Derived | None:
     """What a search has found that was made before, unless another would be found now.
 
     That is so if it was made at this version, nothing has turned in the batch that it may have looked at, and it
     rests on nothing that the batch itself begins, whose records it did not know.
     """
-    if not isinstance(request, SearchedEntry) or request.found is None:
+    if not isinstance(request, entry.SearchedEntry) or request.found is None:
         return None
     if request.version != roles.before.version or roles.moved:
         return None
@@ -269,7 +228,7 @@ def _own(roles: Settling, links: list[Link]) -> Reference:
     return roles.records.combine(Op.AND, links, own=True, latch=True)
 
 
-def _links(roles: Settling, derived: Derived, scene: Scene) -> list[Link]:
+def _links(roles: Settling, derived: entry.Derived, scene: Scene) -> list[Link]:
     """What a membership rests on; intermediate ones that must last get records of their own first."""
     made: dict[int, Reference] = {}
     *between, last = derived.followed()
@@ -278,7 +237,7 @@ def _links(roles: Settling, derived: Derived, scene: Scene) -> list[Link]:
     return _rests_on(roles, last, scene, made)
 
 
-def _rests_on(roles: Settling, derived: Derived, scene: Scene, made: Mapping[int, Reference]) -> list[Link]:
+def _rests_on(roles: Settling, derived: entry.Derived, scene: Scene, made: Mapping[int, Reference]) -> list[Link]:
     links: list[Link] = []
     statement = derived.statement
     for credential, one in zip(statement.credentials, derived.credentials, strict=True):
@@ -291,9 +250,11 @@ def _rests_on(roles: Settling, derived: Derived, scene: Scene, made: Mapping[int
             links.append(Link(election.office_record))
     if any(one.starred for one in statement.revokers):
         links.append(
-            roles.fact(NotRevoked(derived.service, derived.instance, derived.role, derived.args, rule_of(statement)))
+            roles.fact(
+                NotRevoked(derived.service, derived.instance, derived.role, derived.args, revocation.rule_of(statement))
+            )
         )
-    rule = membership_rule(on_entry(statement), derived.bound, scene, roles.records, roles.fact)
+    rule = membership_rule(revocation.on_entry(statement), derived.bound, scene, roles.records, roles.fact)
     if rule is False:  # it was true a moment ago: a function that answers otherwise when asked again
         raise RoleDenied(
             f"what `{derived.role}` rests on does not hold any more", failure="revocation", remedy="try again"
@@ -303,10 +264,10 @@ def _rests_on(roles: Settling, derived: Derived, scene: Scene, made: Mapping[int
     return list(dict.fromkeys(links))
 
 
-def _elect(roles: Settling, request: ElectRole) -> None:
+def _elect(roles: Settling, request: changes.ElectRole) -> None:
     roles.fresh(request.id)
     roles.holder(request.principal)
-    office, args = find_office(roles, request)
+    office, args = entry.find_office(roles, request)
     if request.revoke_on_exit:
         record = roles.records.combine(Op.AND, [Link(office.record)], own=True, auto_revoke=True)
     else:
@@ -314,7 +275,7 @@ def _elect(roles: Settling, request: ElectRole) -> None:
     required = [roles.scene((request.service, request.instance)).own(ref) for ref in request.required]
     new = Election(
         *(request.id, request.service, request.role, args, request.principal),
-        *(office.id, office_of(office), office.record, record),
+        *(office.id, revocation.office_of(office), office.record, record),
         instance=request.instance,
         required=tuple(with_times(ref, roles.rolefiles.get(ref.service or "")) for ref in required),
         until=request.until,
@@ -325,7 +286,7 @@ def _elect(roles: Settling, request: ElectRole) -> None:
     roles.book.add(new)
 
 
-def _end_credential(roles: Settling, request: EndCredential) -> None:
+def _end_credential(roles: Settling, request: changes.EndCredential) -> None:
     membership, election = roles.membership(request.id), roles.election(request.id)
     if membership is not None:
         if request.by is not None and request.by != membership.holder:
@@ -355,10 +316,10 @@ def _check_may_revoke(roles: Settling, election: Election, by: str) -> None:
 
 def _in_office(roles: Settling, principal: str, election: Election) -> Membership | None:
     rolefile, scene = roles.rolefiles.get(election.service), roles.scene(election.place)
-    return next((one for one in roles.held_by(principal) if shares_office(one, election, rolefile, scene)), None)
+    return next((one for one in roles.held_by(principal) if entry.shares_office(one, election, rolefile, scene)), None)
 
 
-def _pass_revocation(roles: Settling, request: PassRevocation) -> None:
+def _pass_revocation(roles: Settling, request: changes.PassRevocation) -> None:
     id, by, to = request.election, request.by, request.to
     election = roles.election(id)
     if election is None:
@@ -380,43 +341,47 @@ def _pass_revocation(roles: Settling, request: PassRevocation) -> None:
 # -- revocation by role ---------------------------------------------------------------------------------------
 
 
-def _revoke_role(roles: Settling, request: RevokeRole) -> None:
+def _revoke_role(roles: Settling, request: changes.RevokeRole) -> None:
     roles.holder(request.principal)
-    roles.bans.update(find_revocable(roles, request))
+    roles.bans.update(entry.find_revocable(roles, request))
     _look_again_at_bans(roles, request)
 
 
-def _reinstate(roles: Settling, request: ReinstateRole) -> None:
+def _reinstate(roles: Settling, request: changes.ReinstateRole) -> None:
     roles.holder(request.principal)
-    roles.bans -= find_lifted(roles, request)
+    roles.bans -= entry.find_lifted(roles, request)
     _look_again_at_bans(roles, request)
 
 
-def _look_again_at_bans(roles: Settling, request: RevokeRole | ReinstateRole) -> None:
+def _look_again_at_bans(roles: Settling, request: changes.RevokeRole | changes.ReinstateRole) -> None:
     place = request.service, request.instance
-    args = pattern_of(rolefile_of(roles, request.service), request, roles.functions)
+    args = pattern_of(entry.rolefile_of(roles, request.service), request, roles.functions)
     for text in list(roles.book.interest.of([revocation_key(place, request.role, args)])):
         ref, fact = roles.records.of_fact(text), fact_of(text)
-        if ref is not None and isinstance(fact, NotRevoked) and covers(args, fact.args):
+        if ref is not None and isinstance(fact, NotRevoked) and revocation.covers(args, fact.args):
             roles.records.set(ref, roles.holds(fact))
 
 
 def _drop_incomplete(roles: Settling, service: str, old: Rolefile | None, new: Rolefile | None) -> None:
     """Of a quorum that another rolefile no longer asks for, what was not complete comes to nothing."""
     for ban in [one for one in roles.bans if one.service == service]:
-        before = revoked_by(old or Rolefile(), ban.role)
-        named = {office_name(one.ref) for statement in (new or Rolefile()).statements for one in statement.revokers}
-        if counts_alone(ban, before) or ban.revoker in named:
+        before = revocation.revoked_by(old or Rolefile(), ban.role)
+        named = {
+            revocation.office_name(one.ref)
+            for statement in (new or Rolefile()).statements
+            for one in statement.revokers
+        }
+        if revocation.counts_alone(ban, before) or ban.revoker in named:
             continue
         bans = [one for one in roles.bans if (one.place, one.role) == (ban.place, ban.role)]
-        if not any(is_complete(one, ban.place, ban.args, bans) for one in before):
+        if not any(revocation.is_complete(one, ban.place, ban.args, bans) for one in before):
             roles.bans.discard(ban)
 
 
 # -- rolefiles ------------------------------------------------------------------------------------------------
 
 
-def _set_rolefile(roles: Settling, request: SetRolefile) -> None:
+def _set_rolefile(roles: Settling, request: changes.SetRolefile) -> None:
     """Another rolefile: what was entered by a statement that is no more must follow from another, or ends."""
     service, rolefile = request.service, request.rolefile
     check_name("service", service)
@@ -448,9 +413,9 @@ def _rederive(roles: Settling, membership: Membership, rolefile: Rolefile | None
     elections = tuple(e for id in membership.supports if (e := roles.election(id)) is not None)
     office = frozenset(e.id for e in elections if not roles.records.is_final(e.office_record))
     scene = roles.scene(membership.place, membership.holder)
-    asked = EntryRequest(membership.role, membership.args, shown, elections, frozenset(roles.bans), office)
+    asked = entry.EntryRequest(membership.role, membership.args, shown, elections, frozenset(roles.bans), office)
     try:
-        derived = None if rolefile is None else derive(rolefile, asked, scene)
+        derived = None if rolefile is None else entry.derive(rolefile, asked, scene)
         links = [] if derived is None else _links(roles, derived, scene)
     except RoleDenied:  # past a limit, or on what holds no more: it does not follow
         derived, links = None, []
@@ -469,7 +434,7 @@ def _rederive(roles: Settling, membership: Membership, rolefile: Rolefile | None
 # -- other domains --------------------------------------------------------------------------------------------
 
 
-def _set_peer(roles: Settling, request: SetPeer) -> None:
+def _set_peer(roles: Settling, request: changes.SetPeer) -> None:
     """Let roles of another domain's service count here."""
     peer = request.peer
     check_name("service", peer.name)
@@ -483,14 +448,14 @@ def _set_peer(roles: Settling, request: SetPeer) -> None:
         )
     old = roles.peers.get(peer.name)
     if old is not None and (old.key, old.service) != (peer.key, peer.service):
-        _remove_peer(roles, RemovePeer(peer.name))
+        _remove_peer(roles, changes.RemovePeer(peer.name))
         old = None
     if old is not None:
         peer = replace(peer, heard=old.heard if peer.heard is None else peer.heard, number=old.number)
     roles.peers[peer.name] = peer
 
 
-def _remove_peer(roles: Settling, request: RemovePeer) -> None:
+def _remove_peer(roles: Settling, request: changes.RemovePeer) -> None:
     """End all that rests on another domain's service."""
     name = request.name
     if name not in roles.peers:
@@ -502,7 +467,7 @@ def _remove_peer(roles: Settling, request: RemovePeer) -> None:
             roles.end(now, f"`{name}` counts no more")
 
 
-def _mirror(roles: Settling, request: MirrorRole) -> None:
+def _mirror(roles: Settling, request: changes.MirrorRole) -> None:
     """Take up a role of another domain's service, as its issuer has just confirmed it."""
     if request.peer not in roles.peers:
         raise UnknownName(f"no service of another domain `{brief(request.peer)}`", remedy="name it as a peer first")
@@ -528,7 +493,7 @@ def _mirror(roles: Settling, request: MirrorRole) -> None:
     )
 
 
-def _was_shown(roles: Settling, request: MirrorRole, leaf: Reference) -> bool:
+def _was_shown(roles: Settling, request: changes.MirrorRole, leaf: Reference) -> bool:
     """Does the same holder have the same role by the same record already?"""
     wanted = request.peer, request.role, request.instance
     return any(
@@ -539,7 +504,7 @@ def _was_shown(roles: Settling, request: MirrorRole, leaf: Reference) -> bool:
     )
 
 
-def _hear(roles: Settling, request: HearPeer) -> None:
+def _hear(roles: Settling, request: changes.HearPeer) -> None:
     """Take up what a peer said; what is older than what is known changes nothing."""
     peer = roles.peers.get(request.peer)
     if peer is None:
@@ -558,7 +523,7 @@ def _hear(roles: Settling, request: HearPeer) -> None:
             roles.records.set(ref, state)
 
 
-def _watch(roles: Settling, request: WatchRecords) -> None:
+def _watch(roles: Settling, request: changes.WatchRecords) -> None:
     """Note which of our records another domain follows."""
     mine = {one for one in roles.watches if one.watcher == request.watcher}
     asked = {RecordWatch(request.watcher, ref) for ref in request.records}
@@ -575,7 +540,7 @@ def _watch(roles: Settling, request: WatchRecords) -> None:
             roles.records.hold(watch.record)
 
 
-def _entered_by(found: Derived) -> str:
+def _entered_by(found: entry.Derived) -> str:
     """The statement of a membership, and under it those of the intermediate roles that it rests on."""
     return "\n".join(dict.fromkeys(render_statement(one.statement) for one in reversed(found.followed())))
 
@@ -585,19 +550,19 @@ def _is_kept(one: Membership, statements: Collection[str]) -> bool:
     return one.statement in statements or all(line in statements for line in one.statement.split("\n"))
 
 
-_CARRIED_OUT_BY: Final[Mapping[type[RoleRequest], Callable[[Settling, Any], None]]] = {
-    SetRolefile: _set_rolefile,
-    GrantRole: _grant,
-    EnterRole: _enter,
-    ElectRole: _elect,
-    EndCredential: _end_credential,
-    PassRevocation: _pass_revocation,
-    RevokeRole: _revoke_role,
-    ReinstateRole: _reinstate,
-    SetPeer: _set_peer,
-    RemovePeer: _remove_peer,
-    MirrorRole: _mirror,
-    HearPeer: _hear,
-    WatchRecords: _watch,
+_CARRIED_OUT_BY: Final[Mapping[type[changes.RoleRequest], Callable[[Settling, Any], None]]] = {
+    changes.SetRolefile: _set_rolefile,
+    changes.GrantRole: _grant,
+    changes.EnterRole: _enter,
+    changes.ElectRole: _elect,
+    changes.EndCredential: _end_credential,
+    changes.PassRevocation: _pass_revocation,
+    changes.RevokeRole: _revoke_role,
+    changes.ReinstateRole: _reinstate,
+    changes.SetPeer: _set_peer,
+    changes.RemovePeer: _remove_peer,
+    changes.MirrorRole: _mirror,
+    changes.HearPeer: _hear,
+    changes.WatchRecords: _watch,
 }
 assert set(_CARRIED_OUT_BY) == set(_REQUESTS), "each kind of request is carried out"

@@ -31,20 +31,17 @@ from headgate.scenario.engines.play import Got, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 
 
-class SparkWorld:
-    """A domain in a directory, and its streaming query on a Spark session."""
+class DomainWorld:
+    """A new domain in a directory, in which steps are taken."""
 
-    def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
+    def __init__(self, directory: Path, now: datetime = EPOCH) -> None:
         paths = Paths(directory)
-        self.now = EPOCH
+        self.now = now
         ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
         log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
         self.domain = Domain(directory, ledger, log, store)
         self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
-        self.pipeline = CrashingPipeline(self.domain, session, choice)
-        self.order: list[str] = []
-        for name, target in scenario.predicates.items():
-            self.domain.register_predicate(name, target, scenario.file.parent)
+        self.events: list[Event] = []
 
     def state(self) -> State:
         """The newest state."""
@@ -65,8 +62,18 @@ class SparkWorld:
     def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
         event = self.publisher.publish(draft, stream=stream, now=at)
-        self.order.append(event.id)
+        self.events.append(event)
         return event
+
+
+class SparkWorld(DomainWorld):
+    """A domain in a directory, and its streaming query on a Spark session."""
+
+    def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
+        super().__init__(directory)
+        self.pipeline = CrashingPipeline(self.domain, session, choice)
+        for name, target in scenario.predicates.items():
+            self.domain.register_predicate(name, target, scenario.file.parent)
 
     def crash(self) -> None:
         """Let the query fail, and start again."""
@@ -76,7 +83,7 @@ class SparkWorld:
         """Every delivery, subscription by subscription in the order they began."""
         self.pipeline.finish()
         every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
-        positions = {id: n for n, id in enumerate(self.order)}
+        positions = {event.id: n for n, event in enumerate(self.events)}
         received: list[list[Got]] = [[] for _ in every]
         for _, d in read_deliveries(self.domain):
             received[d.subscription].append(Got(d.event, d.stream, d.seq, d.view))
@@ -85,19 +92,13 @@ class SparkWorld:
             deliveries[subscription.id] += sorted(got, key=lambda one: positions[one.event])
         return deliveries
 
-    def close(self) -> None:
-        """Let go of the files."""
-        self.domain.close()
-
 
 def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
     """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
     with story_directory() as directory:
         world = SparkWorld(scenario, session, directory, choice_of(scenario, seed))
-        try:
+        with world.domain:
             return play(scenario, world)
-        finally:
-            world.close()
 
 
 def choice_of(scenario: Scenario, seed: int) -> random.Random:

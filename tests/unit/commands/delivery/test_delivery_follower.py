@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from headgate.commands.delivery.delivery_batch import Portion
-from headgate.commands.delivery.delivery_follower import DeliveryFollower, KeptBatch
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, KeptBatch, Portion
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import Batch, Change, DeclareType
 from headgate.model.events import Event

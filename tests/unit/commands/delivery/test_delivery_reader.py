@@ -16,8 +16,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headgate.commands.delivery.delivery_batch import OutgoingDelivery
-from headgate.commands.delivery.delivery_follower import DeliveryFollower
+from headgate.commands.delivery.delivery_follower import DeliveryFollower, OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Archive, Closed, DeliveryGap, Feed
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.deliver import decide

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.delivery import lookup
+from headgate.commands.delivery import lookup
 from headgate.model.changes import AddRule, DeclareType
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.types import EventType

@@ -163,10 +163,10 @@ def test_a_plain_answer_that_is_not_read_is_given_up(strict: Served) -> None:
 def test_who_follows_revocations_and_does_not_read_is_given_up(tmp_path: Path) -> None:
     with serving(tmp_path / "shop", limits__write_timeout="1s", authority__heartbeat="1s") as shop:
         text = "x" * 8_000_000
-        shop.gateway.bulletin._service.signed_list = lambda: (1, text)  # type: ignore[method-assign]
+        shop.gateway.bulletin.service.signed_list = lambda: (1, text)  # type: ignore[method-assign]
         client = asked(shop, "/v1/revocations/stream", "none")
-        eventually(lambda: shop.gateway.bulletin._watchers.total() == 1)
-        eventually(lambda: shop.gateway.bulletin._watchers.total() == 0)
+        eventually(lambda: shop.gateway.bulletin.watchers.total() == 1)
+        eventually(lambda: shop.gateway.bulletin.watchers.total() == 0)
         eventually(lambda: not is_open(client))
         client.close()
 

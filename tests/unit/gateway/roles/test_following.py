@@ -338,7 +338,7 @@ def test_an_answer_that_messages_have_overtaken_is_looked_at_again(here: Here, i
             told = await abroad.validate(held["certificate"], issuer.served.keys["anna"].public.did)
             issuer.leave("anna", held["id"])
             eventually(lambda: issuer.served.gateway.watchers.read(("bob", LOGIN), datetime.now(UTC)).number > 0)
-            await following._mirror(PeerQuestion("q", LOGIN, "anna", "", ""), told, abroad)
+            await following._mirror(PeerQuestion("q", LOGIN, "anna", "", ""), *told, abroad)
             assert here.records == {}, "it was revoked before it came to count"
             assert heard is not None
 

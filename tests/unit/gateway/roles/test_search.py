@@ -136,7 +136,7 @@ def test_what_a_search_found_is_not_searched_again_at_the_same_version(monkeypat
     searches: list[str] = []
     real = entry.find_entry
     monkeypatch.setattr(
-        "headgate.roles.requests.transition.find_entry",
+        "headgate.roles.requests.entry.find_entry",
         lambda view, one, scene: searches.append(one.id) or real(view, one, scene),
     )
     assert carried(state, *found) is not None  # type: ignore[arg-type]

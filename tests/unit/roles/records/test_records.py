@@ -205,14 +205,7 @@ class World:
 
     def revoke(self, at: int) -> None:
         ref = self.pick(at)
-        before = {one.ref: one.state for one in self.table.records()}
-        below = self.table.below(ref)
-        assert len(set(below)) == len(below)
-        assert before == {one.ref: one.state for one in self.table.records()}, "asking changed something"
-        expected = {*below, ref} if self.table.state(ref) is not False else set()
         self.table.revoke(ref)
-        after = {one.ref: one.state for one in self.table.records()}
-        assert expected == {one for one, state in before.items() if after[one] is not state and not after[one]}
         if ref in self.naive.nodes:
             self.naive.nodes[ref].dead = True
 
@@ -452,7 +445,6 @@ def test_entering_a_delegated_role_and_what_takes_it_down() -> None:
         assert (table.state(member), table.state(below)) == (None, None)
         table.set(parents["group"], True)
         assert (table.state(member), table.state(below)) == (True, True)
-        assert set(table.below(parents[ends])) == {member, below}
         table.set(parents[ends], False)
         assert (table.state(member), table.state(below)) == (False, False)
         table.set(parents[ends], True)
@@ -532,7 +524,6 @@ def test_what_is_not_in_the_table_is_false_and_stays_so() -> None:
         table.set(ref, True)
         table.revoke(ref)
         assert table.state(ref) is False
-        assert table.below(ref) == []
         for call in (table.record, table.hold, table.release):
             with pytest.raises(NotFound):
                 call(ref)
@@ -720,7 +711,6 @@ def test_a_chain_of_a_hundred_thousand() -> None:
         table.set(root, state)
         assert table.state(last) is state
     table.take()
-    assert len(table.below(root)) == 100_000
     table.mark()
     table.revoke(root)
     assert table.state(last) is False
