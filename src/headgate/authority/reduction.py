@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from headgate.lang.render import fit_together, size
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
-from headgate.model.conditions import TRUE, AllOf, Condition, all_of, atoms
+from headgate.model.conditions import TRUE, Condition, all_of, atoms, conjuncts
 from headgate.model.errors import ChainInvalid
 from headgate.model.limits import MAX_CHAIN_LENGTH, MAX_CHAIN_RIGHTS, MAX_CLAUSE_ATOMS
 from headgate.model.rights import Action, Rule, Source
@@ -78,7 +78,7 @@ class Work:
         if isinstance(authority, NetworkAuthority):
             return 0
         named = len(authority.attributes or ()) + len(authority.forced)
-        return named + sum(self.part(part).steps for part in _parts(authority.where))
+        return named + sum(self.part(part).steps for part in conjuncts(authority.where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def exact(authority: Authority, work: Work | None = None) -> tuple[object, ...]:
         authority.type,
         attributes,
         forced,
-        *(work.part(part).text for part in _parts(authority.where)),
+        *(work.part(part).text for part in conjuncts(authority.where)),
     )
 
 
@@ -256,21 +256,13 @@ def _conjunction(a: Condition, b: Condition, work: Work) -> Condition | None:
     """Both conditions, each part of them once; None if that is too much."""
     if TRUE in (a, b):
         return b if a == TRUE else a
-    every = (work.part(part) for one in (a, b) for part in _parts(one))
+    every = (work.part(part) for one in (a, b) for part in conjuncts(one))
     parts = {part.text: part for part in every}
     if sum(part.atoms for part in parts.values()) > MAX_CLAUSE_ATOMS:
         return None
     if not fit_together(map(work.size, parts.values())):
         return None
     return all_of(*(part.condition for part in parts.values()))
-
-
-def _parts(condition: Condition) -> Iterator[Condition]:
-    if isinstance(condition, AllOf):
-        for arg in condition.args:
-            yield from _parts(arg)
-    else:
-        yield condition
 
 
 def _overlap(a: Validity, b: Validity) -> Validity | None:

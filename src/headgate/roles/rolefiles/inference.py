@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, TypeAlias, assert_never, cast, get_args
 
 from headgate.lang.literals import Reading, read_text
@@ -29,7 +28,7 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
-from headgate.model.values import brief
+from headgate.model.values import Kind, brief, kind_of
 
 Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | None]
 """The argument types of a role of another service, as far as they are known."""
@@ -469,25 +468,18 @@ def time_type(reading: Reading) -> TimestampType | ClockType:
     return TimestampType() if reading == "timestamp" else ClockType(reading)
 
 
+_KNOWN_KINDS: Final[Mapping[Kind, Known]] = {
+    Kind.BOOL: Other("bool"), Kind.INT: IntegerType(), Kind.FLOAT: Other("number"), Kind.TIMESTAMP: TimestampType(),
+    Kind.BYTES: Other("bytes"),
+}  # fmt: skip
+
+
 def known_of(value: Argument) -> Known | None:
     """What a constant says of its type."""
-    match value:
-        case frozenset():
-            return LetterSet(value)
-        case bool():
-            return Other("bool")
-        case int():
-            return IntegerType()
-        case float():
-            return Other("number")
-        case str():
-            return Textual(frozenset((value,)))
-        case datetime():
-            return TimestampType()
-        case bytes():
-            return Other("bytes")
-        case None:
-            return None
+    if isinstance(value, frozenset):
+        return LetterSet(value)
+    kind = kind_of(value)
+    return Textual(frozenset((value,))) if isinstance(value, str) else None if kind is None else _KNOWN_KINDS[kind]
 
 
 def said(node: RoleRef | tree.Node) -> str:
